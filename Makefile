@@ -1,0 +1,54 @@
+# Everything a developer runs. Each target sets up `.venv` when it is missing or older than the lock.
+#
+# The lock pins and hashes all that `setup` installs. After a change of dependencies: `make lock`. To move every pin
+# to its newest release: `make lock LOCK_FLAGS=--upgrade`.
+
+PYTHON ?= python3
+LOCK_FLAGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCK := requirements/dev.lock
+
+.PHONY: setup lock lint test demo bench faults clean help
+
+setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
+
+$(STAMP): $(LOCK) pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
+	  "Headwater needs Python 3.11 or newer, $(PYTHON) is %d.%d: make setup PYTHON=python3.11" % v[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: ## write requirements/dev.lock anew from pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet $(LOCK_FLAGS) -o $(LOCK)
+
+lint: $(STAMP) ## ruff and mypy, both strict
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict headwater benchmarks tests
+
+test: lint ## lint, the tests, and the short form of every fault proof
+	$(BIN)/python -m pytest --quiet
+	$(BIN)/python -m tests.faults all --quick
+
+demo: $(STAMP) ## a tour of Headwater in the terminal
+	$(BIN)/hw tour
+
+bench: $(STAMP) ## measure the engine against its peers
+	$(BIN)/python -m benchmarks engine
+
+faults: $(STAMP) ## every fault proof in full; takes hours
+	$(BIN)/python -m tests.faults all
+
+clean: ## remove everything that is made, .venv included
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results
+	find headwater benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,0 +1,61 @@
+"""Taking measurements: one side alone, or two sides in turns.
+
+Noise on a shared machine comes in waves. Two sides measured one after the other meet different waves, so
+`compare` lets them take turns, and alternates who goes first, so that neither always finds the caches warm.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+Measure = Callable[[], float]
+"""Does the work once and returns its figure, in any unit; what it prepares first is not in the figure."""
+
+
+def timed(function: Callable[[], object]) -> Measure:
+    """A measure of the seconds that a call of `function` takes."""
+
+    def seconds() -> float:
+        started = perf_counter()
+        function()
+        return perf_counter() - started
+
+    return seconds
+
+
+def best_of(repeats: int, function: Callable[[], object]) -> float:
+    """The seconds of the fastest of several calls: what the work costs when nothing disturbs it.
+
+    Right for the floor of a machine, where all noise is someone else's. Wrong between two systems, whose
+    stalls (a sync, a garbage collection) are their own: that is `compare`.
+    """
+    measure = timed(function)
+    return min(_undisturbed(measure) for _ in range(repeats))
+
+
+def compare(ours: Measure, peer: Measure | None, *, repeats: int = 5) -> tuple[float, float | None]:
+    """The median figure of each side, after one turn to warm up that does not count.
+
+    Medians, not bests: a best is a run that users hardly ever see, and it flatters the side that varies more.
+    And medians of figures, not of ratios: the reader can divide the two figures and gets the ratio that is
+    reported.
+    """
+    sides = [ours] if peer is None else [ours, peer]
+    figures: list[list[float]] = [[] for _ in sides]
+    for turn in range(repeats + 1):
+        order = range(len(sides)) if turn % 2 else reversed(range(len(sides)))
+        for side in order:
+            figure = _undisturbed(sides[side])
+            if turn > 0:
+                figures[side].append(figure)
+    return median(figures[0]), None if peer is None else median(figures[1])
+
+
+def _undisturbed(measure: Measure) -> float:
+    # The garbage of the side before is collected now, not on the time of this one. Collections that a side
+    # causes itself stay in its figure: its users pay for them too.
+    gc.collect()
+    return measure()

@@ -1,0 +1,170 @@
+"""Every error that Headwater raises on purpose, in one hierarchy.
+
+`except headwater.HeadwaterError` catches them all. Each message says what happened, where, and what to do; the
+attributes carry the same facts for programs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class HeadwaterError(Exception):
+    """The root of everything that Headwater raises on purpose."""
+
+
+# Input that cannot be accepted. Nothing has been written when one of these is raised.
+
+
+class InvalidConfiguration(HeadwaterError, ValueError):
+    """A configuration value is out of its range or contradicts another one."""
+
+
+class InvalidRecord(HeadwaterError, ValueError):
+    """A record or a batch cannot be stored as it is: a wrong type, a wrong length, or over a limit."""
+
+
+class SchemaError(HeadwaterError, ValueError):
+    """A schema cannot be used, or data does not fit it."""
+
+
+class UnknownSchema(SchemaError):
+    """A frame names a schema that this log does not have."""
+
+    def __init__(self, schema_id: int, where: str) -> None:
+        super().__init__(f"schema {schema_id:016x} is not known in {where}: restore its schema file from a backup")
+        self.schema_id = schema_id
+
+
+class OffsetOutOfRange(HeadwaterError, LookupError):
+    """An offset lies outside what the partition holds."""
+
+    def __init__(self, offset: int, start: int, end: int, where: str) -> None:
+        side = "was removed: the log starts at" if offset < start else "is not there yet: the log ends at"
+        bound = start if offset < start else end
+        super().__init__(f"offset {offset} of {where} {side} {bound}")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+# Damage: bytes that are not what was written.
+
+
+class Damaged(HeadwaterError):
+    """Stored or received bytes are not what was written. `reason`, `file`, `position` and `offset` say more."""
+
+    def __init__(
+        self, reason: str, *, file: Path | None = None, position: int | None = None, offset: int | None = None
+    ) -> None:
+        where = [
+            f"{name} {value}"
+            for name, value in (("file", file), ("position", position), ("offset", offset))
+            if value is not None
+        ]
+        super().__init__(f"{reason} ({', '.join(where)})" if where else reason)
+        self.reason = reason
+        self.file = file
+        self.position = position
+        self.offset = offset
+
+    def at(self, *, file: Path, position: int, offset: int | None = None) -> Damaged:
+        """The same finding, with the place where it was found."""
+        return type(self)(self.reason, file=file, position=position, offset=offset)
+
+
+class FrameDamaged(Damaged):
+    """A frame failed one of its checks."""
+
+
+class IndexDamaged(Damaged):
+    """An index does not belong to its log or has a bad entry. The engine rebuilds it; users never see this."""
+
+
+class UntrustedFrame(FrameDamaged):
+    """A frame from outside is well checksummed but says something that cannot be true or is not allowed."""
+
+
+# Refusals: the partition cannot do that now, or for this caller.
+
+
+class PartitionError(HeadwaterError):
+    """A partition refuses an operation in its present condition."""
+
+
+class PartitionBusy(PartitionError, TimeoutError):
+    """Another process holds the partition's lock and did not let go within the timeout. Nothing was written."""
+
+    def __init__(self, where: Path, pid: int | None, held_seconds: float | None, timeout: float) -> None:
+        holder = f"process {pid}" if pid else "another process"
+        since = f" for {held_seconds:.1f} s" if held_seconds is not None else ""
+        super().__init__(
+            f"{where} is locked by {holder}{since}, longer than the timeout of {timeout:g} s: "
+            f"retry, resume that process if it is stopped, or end it"
+        )
+        self.pid = pid
+        self.held_seconds = held_seconds
+
+
+class PartitionPoisoned(PartitionError):
+    """The disk failed to sync this partition. What was acknowledged is safe; reopen it to go on."""
+
+    def __init__(self, where: Path, cause: str) -> None:
+        super().__init__(
+            f"{where} could not be synced ({cause}); nothing since the last sync was acknowledged: "
+            f"check the disk, then reopen the partition to recover and go on"
+        )
+
+
+class WriteFailed(PartitionError, OSError):
+    """The disk refused a write (it is full, say). Nothing of it was kept; appending works again when the disk does."""
+
+    def __init__(self, where: Path, cause: OSError) -> None:
+        PartitionError.__init__(self, f"{where}: {cause.strerror or cause}; nothing was written: make room and retry")
+        self.errno = cause.errno
+
+
+class PartitionClosed(PartitionError):
+    """The handle was closed."""
+
+    def __init__(self, where: object) -> None:
+        super().__init__(f"{where} was closed: open it again")
+
+
+class PartitionForked(PartitionError):
+    """The handle was opened before a fork and is used after it, in the child."""
+
+    def __init__(self, where: object) -> None:
+        super().__init__(f"{where} was opened before this process was forked: open it again in the child")
+
+
+class PartitionDeleted(PartitionError):
+    """The partition's files were deleted or replaced while it was open."""
+
+    def __init__(self, where: object) -> None:
+        super().__init__(f"{where} was deleted or replaced while it was open: open it again")
+
+
+class UnsupportedFileSystem(HeadwaterError):
+    """The directory is on a network file system, where locks and syncs cannot be relied on."""
+
+
+# Idempotence.
+
+
+class ProducerFenced(PartitionError):
+    """A newer incarnation of this producer has written: this one must stop."""
+
+    def __init__(self, epoch: int, current: int) -> None:
+        super().__init__(f"producer epoch {epoch} was replaced by epoch {current}: stop this producer")
+        self.epoch = epoch
+        self.current = current
+
+
+class OutOfOrderSequence(PartitionError):
+    """A producer's batch does not follow its last one: an earlier batch is missing, or this one is too old to know."""
+
+    def __init__(self, sequence: int, expected: int) -> None:
+        super().__init__(f"batch with sequence {sequence} refused: sequence {expected} comes next for this producer")
+        self.sequence = sequence
+        self.expected = expected

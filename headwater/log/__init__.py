@@ -1,0 +1,42 @@
+"""The engine: partitions of frames on disk. It knows nothing of topics, users or networks.
+
+Three calls carry most of it: `encode` makes a frame of records, `Partition.append` adds it to a log, `Partition.scan`
+and `Partition.records` read it back. `DirectoryPartition` is a log in a directory, `MemoryPartition` one in memory.
+"""
+
+from headwater.log.clock import Clock
+from headwater.log.commit import Appended
+from headwater.log.compaction import CompactionReport
+from headwater.log.directory import DirectoryPartition
+from headwater.log.disk import Disk
+from headwater.log.frame import Frame, FrameHeader, Identity, StoredFrame, encode, encode_batch
+from headwater.log.memory import MemoryPartition
+from headwater.log.partition import Bounds, Partition, PartitionStatistics
+from headwater.log.recovery import Damage, RecoveryReport
+from headwater.log.retention import RetentionReport
+from headwater.log.schemas import SchemaDirectory, Schemas
+from headwater.log.untrusted import admit
+
+__all__ = [
+    "Appended",
+    "Bounds",
+    "Clock",
+    "CompactionReport",
+    "Damage",
+    "DirectoryPartition",
+    "Disk",
+    "Frame",
+    "FrameHeader",
+    "Identity",
+    "MemoryPartition",
+    "Partition",
+    "PartitionStatistics",
+    "RecoveryReport",
+    "RetentionReport",
+    "SchemaDirectory",
+    "Schemas",
+    "StoredFrame",
+    "admit",
+    "encode",
+    "encode_batch",
+]

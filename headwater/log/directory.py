@@ -1,0 +1,208 @@
+"""A partition in a directory: many processes append to it and read it at once, with no one in charge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater.config import PartitionConfig
+from headwater.log.clock import REAL_CLOCK, Clock
+from headwater.log.commit import Appended, CommitQueue, Ticket
+from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
+from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.frame import Frame, StoredFrame
+from headwater.log.lock import PartitionLock
+from headwater.log.partition import Bounds, Partition, PartitionStatistics
+from headwater.log.reader import OnDamage, Reader
+from headwater.log.recovery import Damage, RecoveryReport
+from headwater.log.retention import RetentionReport, SegmentFacts, expired
+from headwater.log.rewrite import Rewriter
+from headwater.log.schemas import SchemaDirectory, Schemas
+from headwater.log.segment import Segment
+from headwater.log.state import State
+from headwater.log.writer import Writer
+
+_COMPACTING = ".compacting"
+
+
+class DirectoryPartition(Partition):
+    """A partition whose files are in a directory of their own."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        config: PartitionConfig | None = None,
+        *,
+        schemas: Schemas | None = None,
+        uuid: bytes | None = None,
+        disk: Disk = REAL_DISK,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        """Open the partition, creating it if need be, and recover what the last owner left behind.
+
+        `schemas` is where typed frames find their schemas, by default `schemas/` in the directory. `uuid` names the
+        partition when it is created, by default at random.
+        """
+        self.path = Path(path)
+        self.config = config or PartitionConfig()
+        self.schemas = schemas if schemas is not None else SchemaDirectory(self.path / "schemas", disk)
+        self._disk = disk
+        self._clock = clock
+        disk.make_directory(self.path)
+        refuse_network_file_system(self.path)
+        self._writer = Writer(self.path, self.config, disk, clock, self.schemas, uuid)
+        self._queue = CommitQueue(self._writer.commit)
+        self._reader = Reader(self.path, self.config, disk, self.schemas, self._state)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def recovery_reports(self) -> list[RecoveryReport]:
+        """What this handle found to recover, at opening and later, when another writer had died."""
+        return list(self._writer.reports)
+
+    def _state(self) -> State:
+        self._writer.check_open()
+        state = self._writer.page.read()
+        if state is None:
+            with self._writer.locked() as state:  # both copies are damaged: the log tells them anew
+                return state
+        return state
+
+    # Writing.
+
+    def _append(self, group: tuple[Frame, ...]) -> Appended:
+        return self._queue.append(Ticket(group))
+
+    def sync(self) -> None:
+        self._writer.sync()
+
+    def writer_sequence(self, writer: bytes) -> int:
+        with self._writer.locked():
+            return self._writer.producers().writer_sequence(writer)
+
+    # Reading.
+
+    def bounds(self) -> Bounds:
+        state = self._state()
+        return Bounds(state.start, state.end, state.durable_end)
+
+    def _frames(self, start: int, end: int, on_damage: OnDamage | None) -> Iterator[StoredFrame]:
+        return self._reader.frames(start, end, on_damage)
+
+    def _time_hint(self, timestamp: int) -> int | None:
+        return self._reader.time_position(timestamp, self._state())
+
+    # Cleaning.
+
+    def roll(self) -> bool:
+        return self._writer.roll()
+
+    def truncate(self, offset: int) -> None:
+        self._writer.truncate(offset)
+
+    def delete_before(self, offset: int) -> None:
+        self._writer.delete_before(offset)
+
+    def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+        state = self._state()
+        segments = self._reader.segments(state)
+        closing: list[int | None] = [segment.header.created_ns for segment in segments[1:]]
+        facts = [
+            SegmentFacts(segment.base, segment.path.stat().st_size, closed)
+            for segment, closed in zip(segments, [*closing, None], strict=True)
+        ]
+        count = expired(facts, self.config, self._clock.now_ns(), keep_from)
+        if count:
+            self._writer.delete_before(max(facts[count].base, state.start))
+        return RetentionReport(count, sum(fact.size for fact in facts[:count]), self.bounds().start)
+
+    def compact(self) -> CompactionReport:
+        lock = PartitionLock(self.path / "compaction.lock")
+        try:
+            lock.acquire(0)
+            for leftover in self.path.glob(f"*{_COMPACTING}"):
+                self._disk.unlink(leftover)
+            return self._compact()
+        finally:
+            lock.close()
+
+    def _compact(self) -> CompactionReport:
+        state = self._state()
+        closed = self._reader.segments(state)[:-1]
+        ends = [*(segment.base for segment in closed[1:]), state.segment_base]
+        starts = [max(segment.base, state.start) for segment in closed]
+        ranges = [
+            (segment, first, end) for segment, first, end in zip(closed, starts, ends, strict=True) if first < end
+        ]
+        compactor = Compactor(self.config.compaction_memory)
+        sound: list[tuple[Segment, int, int]] = []
+        learning = True
+        for segment, first, end in reversed(ranges):
+            damage: list[Damage] = []
+            frames = list(self._frames(first, end, damage.append)) if learning else []
+            if learning:
+                learning = compactor.learn(frames)
+            if not damage:
+                sound.append((segment, first, end))
+        compactor.finish_learning()
+        rewritten = removed = before = after = 0
+        for segment, first, end in reversed(sound):
+            old = segment.path.stat().st_size
+            gone, new = self._compact_segment(compactor, segment, first, end)
+            removed += gone
+            rewritten += 1 if gone else 0
+            before += old
+            after += new if gone else old
+        return CompactionReport(len(ranges), rewritten, len(ranges) - len(sound), removed, before, after)
+
+    def _compact_segment(self, compactor: Compactor, segment: Segment, first: int, end: int) -> tuple[int, int]:
+        """How many records were removed, and the size of the new file."""
+        closed_ns = next(s.header.created_ns for s in self._reader.segments(self._state()) if s.base == end)
+        grace = int(self.config.delete_grace * 1e9)
+        old_markers = self._clock.now_ns() - closed_ns > grace
+        masks = compactor.plan(self._frames(first, end, None), drop_markers=old_markers)
+        if all(mask is None for mask in masks):
+            return 0, 0
+        count = sum(frame.header.record_count for frame in self._frames(first, end, None))
+        rewriter = Rewriter(self._disk, segment, segment.path.with_suffix(_COMPACTING))
+        kept = 0
+        try:
+            for frame, base_offset, leader_epoch in rewrite_frames(self._frames(first, end, None), masks):
+                rewriter.add(frame, base_offset, leader_epoch)
+                kept += frame.record_count
+            rewriter.finish(compacted=True)
+        finally:
+            rewriter.close()
+        if not self._writer.swap(segment, rewriter.path):
+            self._disk.unlink(rewriter.path)
+            return 0, 0
+        return count - kept, rewriter.position
+
+    # The handle.
+
+    def statistics(self) -> PartitionStatistics:
+        state = self._state()
+        segments = self._reader.segments(state)
+        return PartitionStatistics(
+            start=state.start,
+            end=state.end,
+            durable_end=state.durable_end,
+            segments=len(segments),
+            bytes=sum(os.stat(segment.path).st_size for segment in segments),
+            total_records=state.total_records,
+            total_frames=state.total_frames,
+            total_bytes=state.total_bytes,
+            total_appends=state.total_appends,
+            total_syncs=state.total_syncs,
+            last_append_ns=state.last_append_ns,
+            recoveries=state.recoveries,
+            damaged=state.damaged,
+            poisoned=state.poisoned,
+            mapped_bytes=self._reader.mappings.mapped_bytes,
+        )
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,155 @@
+"""The disk: every change that the engine makes to a file system goes through here.
+
+One small surface has two uses. It is where partial writes and platform differences are dealt with, once; and
+`headwater.testing` replaces it by disks that record, fail or die at any chosen operation, so that the engine's
+promises can be proved against them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import UnsupportedFileSystem
+
+_serial = itertools.count()
+IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 1024
+TEMPORARY = ".tmp"
+"""Files with this suffix are unfinished: whoever finds one under the lock deletes it."""
+
+_NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs", "lustre"})
+
+
+class Disk:
+    """The real disk. Writes are whole or raise; a sync returns only when the device has the bytes."""
+
+    def open(self, path: Path) -> int:
+        """An existing file, for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def create(self, path: Path) -> int:
+        """A new, empty file; one left behind under the same name is emptied."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+    def close(self, fd: int) -> None:
+        """Give the descriptor back."""
+        os.close(fd)
+
+    def write(self, fd: int, data: bytes, position: int) -> None:
+        """Write all of `data` at `position`."""
+        written = self.pwritev(fd, [data], position)
+        if written != len(data):
+            self._write_rest(fd, [data], position, written)
+
+    def writev(self, fd: int, buffers: Sequence[Any], position: int, size: int) -> None:
+        """Write all of the buffers, `size` bytes together, one after the other from `position` on."""
+        written = 0
+        for first in range(0, len(buffers), IOV_MAX):
+            chunk = buffers[first : first + IOV_MAX] if len(buffers) > IOV_MAX else buffers
+            expected = size if chunk is buffers else sum(len(memoryview(buffer)) for buffer in chunk)
+            done = self.pwritev(fd, chunk, position + written)
+            if done != expected:
+                self._write_rest(fd, chunk, position + written, done)
+            written += expected
+
+    def _write_rest(self, fd: int, buffers: Sequence[Any], position: int, done: int) -> None:
+        """Go on after a short write, byte by byte view, until all is written or the disk says why not."""
+        for buffer in buffers:
+            view = memoryview(buffer)
+            if done >= len(view):
+                done -= len(view)
+                position += len(view)
+                continue
+            view, position, done = view[done:], position + done, 0
+            while view:
+                count = self.pwritev(fd, [view], position)
+                view, position = view[count:], position + count
+
+    def pwritev(self, fd: int, buffers: Sequence[Any], position: int) -> int:
+        """One system call, which may write less than asked."""
+        return os.pwritev(fd, buffers, position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file off at `size`."""
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        """Return when the file's bytes and length are on the device."""
+        if sys.platform == "darwin":
+            import fcntl
+
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there leaves the bytes in the device's cache
+        else:
+            os.fdatasync(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in the directory are on the device."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give the file its name, in one step, replacing what had it."""
+        os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove the name, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        """Create the directory and those above it, each made durable in the one that names it."""
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+        self.sync_directory(path.parent)
+
+    def replace(self, path: Path, content: bytes, *, sync: bool = True) -> None:
+        """Put a whole file in place: after a crash the old one is there or the new one, never a mixture.
+
+        The new name is durable once the directory is synced, which is left to the caller, who often has more to name.
+        """
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.{next(_serial)}{TEMPORARY}")
+        fd = self.create(temporary)
+        try:
+            self.write(fd, content, 0)
+            if sync:
+                self.sync(fd)
+        finally:
+            self.close(fd)
+        self.rename(temporary, path)
+
+
+def drop_page_cache(fd: int) -> None:
+    """Ask the kernel to forget its copy of the file, so that the next read comes from the device."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def refuse_network_file_system(path: Path) -> None:
+    """Raise when `path` is on a network file system. Where that cannot be told, nothing is refused."""
+    device = os.stat(path).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return
+    for line in mounts:
+        fields, _, rest = line.partition(" - ")
+        kind = rest.split(" ", 1)[0]
+        if fields.split(" ")[2] == wanted and kind in _NETWORK_FILE_SYSTEMS:
+            raise UnsupportedFileSystem(
+                f"{path} is on {kind}, where locks and syncs cannot be relied on: use a local disk, or a broker"
+            )
+
+
+REAL_DISK = Disk()

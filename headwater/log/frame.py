@@ -1,0 +1,467 @@
+"""A frame: a batch of records, the unit of checksum, atomicity, compression and copying.
+
+A frame is a fixed header of 112 bytes and one Arrow IPC record batch. The header has two parts. The *stamp* is written
+by the partition's owner at append and protected by its own checksum. The *body* (the rest of the header and the Arrow
+message) is fixed by the producer and protected by the body checksum, which the stamp checksum covers in turn. So an
+owner can give a frame its offsets without touching, or hashing, the records, and no bit can change unseen.
+
+`docs/format.md` specifies every byte.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from headwater.config import Compression
+from headwater.errors import FrameDamaged, InvalidRecord
+from headwater.record import NO_HEADERS, Record
+from headwater.schema import HEADERS, KEY, OFFSET, RAW, TIMESTAMP, Schema
+
+MAGIC: Final = b"HWF1"
+
+_STAMP = struct.Struct("<4sIqqIIII")  # all of the stamp but its own checksum
+_BODY = struct.Struct("<IQIIqq16sqII")  # the producer's part of the header
+_HEADER = struct.Struct("<4sIqqIIIIIIQIIqq16sqII")
+_STAMP_BYTES: Final = _STAMP.size
+BODY_START: Final = _STAMP_BYTES + 4
+HEADER_BYTES: Final = _HEADER.size
+MIN_FRAME_BYTES: Final = HEADER_BYTES + 16
+MAX_FRAME_BYTES: Final = 1 << 30
+"""The format's own limit; configurations set a lower one."""
+
+# Attribute bits.
+CODEC_MASK: Final = 0b11
+CONTROL: Final = 1 << 2
+HAS_KEYS: Final = 1 << 3
+HAS_HEADERS: Final = 1 << 4
+EXPLICIT_OFFSETS: Final = 1 << 5
+WRITER: Final = 1 << 6
+ALL_ATTRIBUTES: Final = (1 << 7) - 1
+CODECS: Final[dict[Compression, int]] = {"none": 0, "zstd": 1, "lz4": 2}
+_CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
+
+# Group bits: an append of several frames is visible, and recovered, as a whole or not at all.
+GROUP_FIRST: Final = 1
+GROUP_LAST: Final = 2
+GROUP_ONLY: Final = GROUP_FIRST | GROUP_LAST
+
+NO_PRODUCER: Final = bytes(16)
+DEFAULT_THRESHOLD: Final = 512
+"""Messages below this many bytes are stored as they are: compression would make most of them larger."""
+
+
+class Identity(NamedTuple):
+    """Who produced a frame, so that a retry can be recognised.
+
+    An idempotent producer numbers its records per partition from 0; `forever` marks the writer of atomic groups
+    (transactions, Spark's sink), whose one sequence number per group is remembered for ever.
+    """
+
+    producer_id: bytes
+    epoch: int
+    sequence: int
+    forever: bool = False
+
+
+class FrameHeader(NamedTuple):
+    """The header of a stored frame, in the order of its bytes."""
+
+    magic: bytes
+    length: int
+    base_offset: int
+    durable_end: int
+    leader_epoch: int
+    previous: int
+    group: int
+    body_crc: int
+    stamp_crc: int
+    attributes: int
+    schema_id: int
+    record_count: int
+    last_offset_delta: int
+    min_timestamp: int
+    max_timestamp: int
+    producer_id: bytes
+    base_sequence: int
+    producer_epoch: int
+    reserved: int
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after this frame's last one."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of an idempotent producer's last record in this frame."""
+        return self.base_sequence + self.record_count - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An encoded frame that has no place in a log yet. Immutable, and cheap to append to any partition."""
+
+    body: bytes
+    message: pa.Buffer
+    body_crc: int
+    attributes: int
+    record_count: int
+    last_offset_delta: int
+    min_timestamp: int
+    max_timestamp: int
+    schema: Schema
+    identity: Identity | None
+
+    @property
+    def length(self) -> int:
+        """The frame's size on disk."""
+        return HEADER_BYTES + int(self.message.size)
+
+    def stamp(
+        self, base_offset: int, *, durable_end: int, leader_epoch: int, previous: int, group: int, seed: int
+    ) -> tuple[bytes, int]:
+        """The whole header for this place in a log, and the stamp checksum that the next frame refers to."""
+        head = _STAMP.pack(MAGIC, self.length, base_offset, durable_end, leader_epoch, previous, group, self.body_crc)
+        checksum: int = crc32c(head, seed)
+        return head + checksum.to_bytes(4, "little") + self.body, checksum
+
+
+# Encoding.
+
+
+def encode(
+    values: Sequence[bytes | None] | pa.Array,
+    *,
+    keys: Sequence[bytes | None] | pa.Array | None = None,
+    headers: Sequence[Mapping[str, bytes] | None] | pa.Array | None = None,
+    timestamps: int | Sequence[int] | pa.Array | None = None,
+    compression: Compression = "none",
+    threshold: int = DEFAULT_THRESHOLD,
+    identity: Identity | None = None,
+) -> Frame:
+    """One frame of raw records, from columns of equal length. Without timestamps the records are stamped now."""
+    payload = [_column(values, RAW.payload.field(0).type, "values")]
+    return _encode(RAW, payload, keys, headers, timestamps, None, compression, threshold, identity)
+
+
+def encode_batch(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    *,
+    keys: Sequence[bytes | None] | pa.Array | None = None,
+    headers: Sequence[Mapping[str, bytes] | None] | pa.Array | None = None,
+    timestamps: int | Sequence[int] | pa.Array | None = None,
+    offsets: pa.Array | None = None,
+    compression: Compression = "none",
+    threshold: int = DEFAULT_THRESHOLD,
+    identity: Identity | None = None,
+) -> Frame:
+    """One frame of a typed batch, whose columns must be those of `schema` (dictionaries are decoded).
+
+    `offsets` gives each record its own offset: for compaction, which removes records from between others.
+    """
+    if batch.schema.names != schema.payload.names:
+        missing = [name for name in schema.payload.names if name not in batch.schema.names]
+        extra = [name for name in batch.schema.names if name not in schema.payload.names]
+        raise InvalidRecord(f"columns do not fit the schema: missing {missing}, unknown {extra}, or in another order")
+    payload = []
+    for field, column in zip(schema.payload, batch.columns, strict=True):
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowException as error:
+                raise InvalidRecord(f"column {field.name!r} is {column.type}, not {field.type}: {error}") from error
+        if column.null_count and not field.nullable:
+            raise InvalidRecord(f"column {field.name!r} must not be null")
+        payload.append(column)
+    return _encode(schema, payload, keys, headers, timestamps, offsets, compression, threshold, identity)
+
+
+def _encode(
+    schema: Schema,
+    payload: list[pa.Array],
+    keys: Any,
+    headers: Any,
+    timestamps: Any,
+    offsets: pa.Array | None,
+    compression: Compression,
+    threshold: int,
+    identity: Identity | None,
+) -> Frame:
+    count = len(payload[0])
+    if count == 0:
+        raise InvalidRecord("a frame has at least one record")
+    columns, first, last = _timestamps(timestamps, count)
+    attributes = 0
+    delta = count - 1
+    if offsets is not None:
+        columns.insert(0, offsets)
+        attributes |= EXPLICIT_OFFSETS
+        delta = offsets[-1].as_py() - offsets[0].as_py()
+    if keys is not None:
+        column = _column(keys, KEY, "keys")
+        if column.null_count < len(column):
+            columns.append(column)
+            attributes |= HAS_KEYS
+    if headers is not None:
+        column = _headers(headers)
+        if column.null_count < len(column):
+            columns.append(column)
+            attributes |= HAS_HEADERS
+    columns += payload
+    for column in columns:
+        if len(column) != count:
+            raise InvalidRecord(f"columns have different lengths: {len(column)} and {count}")
+    batch = pa.RecordBatch.from_arrays(columns, schema=frame_schema(schema, attributes))
+    return _seal(schema, batch, attributes, delta, first, last, compression, threshold, identity)
+
+
+def reencode(schema: Schema, batch: pa.RecordBatch, *, compression: Compression = "none") -> Frame:
+    """One frame of rows that were stored before: `batch` has the columns of `schema.full`, offsets included."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return encode_batch(
+        batch.select(schema.payload.names),
+        schema,
+        keys=columns[schema.system("key")],
+        headers=columns[schema.system("headers")],
+        timestamps=columns[schema.system("timestamp")],
+        offsets=columns[schema.system("offset")],
+        compression=compression,
+    )
+
+
+def _seal(
+    schema: Schema,
+    batch: pa.RecordBatch,
+    attributes: int,
+    delta: int,
+    first: int,
+    last: int,
+    compression: Compression,
+    threshold: int,
+    identity: Identity | None,
+) -> Frame:
+    """Serialise, compress where it pays, and checksum."""
+    if compression != "none" and batch.nbytes >= threshold:
+        message = _compressed(batch, compression)
+        attributes |= CODECS[compression]
+    else:
+        message = batch.serialize()
+    if HEADER_BYTES + message.size > MAX_FRAME_BYTES:
+        raise InvalidRecord(
+            f"a frame of {message.size} bytes is over the limit of {MAX_FRAME_BYTES}: send fewer records"
+        )
+    if identity is None:
+        producer_id, epoch, sequence = NO_PRODUCER, 0, -1
+    else:
+        producer_id, epoch, sequence, forever = identity
+        attributes |= WRITER if forever else 0
+        if len(producer_id) != 16 or producer_id == NO_PRODUCER or sequence < 0 or not 0 <= epoch < 1 << 32:
+            raise InvalidRecord(f"not a producer's identity: {identity}")
+    count = batch.num_rows
+    body = _BODY.pack(attributes, schema.id, count, delta, first, last, producer_id, sequence, epoch, 0)
+    checksum = crc32c(message, crc32c(body))
+    return Frame(body, message, checksum, attributes, count, delta, first, last, schema, identity)
+
+
+def _column(values: Any, kind: Any, name: str) -> pa.Array:
+    if isinstance(values, pa.Array) and values.type == kind:
+        return values
+    try:
+        column = pa.array(values, kind)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise InvalidRecord(f"{name} must be {kind}: {error}") from error
+    if isinstance(column, pa.ChunkedArray):
+        raise InvalidRecord(f"{name} are over 2 GiB together: send fewer records at a time")
+    return column
+
+
+def _headers(headers: Any) -> pa.Array:
+    if isinstance(headers, pa.Array):
+        return _column(headers, HEADERS, "headers")
+    try:
+        pairs = [list(mapping.items()) if mapping else None for mapping in headers]
+    except AttributeError as error:
+        raise InvalidRecord("headers must be mappings of str to bytes") from error
+    return _column(pairs, HEADERS, "headers")
+
+
+def _timestamps(timestamps: Any, count: int) -> tuple[list[pa.Array], int, int]:
+    """The timestamp column (in a list of its own), the least and the greatest timestamp."""
+    if timestamps is None:
+        timestamps = time.time_ns()
+    if isinstance(timestamps, int):
+        try:
+            return [pa.repeat(pa.scalar(timestamps, TIMESTAMP), count)], timestamps, timestamps
+        except (pa.ArrowException, OverflowError) as error:
+            raise InvalidRecord(f"timestamp {timestamps} is not 64-bit nanoseconds") from error
+    if isinstance(timestamps, pa.Array):
+        column = _column(timestamps.cast(TIMESTAMP), TIMESTAMP, "timestamps")
+    else:
+        try:
+            numbers = array("q", timestamps)
+        except (TypeError, OverflowError) as error:
+            raise InvalidRecord(f"timestamps must be 64-bit nanoseconds: {error}") from error
+        column = pa.Array.from_buffers(TIMESTAMP, len(numbers), [None, pa.py_buffer(numbers)])
+    if column.null_count:
+        raise InvalidRecord("timestamps must not be null")
+    if len(column) != count:
+        raise InvalidRecord(f"columns have different lengths: {len(column)} and {count}")
+    bounds = pc.min_max(column.view(pa.int64()))
+    return [column], bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def _compressed(batch: pa.RecordBatch, codec: Compression) -> pa.Buffer:
+    """The batch as a compressed message. pyarrow compresses only in streams, so the stream's schema is cut off."""
+    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, batch.schema, options=options).write_batch(batch)
+    return sink.getvalue().slice(batch.schema.serialize().size)
+
+
+# Decoding.
+
+
+def read_header(view: memoryview, position: int = 0) -> FrameHeader:
+    """The header at `position`, of which only the magic bytes are checked."""
+    if len(view) - position < HEADER_BYTES:
+        raise FrameDamaged("the header of a frame is cut short")
+    header = tuple.__new__(FrameHeader, _HEADER.unpack_from(view, position))
+    if header.magic != MAGIC:
+        raise FrameDamaged("no frame begins here")
+    return header
+
+
+def parse_header(view: memoryview, position: int, seed: int) -> FrameHeader:
+    """The header at `position`, with its stamp verified. The body is not: see `verify_body`."""
+    header = read_header(view, position)
+    if crc32c(view[position : position + _STAMP_BYTES], seed) != header.stamp_crc:
+        raise FrameDamaged("the stamp of a frame does not match its checksum")
+    length = header.length
+    if length & 7 or not MIN_FRAME_BYTES <= length <= MAX_FRAME_BYTES or not 0 <= header.group <= GROUP_ONLY:
+        raise FrameDamaged("the stamp of a frame has values that are not allowed")
+    return header
+
+
+def verify_body(view: memoryview, position: int, header: FrameHeader) -> None:
+    """Raise unless the body at `position` is whole and is the one that was produced."""
+    body = view[position + BODY_START : position + header.length]
+    if len(body) != header.length - BODY_START:
+        raise FrameDamaged("a frame is cut short", offset=header.base_offset)
+    if crc32c(body) != header.body_crc:
+        raise FrameDamaged("the body of a frame does not match its checksum", offset=header.base_offset)
+    if header.attributes > ALL_ATTRIBUTES or header.reserved or not header.record_count:
+        raise FrameDamaged("a frame uses features that this version does not know", offset=header.base_offset)
+
+
+def frame_schema(schema: Schema, attributes: int) -> pa.Schema:
+    """The columns of a frame with these attributes."""
+    return schema.frame(
+        offsets=bool(attributes & EXPLICIT_OFFSETS),
+        keys=bool(attributes & HAS_KEYS),
+        headers=bool(attributes & HAS_HEADERS),
+    )
+
+
+def identity_of(header: FrameHeader) -> Identity | None:
+    """Who produced a stored frame, None when that was not recorded."""
+    if header.producer_id == NO_PRODUCER:
+        return None
+    forever = bool(header.attributes & WRITER)
+    return Identity(header.producer_id, header.producer_epoch, header.base_sequence, forever)
+
+
+class StoredFrame(NamedTuple):
+    """A verified frame as it lies in a log: its header, and its bytes as a view that keeps them alive."""
+
+    header: FrameHeader
+    data: pa.Buffer
+    schema: Schema
+
+    @property
+    def message(self) -> pa.Buffer:
+        """The Arrow message, without copying."""
+        return self.data.slice(HEADER_BYTES)
+
+    def batch(self) -> pa.RecordBatch:
+        """The frame's own columns as views on its bytes (decompressed ones are new)."""
+        columns = frame_schema(self.schema, self.header.attributes)
+        try:
+            return pa.ipc.read_record_batch(self.message, columns)
+        except (pa.ArrowException, OSError) as error:
+            raise FrameDamaged(f"a frame is not decodable: {error}", offset=self.header.base_offset) from error
+
+    @property
+    def compression(self) -> Compression:
+        """How the frame is compressed."""
+        return _CODEC_NAMES[self.header.attributes & CODEC_MASK]
+
+    def unstamped(self) -> Frame:
+        """The same frame without its place in a log: the bytes are shared."""
+        header = self.header
+        body = self.data.slice(BODY_START, HEADER_BYTES - BODY_START).to_pybytes()
+        return Frame(
+            body,
+            self.message,
+            header.body_crc,
+            header.attributes,
+            header.record_count,
+            header.last_offset_delta,
+            header.min_timestamp,
+            header.max_timestamp,
+            self.schema,
+            identity_of(header),
+        )
+
+    def offsets(self, batch: pa.RecordBatch) -> pa.Array:
+        """The offset of each record of `batch`, which is this frame's."""
+        header = self.header
+        if header.attributes & EXPLICIT_OFFSETS:
+            return batch.column(0)
+        return pa.arange(header.base_offset, header.next_offset)
+
+    def records(self, start: int = 0, end: int | None = None) -> list[Record]:
+        """The records with `start` <= offset < `end`, as Python objects."""
+        header = self.header
+        if header.attributes & CONTROL:
+            return []
+        batch = self.batch()
+        offsets: Any = range(header.base_offset, header.next_offset)
+        column = 0
+        if header.attributes & EXPLICIT_OFFSETS:
+            offsets = batch.column(0).to_pylist()
+            column = 1
+        if start > header.base_offset or (end is not None and end < header.next_offset):
+            kept = [i for i, offset in enumerate(offsets) if start <= offset and (end is None or offset < end)]
+            if not kept:
+                return []
+            offsets = offsets[kept[0] : kept[-1] + 1]
+            batch = batch.slice(kept[0], len(offsets))
+        timestamps = batch.column(column).view(OFFSET).to_pylist()
+        column += 1
+        keys: Any = repeat(None)
+        if header.attributes & HAS_KEYS:
+            keys = batch.column(column).to_pylist()
+            column += 1
+        headers: Any = repeat(NO_HEADERS)
+        if header.attributes & HAS_HEADERS:
+            headers = [dict(pairs) if pairs else NO_HEADERS for pairs in batch.column(column).to_pylist()]
+            column += 1
+        values = batch.column(column).to_pylist() if self.schema.raw else _rows(batch, column)
+        return list(map(Record._make, zip(offsets, timestamps, keys, values, headers, strict=False)))
+
+
+def _rows(batch: pa.RecordBatch, first: int) -> list[dict[str, Any] | None]:
+    """Typed rows as dicts; a row whose every column is null is a delete marker."""
+    rows = batch.select(list(range(first, batch.num_columns))).to_pylist()
+    return [row if any(value is not None for value in row.values()) else None for row in rows]

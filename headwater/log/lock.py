@@ -1,0 +1,74 @@
+"""The partition's lock between processes.
+
+The kernel drops a `flock` when its holder dies, so a dead writer blocks nobody. A stopped one cannot be fenced: others
+give up at their timeout with an error that names it. The holder notes its pid and the time in the file for them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from pathlib import Path
+
+from headwater.errors import PartitionBusy, PartitionDeleted
+
+_HOLDER = struct.Struct("<qd")
+_FIRST_PAUSE = 20e-6
+_LONGEST_PAUSE = 1e-3
+
+
+class PartitionLock:
+    """An exclusive lock on one file. Threads of one process must take turns by themselves (see `Writer`)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        found = os.fstat(self._fd)
+        self._identity = (found.st_dev, found.st_ino)
+        self._pid = os.getpid()
+
+    def acquire(self, timeout: float) -> None:
+        """Take the lock, or raise PartitionBusy after `timeout` seconds."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._wait(timeout)
+        try:
+            found = os.stat(self.path)
+            if (found.st_dev, found.st_ino) != self._identity:
+                raise FileNotFoundError
+        except FileNotFoundError:
+            # A partition that was deleted and made again is another one: what is locked here is a leftover.
+            self.release()
+            raise PartitionDeleted(self.path.parent) from None
+        os.pwrite(self._fd, _HOLDER.pack(self._pid, time.time()), 0)
+
+    def _wait(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        pause = _FIRST_PAUSE
+        while True:
+            time.sleep(pause)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    pid, since = self.holder() or (None, None)
+                    held = max(time.time() - since, 0.0) if since else None
+                    raise PartitionBusy(self.path.parent, pid, held, timeout) from None
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def release(self) -> None:
+        """Let the next one in."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def holder(self) -> tuple[int, float] | None:
+        """The pid of the last holder, and since when it had the lock; it may have let go in the meantime."""
+        content = os.pread(self._fd, _HOLDER.size, 0)
+        return _HOLDER.unpack(content) if len(content) == _HOLDER.size else None
+
+    def close(self) -> None:
+        """Give the descriptor back. In a forked child this leaves the parent's lock alone, as unlocking would not."""
+        os.close(self._fd)

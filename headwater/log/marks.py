@@ -1,0 +1,40 @@
+"""Marks: small files that hold one offset each and outlive the state page.
+
+`start` says where the log begins, `truncate` that a truncation has been decided and must be carried out. Both are put
+in place by a rename before the files they speak of are touched.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final
+
+from crc32c import crc32c
+
+from headwater.errors import Damaged
+
+START_FILE: Final = "start"
+TRUNCATE_FILE: Final = "truncate"
+_LAYOUT = struct.Struct("<8sq")
+_MAGIC: Final = b"HWOFFST1"
+
+
+def pack_offset(offset: int) -> bytes:
+    """The content of a mark."""
+    content = _LAYOUT.pack(_MAGIC, offset)
+    checksum: int = crc32c(content)
+    return content + checksum.to_bytes(4, "little")
+
+
+def read_offset(path: Path) -> int | None:
+    """The offset in a mark, None when there is no such file."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    body = content[: _LAYOUT.size]
+    if len(content) != _LAYOUT.size + 4 or crc32c(body) != int.from_bytes(content[-4:], "little"):
+        raise Damaged("a mark does not match its checksum", file=path)
+    offset: int = _LAYOUT.unpack(body)[1]
+    return offset

@@ -1,0 +1,256 @@
+"""A partition in memory: the same behaviour, for tests and for programs that need no disk. Gone when it is closed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from headwater.config import PartitionConfig
+from headwater.errors import OffsetOutOfRange, PartitionClosed
+from headwater.log.clock import REAL_CLOCK, Clock
+from headwater.log.commit import Appended
+from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
+from headwater.log.frame import GROUP_FIRST, GROUP_LAST, GROUP_ONLY, Frame, StoredFrame, parse_header
+from headwater.log.partition import Bounds, Partition, PartitionStatistics
+from headwater.log.producers import ProducerTable
+from headwater.log.reader import OnDamage
+from headwater.log.retention import RetentionReport, SegmentFacts, expired
+from headwater.log.rewrite import cut_frame
+from headwater.log.schemas import Schemas
+from headwater.log.segment import SEGMENT_HEADER_BYTES
+
+
+class _Segment:
+    def __init__(self, base: int, created_ns: int) -> None:
+        self.base = base
+        self.created_ns = created_ns
+        self.frames: list[StoredFrame] = []
+        self.producers = ProducerTable().pack()
+
+    @property
+    def size(self) -> int:
+        return SEGMENT_HEADER_BYTES + sum(frame.header.length for frame in self.frames)
+
+
+class MemoryPartition(Partition):
+    """A partition whose frames are in this process's memory."""
+
+    def __init__(
+        self,
+        config: PartitionConfig | None = None,
+        *,
+        schemas: Schemas | None = None,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        self.config = config or PartitionConfig()
+        self.schemas = schemas if schemas is not None else Schemas()
+        self._clock = clock
+        self._mutex = threading.RLock()
+        self._seed = int.from_bytes(os.urandom(4), "little")
+        self._start = self._end = 0
+        self._stamp = 0
+        self._segments = [_Segment(0, clock.now_ns())]
+        self._producers = ProducerTable()
+        self._records = self._frame_count = self._bytes = self._appends = self._last_append_ns = 0
+        self._closed = False
+
+    def __str__(self) -> str:
+        return "memory partition"
+
+    def _open(self) -> threading.RLock:  # type: ignore[valid-type]
+        if self._closed:
+            raise PartitionClosed(self)
+        return self._mutex
+
+    # Writing.
+
+    def _append(self, group: tuple[Frame, ...]) -> Appended:
+        with self._open():
+            identity = group[0].identity
+            if identity is not None:
+                found = self._producers.check(identity, group[0].record_count)
+                if found is not None:
+                    return Appended(found.base_offset, found.end_offset, duplicate=True)
+            now = self._clock.now_ns()
+            active = self._segments[-1]
+            too_large = active.size + sum(frame.length for frame in group) > self.config.segment_bytes
+            if active.frames and (too_large or now - active.created_ns > self.config.segment_age * 1e9):
+                self.roll()
+            active = self._segments[-1]
+            if not active.frames:
+                active.created_ns = now
+            base = offset = self._end
+            stored = []
+            for number, frame in enumerate(group):
+                bits = (GROUP_FIRST if number == 0 else 0) | (GROUP_LAST if number == len(group) - 1 else 0)
+                stored.append(self._store(frame, offset, bits))
+                offset += frame.last_offset_delta + 1
+            active.frames += stored
+            if identity is not None:
+                self._producers.add(identity, group[0].record_count, base, offset, now)
+            self._end = offset
+            self._appends += 1
+            self._last_append_ns = now
+            for frame in group:
+                self._records += frame.record_count
+                self._frame_count += 1
+                self._bytes += frame.length
+            return Appended(base, offset)
+
+    def _store(self, frame: Frame, offset: int, group: int) -> StoredFrame:
+        content, self._stamp = frame.stamp(
+            offset, durable_end=0, leader_epoch=0, previous=self._stamp, group=group, seed=self._seed
+        )
+        data = content + memoryview(frame.message)
+        return StoredFrame(parse_header(memoryview(data), 0, self._seed), pa.py_buffer(data), frame.schema)
+
+    def sync(self) -> None:
+        self._open()
+
+    def writer_sequence(self, writer: bytes) -> int:
+        with self._open():
+            return self._producers.writer_sequence(writer)
+
+    # Reading.
+
+    def bounds(self) -> Bounds:
+        with self._open():
+            return Bounds(self._start, self._end, self._end)
+
+    def _frames(self, start: int, end: int, on_damage: OnDamage | None) -> Iterator[StoredFrame]:
+        offset = start
+        while offset < end:
+            with self._open():
+                if offset < self._start:
+                    raise OffsetOutOfRange(offset, self._start, self._end, str(self))
+                number = max(i for i, segment in enumerate(self._segments) if segment.base <= offset)
+                frames = list(self._segments[number].frames)
+                last = number + 1 == len(self._segments)
+                after = self._end if last else self._segments[number + 1].base
+            for frame in frames:
+                if frame.header.next_offset > offset and frame.header.base_offset < end:
+                    yield frame
+            offset = after
+
+    def _time_hint(self, timestamp: int) -> int | None:
+        with self._open():
+            for segment in self._segments:
+                for frame in segment.frames:
+                    if frame.header.max_timestamp >= timestamp and frame.header.next_offset > self._start:
+                        return frame.header.base_offset
+        return None
+
+    # Cleaning.
+
+    def roll(self) -> bool:
+        with self._open():
+            if not self._segments[-1].frames:
+                return False
+            now = self._clock.now_ns()
+            self._producers.expire(now - int(self.config.producer_expiry * 1e9))
+            self._segments.append(_Segment(self._end, now))
+            self._segments[-1].producers = self._producers.pack()
+            return True
+
+    def truncate(self, offset: int) -> None:
+        with self._open():
+            self._check_range(offset)
+            if offset == self._end:
+                return
+            kept = [segment for segment in self._segments if segment.base < offset]
+            self._producers = ProducerTable.unpack(kept[-1].producers if kept else self._segments[0].producers)
+            if kept:
+                last = kept[-1]
+                whole = [frame for frame in last.frames if frame.header.next_offset <= offset]
+                for frame in whole:
+                    self._producers.add_stored(frame.header, last.created_ns)
+                for frame in last.frames[len(whole) :]:
+                    rest = cut_frame(frame, offset) if frame.header.base_offset < offset else None
+                    if rest is not None:
+                        whole.append(self._store(rest, frame.header.base_offset, GROUP_ONLY))
+                last.frames = whole
+            kept.append(_Segment(offset, self._clock.now_ns()))
+            kept[-1].producers = self._producers.pack()
+            self._segments = kept
+            self._end = offset
+
+    def delete_before(self, offset: int) -> None:
+        with self._open():
+            if offset > self._end:
+                self._check_range(offset)
+            if offset <= self._start:
+                return
+            if offset == self._end:
+                self.roll()
+            self._start = offset
+            while len(self._segments) > 1 and self._segments[1].base <= offset:
+                self._segments.pop(0)
+
+    def _check_range(self, offset: int) -> None:
+        if not self._start <= offset <= self._end:
+            raise OffsetOutOfRange(offset, self._start, self._end, str(self))
+
+    def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+        with self._open():
+            closing: list[int | None] = [segment.created_ns for segment in self._segments[1:]]
+            facts = [
+                SegmentFacts(segment.base, segment.size, closed)
+                for segment, closed in zip(self._segments, [*closing, None], strict=True)
+            ]
+            count = expired(facts, self.config, self._clock.now_ns(), keep_from)
+            if count:
+                self.delete_before(max(facts[count].base, self._start))
+            return RetentionReport(count, sum(fact.size for fact in facts[:count]), self._start)
+
+    def compact(self) -> CompactionReport:
+        with self._open():
+            closed = [segment for segment in self._segments[:-1] if segment.frames]
+            compactor = Compactor(self.config.compaction_memory)
+            for segment in reversed(closed):
+                if not compactor.learn(segment.frames):
+                    break
+            compactor.finish_learning()
+            before = sum(segment.size for segment in closed)
+            rewritten = removed = 0
+            for segment in closed:
+                closed_ns = self._segments[self._segments.index(segment) + 1].created_ns
+                old_markers = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9
+                masks = compactor.plan(segment.frames, drop_markers=old_markers)
+                if all(mask is None for mask in masks):
+                    continue
+                count = sum(frame.header.record_count for frame in segment.frames)
+                segment.frames = [
+                    self._store(frame, base, GROUP_ONLY) for frame, base, _ in rewrite_frames(segment.frames, masks)
+                ]
+                rewritten += 1
+                removed += count - sum(frame.header.record_count for frame in segment.frames)
+            after = sum(segment.size for segment in closed)
+            return CompactionReport(len(closed), rewritten, 0, removed, before, after)
+
+    # The handle.
+
+    def statistics(self) -> PartitionStatistics:
+        with self._open():
+            return PartitionStatistics(
+                start=self._start,
+                end=self._end,
+                durable_end=self._end,
+                segments=len(self._segments),
+                bytes=sum(segment.size for segment in self._segments),
+                total_records=self._records,
+                total_frames=self._frame_count,
+                total_bytes=self._bytes,
+                total_appends=self._appends,
+                total_syncs=0,
+                last_append_ns=self._last_append_ns,
+                recoveries=0,
+                damaged=0,
+                poisoned=False,
+                mapped_bytes=0,
+            )
+
+    def close(self) -> None:
+        self._closed = True

@@ -1,0 +1,228 @@
+"""A partition: an ordered run of records with one sequence of offsets.
+
+This file says what every partition does; `directory.py` does it on disk and `memory.py` in memory. Readers see whole
+appends only, and never past the published end.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.config import PartitionConfig
+from headwater.errors import InvalidRecord, OffsetOutOfRange
+from headwater.log.commit import Appended
+from headwater.log.compaction import CompactionReport
+from headwater.log.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame
+from headwater.log.projection import Projection
+from headwater.log.reader import OnDamage
+from headwater.log.retention import RetentionReport
+from headwater.log.schemas import Schemas
+from headwater.record import Record
+from headwater.schema import RAW, Schema
+
+
+class Bounds(NamedTuple):
+    """Readable offsets go from `start` up to, and without, `end`; below `durable_end` a power loss takes nothing."""
+
+    start: int
+    end: int
+    durable_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatistics:
+    """A partition in numbers. The totals count since the partition was created, over all processes."""
+
+    start: int
+    end: int
+    durable_end: int
+    segments: int
+    bytes: int
+    total_records: int
+    total_frames: int
+    total_bytes: int
+    total_appends: int
+    total_syncs: int
+    last_append_ns: int
+    recoveries: int
+    damaged: int
+    poisoned: bool
+    mapped_bytes: int
+
+
+class Partition(ABC):
+    """What directory and memory partitions have in common. Thread-safe."""
+
+    config: PartitionConfig
+    schemas: Schemas
+
+    # Writing.
+
+    def append(self, frames: Frame | Sequence[Frame]) -> Appended:
+        """Add one frame, or several that become visible together or not at all.
+
+        With `sync="always"` it returns when the records are durable, and visible from then on. Concurrent appends share
+        one write and one sync. A retry of an identified frame is answered with the place of the original.
+        """
+        group = (frames,) if isinstance(frames, Frame) else tuple(frames)
+        self._check(group)
+        for frame in group:
+            self.schemas.put(frame.schema)
+        return self._append(group)
+
+    def _check(self, group: tuple[Frame, ...]) -> None:
+        if not group:
+            raise InvalidRecord("an append has at least one frame")
+        for frame in group:
+            if not isinstance(frame, Frame):
+                raise InvalidRecord(f"frames are appended, not {type(frame).__name__}: make one with encode()")
+            if frame.length > self.config.max_frame_bytes:
+                raise InvalidRecord(
+                    f"a frame of {frame.length} bytes is over the limit of {self.config.max_frame_bytes}: "
+                    f"send fewer records at a time or raise max_frame_bytes"
+                )
+            if frame.attributes & (EXPLICIT_OFFSETS | CONTROL):
+                raise InvalidRecord("only plain frames can be appended")
+            if frame.identity != group[0].identity or (
+                len(group) > 1 and frame.identity and not frame.identity.forever
+            ):
+                raise InvalidRecord("frames appended together have one writer, or none")
+
+    @abstractmethod
+    def _append(self, group: tuple[Frame, ...]) -> Appended: ...
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make everything appended so far durable, whatever the mode."""
+
+    @abstractmethod
+    def writer_sequence(self, writer: bytes) -> int:
+        """The last sequence under which this writer of atomic groups has appended; -1 for none."""
+
+    # Reading.
+
+    @abstractmethod
+    def bounds(self) -> Bounds:
+        """Which offsets can be read now."""
+
+    def frames(
+        self, start: int | None = None, end: int | None = None, *, on_damage: OnDamage | None = None
+    ) -> Iterator[StoredFrame]:
+        """The frames with records in [start, end): all of them, or an error. By default all there is at this moment.
+
+        Frames are views on the log's bytes, verified. Damage raises, or is passed to `on_damage` and passed over.
+        """
+        bounds = self.bounds()
+        first = bounds.start if start is None else start
+        last = bounds.end if end is None else end
+        for offset in (first, last):
+            if not bounds.start <= offset <= bounds.end:
+                raise OffsetOutOfRange(offset, bounds.start, bounds.end, str(self))
+        return self._frames(first, last, on_damage)
+
+    @abstractmethod
+    def _frames(self, start: int, end: int, on_damage: OnDamage | None) -> Iterator[StoredFrame]: ...
+
+    def read(self, offset: int, *, max_bytes: int = 1024 * 1024) -> list[StoredFrame]:
+        """Frames from the one that holds `offset` on: at least one, if there is one, and about `max_bytes`."""
+        found: list[StoredFrame] = []
+        size = 0
+        for frame in self.frames(offset):
+            found.append(frame)
+            size += frame.header.length
+            if size >= max_bytes:
+                break
+        return found
+
+    def records(
+        self, start: int | None = None, end: int | None = None, *, on_damage: OnDamage | None = None
+    ) -> Iterator[Record]:
+        """The records in [start, end) as Python objects."""
+        first = self.bounds().start if start is None else start
+        for frame in self.frames(first, end, on_damage=on_damage):
+            yield from frame.records(first, end)
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: list[str] | None = None,
+        schema: Schema = RAW,
+        on_damage: OnDamage | None = None,
+    ) -> pa.RecordBatchReader:
+        """The records in [start, end) as Arrow batches: what DuckDB, Polars and pandas read without copying.
+
+        `columns` chooses and orders; columns that are not chosen are not decompressed.
+        """
+        projection = Projection(schema, columns)
+        first = self.bounds().start if start is None else start
+        frames = self.frames(first, end, on_damage=on_damage)
+        batches = (projection.batch(frame, first, end) for frame in frames if not frame.header.attributes & CONTROL)
+        return pa.RecordBatchReader.from_batches(projection.schema, batches)
+
+    def offset_at(self, timestamp: int) -> int | None:
+        """The least offset whose record is not older than `timestamp` (nanoseconds); None when all are older."""
+        hint = self._time_hint(timestamp)
+        if hint is None:
+            return None
+        start = self.bounds().start
+        for frame in self.frames(max(hint, start), on_damage=lambda damage: None):
+            if frame.header.max_timestamp < timestamp:
+                continue
+            batch = frame.batch()
+            times = batch.column(frame.schema.system("timestamp")).view(pa.int64())
+            late = pc.and_(pc.greater_equal(times, timestamp), pc.greater_equal(frame.offsets(batch), start))
+            number = pc.index(late, True).as_py()
+            if number >= 0:
+                offset: int = frame.offsets(batch)[number].as_py()
+                return offset
+        return None
+
+    @abstractmethod
+    def _time_hint(self, timestamp: int) -> int | None:
+        """An offset at or before the answer to `offset_at`, or None when there is none."""
+
+    # Cleaning.
+
+    @abstractmethod
+    def roll(self) -> bool:
+        """Close the growing segment, if it holds anything, so that retention and compaction can work on it."""
+
+    @abstractmethod
+    def truncate(self, offset: int) -> None:
+        """Remove every record from `offset` on, durably. New records take those offsets again."""
+
+    @abstractmethod
+    def delete_before(self, offset: int) -> None:
+        """Remove every record before `offset`, durably. Offsets stay as they are."""
+
+    @abstractmethod
+    def compact(self) -> CompactionReport:
+        """Keep only the newest record of each key in the closed segments. Offsets stay; readers are undisturbed."""
+
+    @abstractmethod
+    def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+        """Delete closed segments that the configuration no longer wants, but nothing from `keep_from` on."""
+
+    # The handle.
+
+    @abstractmethod
+    def statistics(self) -> PartitionStatistics:
+        """The partition in numbers."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Make everything durable and give the resources back. Closing twice does no harm."""
+
+    def __enter__(self) -> Partition:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

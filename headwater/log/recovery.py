@@ -1,0 +1,492 @@
+"""Recovery: what an opener does, under the lock, with whatever it finds.
+
+The log is the truth and the state a hint. Recovery starts at the *floor*, the greatest offset that is known to have
+been synced, from the state and from what later frames say of earlier ones. From there it adopts the longest run of
+valid frames, whole atomic groups only, each of which must name the one before it. What lies behind is cut.
+
+Below the floor nothing is ever cut. A bad frame there is damage to what was acknowledged: it is passed over, reported,
+and the good frames behind it are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headwater.config import PartitionConfig
+from headwater.errors import Damaged, FrameDamaged, IndexDamaged
+from headwater.log.clock import Clock
+from headwater.log.disk import TEMPORARY, Disk, drop_page_cache
+from headwater.log.frame import GROUP_FIRST, GROUP_LAST, NO_PRODUCER, FrameHeader
+from headwater.log.index import (
+    ENTRY_BYTES,
+    INDEX_HEADER_BYTES,
+    NEVER,
+    IndexBuilder,
+    IndexHeader,
+    open_index,
+    pack_entry,
+)
+from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_offset
+from headwater.log.producers import load_producers
+from headwater.log.rewrite import copy_prefix, cut_segment
+from headwater.log.schemas import Schemas
+from headwater.log.segment import (
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_MAGIC,
+    FrameFile,
+    Segment,
+    SegmentHeader,
+    delete_segment,
+    delete_segments_below,
+    list_segments,
+    new_segment_header,
+    seed_of,
+)
+from headwater.log.state import MAGIC as STATE_MAGIC
+from headwater.log.state import State, StatePage, begin_segment
+
+STATE_FILE: Final = "state"
+_COPY: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Records that were acknowledged and can no longer be read: `offset` up to, and without, `next_offset`."""
+
+    file: Path
+    position: int
+    offset: int
+    next_offset: int
+    reason: str
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery found and did."""
+
+    partition: Path
+    adopted_records: int = 0
+    """Records that a dead writer had written whole but not published: they are in the log now."""
+    cut_bytes: int = 0
+    """Bytes of an unfinished append, removed. None of it had been acknowledged."""
+    dropped_records: int = 0
+    """Records given up because a sync had failed. None of them had been acknowledged as durable."""
+    rebuilt: list[str] = field(default_factory=list)
+    """Files made anew from the log because they were missing or damaged."""
+    damage: list[Damage] = field(default_factory=list)
+    strangers: list[Path] = field(default_factory=list)
+    """Files that look like segments but do not belong to this log: left alone and ignored."""
+    truncated_to: int | None = None
+    """Where a truncation was carried out to."""
+    poisoned: bool = False
+    """Whether a sync had failed; the log goes on in a new segment."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether there was nothing to do."""
+        return not (
+            self.adopted_records
+            or self.cut_bytes
+            or self.dropped_records
+            or self.rebuilt
+            or self.damage
+            or self.strangers
+            or self.truncated_to is not None
+            or self.poisoned
+        )
+
+    def __str__(self) -> str:
+        parts = [
+            f"adopted {self.adopted_records} records" if self.adopted_records else "",
+            f"cut {self.cut_bytes} bytes of an unfinished append" if self.cut_bytes else "",
+            f"dropped {self.dropped_records} records after a failed sync" if self.dropped_records else "",
+            f"rebuilt {', '.join(self.rebuilt)}" if self.rebuilt else "",
+            f"truncated to {self.truncated_to}" if self.truncated_to is not None else "",
+            *(f"offsets {d.offset} to {d.next_offset - 1} are lost: {d.reason}" for d in self.damage),
+            *(f"ignored {path.name}" for path in self.strangers),
+        ]
+        return f"{self.partition}: {'; '.join(part for part in parts if part) or 'clean'}"
+
+
+class Tail(NamedTuple):
+    """Where a walk over the growing segment ended, and the least offset that is known to have been synced."""
+
+    end: int
+    position: int
+    stamp: int
+    floor: int
+    frames: list[tuple[int, FrameHeader]]
+    damage: list[Damage]
+
+
+class Recovery:
+    """One recovery of one partition, under its lock."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: PartitionConfig,
+        disk: Disk,
+        clock: Clock,
+        schemas: Schemas,
+        partition: bytes | None = None,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._schemas = schemas
+        self._partition = partition
+        self.report = RecoveryReport(directory)
+
+    def run(self) -> State:
+        """Bring the files in order and return the published state."""
+        for path in self._directory.glob(f"*{TEMPORARY}"):
+            self._disk.unlink(path)
+        found = self._read_state()
+        partition = self._identify(found)
+        self._repair_headers(partition)
+        segments, self.report.strangers = list_segments(self._directory, partition)
+        if found is None and segments:
+            self.report.rebuilt.append(STATE_FILE)
+        state = found or _blank(partition)
+        target = self._read_mark(TRUNCATE_FILE)
+        if target is not None:
+            return self._truncate(state, segments, target)
+        start = max(state.start, self._read_mark(START_FILE) or 0, segments[0].base if segments else 0)
+        state = state._replace(start=start)
+        if not segments:
+            if state.end:
+                self._lost(self._directory, 0, start, state.durable_end, "no segment is left")
+            state = self._begin(state, max(state.durable_end, start))
+        else:
+            state = self._recover_end(state, segments)
+            if delete_segments_below(self._disk, self._directory, partition, state.start):
+                state = state._replace(layout=state.layout + 1)
+        return state if state == found else self._publish(state)
+
+    # What identifies the partition, and its state.
+
+    def _read_state(self) -> State | None:
+        try:
+            page = StatePage(self._disk, self._directory / STATE_FILE)
+        except FileNotFoundError:
+            return None
+        try:
+            return page.read()
+        finally:
+            page.close()
+
+    def _read_mark(self, name: str) -> int | None:
+        try:
+            return read_offset(self._directory / name)
+        except Damaged:
+            self._disk.unlink(self._directory / name)
+            self.report.rebuilt.append(name)
+            return None
+
+    def _identify(self, state: State | None) -> bytes:
+        if state is not None:
+            return state.partition
+        if self._partition is not None:
+            return self._partition
+        segments, strangers = list_segments(self._directory, None)
+        if not segments and strangers:
+            raise Damaged("neither the state nor any segment says which log this is", file=self._directory)
+        return segments[0].header.partition if segments else os.urandom(16)
+
+    def _publish(self, state: State) -> State:
+        """Make the result durable: both copies, so that no older one can contradict it."""
+        if not self.report.clean:
+            state = state._replace(recoveries=state.recoveries + 1, damaged=state.damaged + len(self.report.damage))
+        state = state._replace(flags=0)
+        path = self._directory / STATE_FILE
+        try:
+            page = StatePage(self._disk, path)
+        except FileNotFoundError:
+            StatePage.create(self._disk, path, state)
+            self._disk.sync_directory(self._directory)
+            page = StatePage(self._disk, path)
+        try:
+            state = page.write_both(state)
+            page.sync()
+        finally:
+            page.close()
+        return state
+
+    def _repair_headers(self, partition: bytes) -> None:
+        """Give a segment whose header is damaged a new one, when its first frame proves that it is ours."""
+        for path in list_segments(self._directory, partition)[1]:
+            fd = self._disk.open(path)
+            try:
+                with contextlib.suppress(Damaged):
+                    SegmentHeader.unpack(os.pread(fd, SEGMENT_HEADER_BYTES, 0))
+                    continue  # a sound header, of another log or under another's name
+                found = os.fstat(fd)
+                file = FrameFile(fd, found.st_size, seed_of(partition), path)
+                first = file.find(SEGMENT_HEADER_BYTES, int(path.stem))
+                if first is None:
+                    continue
+                chain = first[1].previous if first[0] == SEGMENT_HEADER_BYTES else 0
+                log = os.urandom(16)
+                header = SegmentHeader(SEGMENT_MAGIC, partition, log, int(path.stem), found.st_mtime_ns, 0, chain, 0)
+                self._disk.write(fd, header.pack(), 0)
+                self._disk.sync(fd)
+                self.report.rebuilt.append(path.name)
+            finally:
+                self._disk.close(fd)
+
+    def _lost(self, file: Path, position: int, offset: int, next_offset: int, reason: str) -> None:
+        self.report.damage.append(Damage(file, position, offset, next_offset, reason))
+
+    # The growing end.
+
+    def _recover_end(self, state: State, segments: list[Segment]) -> State:
+        active = segments[-1]
+        fd = self._disk.open(active.path)
+        try:
+            size = os.fstat(fd).st_size
+            file = FrameFile(fd, size, seed_of(active.header.partition), active.path)
+            same = state.segment == active.header.log
+            if same and state.poisoned:
+                return self._leave_poisoned(state, active, file)
+            if same and state.durable_end == state.end and state.position == size:
+                return self._extend_index(state._replace(flags=0), active, file, [])
+            tail = self._tail(state, active, file, same)
+            self.report.damage += tail.damage
+            if tail.floor > tail.end:
+                # Acknowledged records are missing. Their offsets are not given out again, their bytes not touched.
+                self._lost(active.path, tail.position, tail.end, tail.floor, "the end of the log is missing")
+                return self._begin(state, tail.floor)
+            if active.header.compacted:
+                return self._begin(state, tail.end)
+            return self._settle(state, active, file, tail, same)
+        finally:
+            self._disk.close(fd)
+
+    def _tail(self, state: State, active: Segment, file: FrameFile, same: bool) -> Tail:
+        """Walk from the floor if the log confirms what the state says of it, else from the segment's beginning."""
+        floor = max(active.base, state.durable_end)
+        if same and state.durable_position <= file.end and self._confirms(state, active, file):
+            return walk(file, state.durable_position, state.durable_end, state.durable_stamp, floor)
+        return walk(file, SEGMENT_HEADER_BYTES, active.base, active.header.chain, floor)
+
+    def _confirms(self, state: State, active: Segment, file: FrameFile) -> bool:
+        """Whether a frame with the stamp that the state remembers ends where the state says."""
+        position, stamp = SEGMENT_HEADER_BYTES, active.header.chain
+        with (
+            contextlib.suppress(IndexDamaged, OSError),
+            open_index(active.index_path, active.header.log, state.index_entries) as entries,
+        ):
+            entry = entries.at_offset(state.durable_end - 1)
+            position = entry.position if entry and entry.position < state.durable_position else position
+        bounded = FrameFile(file.fd, state.durable_position, file.seed, file.path)
+        try:
+            for _, header in bounded.walk(position):
+                stamp = header.stamp_crc
+        except FrameDamaged:
+            return False
+        return stamp == state.durable_stamp
+
+    def _settle(self, state: State, active: Segment, file: FrameFile, tail: Tail, same: bool) -> State:
+        """Make the adopted run durable and remove what is behind it."""
+        if state.sequence:
+            self.report.adopted_records = max(tail.end - state.end, 0)
+        self.report.cut_bytes = max(file.end - tail.position, 0)
+        log = active.header.log
+        if same and tail.position < state.position:
+            # A reader may have mapped what was published: those bytes go with the old file, which is left as it is.
+            log = copy_prefix(self._disk, active, file, tail.position).log
+            self._disk.sync_directory(self._directory)
+        else:
+            if file.end > tail.position:
+                self._disk.truncate(file.fd, tail.position)
+            # A sync that failed in the dead writer has left its pages marked clean. Written again, they are dirty,
+            # and this sync is about them.
+            known = state.position if same else SEGMENT_HEADER_BYTES
+            rewrite(self._disk, file.fd, known, tail.position)
+            self._disk.sync(file.fd)
+        settled = state._replace(
+            flags=0,
+            layout=state.layout + 1,
+            end=tail.end,
+            position=tail.position,
+            stamp=tail.stamp,
+            durable_end=tail.end,
+            durable_position=tail.position,
+            durable_stamp=tail.stamp,
+            segment=log,
+            segment_base=active.base,
+            segment_created_ns=state.segment_created_ns if same else active.header.created_ns,
+        )
+        if log != state.segment:
+            settled = settled._replace(index_entries=0, index_position=0, identified_position=0)
+            return self._rebuild_index(settled, active, file)
+        return self._extend_index(settled, active, file, [found for found in tail.frames if found[0] >= state.position])
+
+    def _leave_poisoned(self, state: State, active: Segment, file: FrameFile) -> State:
+        """After a failed sync only what is read back from the device counts, and only up to the durable end."""
+        drop_page_cache(file.fd)
+        durable = FrameFile(file.fd, min(state.durable_position, file.end), file.seed, file.path)
+        tail = walk(durable, SEGMENT_HEADER_BYTES, active.base, active.header.chain, state.durable_end)
+        self.report.damage += tail.damage
+        if tail.end < state.durable_end:
+            self._lost(active.path, tail.position, tail.end, state.durable_end, "not on the device after a failed sync")
+        self.report.dropped_records = max(state.end - state.durable_end, 0)
+        self.report.cut_bytes = max(file.end - state.durable_position, 0)
+        self.report.poisoned = True
+        return self._begin(state, state.durable_end)
+
+    def _begin(self, state: State, base: int) -> State:
+        """Go on in a new segment at `base`."""
+        header = new_segment_header(state.partition, base, self._clock.now_ns())
+        path = self._directory / f"{base:020d}.log"
+        table = load_producers(self._directory, state.partition, base)
+        self._disk.replace(path.with_suffix(".producers"), table.pack())
+        self._disk.replace(path.with_suffix(".index"), IndexHeader(header.log, 0, NEVER, 0).pack(), sync=False)
+        Segment.create(self._disk, self._directory, header)
+        self._disk.sync_directory(self._directory)
+        return begin_segment(state, header)
+
+    def _truncate(self, state: State, segments: list[Segment], target: int) -> State:
+        """Carry out a truncation whose intent is durable. Doing it twice does no harm."""
+        self.report.truncated_to = target
+        kept = [segment for segment in segments if segment.base < target]
+        for segment in reversed(segments[len(kept) :]):
+            delete_segment(self._disk, segment)
+        if kept:
+            cut_segment(self._disk, kept[-1], target, self._schemas)
+        state = self._publish(self._begin(state._replace(start=min(state.start, target)), target))
+        self._disk.unlink(self._directory / TRUNCATE_FILE)
+        self._disk.sync_directory(self._directory)
+        return state
+
+    # The index of the growing segment.
+
+    def _extend_index(
+        self, state: State, active: Segment, file: FrameFile, frames: list[tuple[int, FrameHeader]]
+    ) -> State:
+        """Index frames that were adopted behind those that are indexed; or everything, when the index is unsound."""
+        if not self._index_sound(state, active):
+            return self._rebuild_index(state, active, file)
+        if not frames:
+            return state
+        builder = IndexBuilder(
+            self._config.index_interval, position=state.index_position, max_timestamp=state.segment_max_timestamp
+        )
+        identified = state.identified_position
+        for position, header in frames:
+            builder.add(position, header.base_offset, header.max_timestamp)
+            if header.producer_id != NO_PRODUCER:
+                identified = position + header.length
+        fd = self._disk.open(active.index_path)
+        try:
+            content = b"".join(pack_entry(state.segment, entry) for entry in builder.entries)
+            self._disk.write(fd, content, INDEX_HEADER_BYTES + state.index_entries * ENTRY_BYTES)
+        finally:
+            self._disk.close(fd)
+        return state._replace(
+            segment_max_timestamp=builder.max_timestamp,
+            index_entries=state.index_entries + len(builder.entries),
+            index_position=builder.position,
+            identified_position=identified,
+        )
+
+    def _index_sound(self, state: State, active: Segment) -> bool:
+        try:
+            with open_index(active.index_path, active.header.log, state.index_entries) as entries:
+                if len(entries) == 0:
+                    return state.position == SEGMENT_HEADER_BYTES or state.index_position == 0
+                return entries[len(entries) - 1].position == state.index_position
+        except (IndexDamaged, OSError):
+            return False
+
+    def _rebuild_index(self, state: State, active: Segment, file: FrameFile) -> State:
+        """Index the growing segment from its frames' headers."""
+        if state.position > SEGMENT_HEADER_BYTES:
+            self.report.rebuilt.append(active.index_path.name)
+        builder = IndexBuilder(self._config.index_interval)
+        bounded = FrameFile(file.fd, state.position, file.seed, file.path)
+        identified = 0
+        for position, header in bounded.walk_whole(SEGMENT_HEADER_BYTES, active.base):
+            builder.add(position, header.base_offset, header.max_timestamp)
+            if header.producer_id != NO_PRODUCER:
+                identified = position + header.length
+        self._disk.replace(active.index_path, builder.pack(state.segment, 0), sync=False)
+        return state._replace(
+            layout=state.layout + 1,
+            segment_max_timestamp=builder.max_timestamp,
+            index_entries=len(builder.entries),
+            index_position=builder.position,
+            identified_position=identified,
+        )
+
+
+def _blank(partition: bytes) -> State:
+    """The state of a partition of which nothing is known yet."""
+    numbers = dict.fromkeys(State._fields, 0)
+    return State(**{**numbers, "magic": STATE_MAGIC, "partition": partition, "segment": bytes(16)})._replace(  # type: ignore[arg-type]
+        segment_max_timestamp=NEVER
+    )
+
+
+def walk(file: FrameFile, position: int, offset: int, previous: int, floor: int) -> Tail:
+    """Follow the chain of frames from `position`, where the frame with `offset` must name `previous`.
+
+    A bad frame is damage, and passed over, if it lies below the floor, or if a frame behind it was written when it had
+    been synced. Otherwise it is the torn end of the log.
+    """
+    frames: list[tuple[int, FrameHeader]] = []
+    damage: list[Damage] = []
+    end = Tail(offset, position, previous, floor, [], [])
+    whole = 0
+    open_group = False
+    while position < file.end:
+        try:
+            header = _next(file, position, offset, previous, open_group)
+        except FrameDamaged as error:
+            found = _synced_behind(file, position, offset, floor)
+            if found is None:
+                break
+            bad, (position, header) = position, found
+            if header.base_offset > offset:
+                damage.append(Damage(file.path, bad, offset, header.base_offset, error.reason))
+        floor = max(floor, header.durable_end)
+        frames.append((position, header))
+        position, offset, previous = position + header.length, header.next_offset, header.stamp_crc
+        open_group = not header.group & GROUP_LAST
+        if not open_group or offset <= floor:
+            end, whole = end._replace(end=offset, position=position, stamp=previous), len(frames)
+    return end._replace(floor=floor, frames=frames[:whole], damage=damage)
+
+
+def _next(file: FrameFile, position: int, offset: int, previous: int, open_group: bool) -> FrameHeader:
+    """The frame at `position`, if it is the one that comes next."""
+    header = file.frame(position)
+    if header.previous != previous or header.base_offset != offset or bool(header.group & GROUP_FIRST) == open_group:
+        raise FrameDamaged("a frame does not follow the one before it", file=file.path, position=position)
+    return header
+
+
+def _synced_behind(file: FrameFile, position: int, offset: int, floor: int) -> tuple[int, FrameHeader] | None:
+    """The next good frame after a bad place at `offset`, if that had been synced; None if it is a torn end."""
+    first = found = file.find(position, offset)
+    if offset < floor:
+        return first
+    while found is not None:
+        if found[1].durable_end > offset:
+            return first
+        found = file.find(found[0] + found[1].length, found[1].next_offset)
+    return None
+
+
+def rewrite(disk: Disk, fd: int, position: int, end: int) -> None:
+    """Write the bytes of a file over themselves."""
+    while position < end:
+        content = os.pread(fd, min(_COPY, end - position), position)
+        disk.write(fd, content, position)
+        position += len(content)

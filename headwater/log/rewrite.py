@@ -1,0 +1,110 @@
+"""Rewriting: a changed copy of a segment takes its place by a rename, so readers of the old file are undisturbed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.log.disk import TEMPORARY, Disk
+from headwater.log.frame import GROUP_ONLY, Frame, FrameHeader, StoredFrame, reencode
+from headwater.log.projection import Projection
+from headwater.log.schemas import Schemas
+from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of
+
+_COPY: Final = 1024 * 1024
+
+
+class Rewriter:
+    """Writes the successor of a segment under another name. The successor has its own `log` uuid and the same chain."""
+
+    def __init__(self, disk: Disk, segment: Segment, path: Path) -> None:
+        self._disk = disk
+        self._old = segment.header
+        self.path = path
+        self._seed = seed_of(segment.header.partition)
+        self._fd = disk.create(path)
+        self._stamp = segment.header.chain
+        self.position = SEGMENT_HEADER_BYTES
+        self.frames = 0
+
+    def copy(self, fd: int, start: int, end: int, stamp: int) -> None:
+        """Bytes of the old file as they are; `stamp` is that of the last frame among them."""
+        while start < end:
+            content = os.pread(fd, min(_COPY, end - start), start)
+            self._disk.write(self._fd, content, self.position)
+            self.position += len(content)
+            start += len(content)
+        self._stamp = stamp
+
+    def add(self, frame: Frame, base_offset: int, leader_epoch: int) -> None:
+        """A frame made anew."""
+        header, self._stamp = frame.stamp(
+            base_offset,
+            durable_end=base_offset,
+            leader_epoch=leader_epoch,
+            previous=self._stamp,
+            group=GROUP_ONLY,
+            seed=self._seed,
+        )
+        self._disk.writev(self._fd, [header, frame.message], self.position, frame.length)
+        self.position += frame.length
+        self.frames += 1
+
+    def finish(self, *, compacted: bool) -> SegmentHeader:
+        """Complete the file and make it durable; it still has to be renamed."""
+        length = self.position if compacted else 0
+        header = self._old._replace(log=os.urandom(16), length=length)
+        self._disk.write(self._fd, header.pack(), 0)
+        self._disk.sync(self._fd)
+        return header
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._disk.close(self._fd)
+
+
+def copy_prefix(
+    disk: Disk,
+    segment: Segment,
+    file: FrameFile,
+    position: int,
+    stamp: int = 0,
+    last: tuple[Frame, FrameHeader] | None = None,
+) -> SegmentHeader:
+    """Replace a segment by its bytes below `position`, and one frame more. The directory is the caller's to sync."""
+    rewriter = Rewriter(disk, segment, segment.path.with_name(segment.path.name + TEMPORARY))
+    try:
+        rewriter.copy(file.fd, SEGMENT_HEADER_BYTES, position, stamp)
+        if last is not None:
+            rewriter.add(last[0], last[1].base_offset, last[1].leader_epoch)
+        header = rewriter.finish(compacted=segment.header.compacted)
+    finally:
+        rewriter.close()
+    disk.rename(rewriter.path, segment.path)
+    return header
+
+
+def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> None:
+    """Replace a segment by its records below `target`, unless it has no others."""
+    fd = disk.open(segment.path)
+    try:
+        file = FrameFile(fd, os.fstat(fd).st_size, seed_of(segment.header.partition), segment.path)
+        stamp = segment.header.chain
+        for position, header in file.walk_whole(SEGMENT_HEADER_BYTES, segment.base):
+            if header.next_offset > target:
+                data = pa.py_buffer(bytes(file.view(position, header.length)))
+                rest = cut_frame(StoredFrame(header, data, schemas.get(header.schema_id)), target)
+                copy_prefix(disk, segment, file, position, stamp, (rest, header) if rest else None)
+                return
+            stamp = header.stamp_crc
+    finally:
+        disk.close(fd)
+
+
+def cut_frame(frame: StoredFrame, target: int) -> Frame | None:
+    """The records of a frame below `target`, as a frame of their own."""
+    batch = Projection(frame.schema, None).batch(frame, end=target)
+    return reencode(frame.schema, batch, compression=frame.compression) if batch.num_rows else None

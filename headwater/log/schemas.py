@@ -1,0 +1,65 @@
+"""The schemas of a log: immutable files named by the hash of their content.
+
+A schema is durable before the first frame that names it, so a frame in the log can always be read. The raw schema
+needs no file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater.errors import SchemaError, UnknownSchema
+from headwater.log.disk import REAL_DISK, Disk
+from headwater.schema import RAW, Schema
+
+
+class Schemas:
+    """Schemas by id, in memory only: for logs in memory, and the base of those on disk."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Schema] = {RAW.id: RAW}
+
+    def get(self, schema_id: int) -> Schema:
+        """The schema with this id; raises UnknownSchema."""
+        schema = self._known.get(schema_id)
+        if schema is None:
+            schema = self._known[schema_id] = self._load(schema_id)
+        return schema
+
+    def put(self, schema: Schema) -> None:
+        """Make the schema known, for good; a known one costs nothing."""
+        if schema.id not in self._known:
+            self._store(schema)
+            self._known[schema.id] = schema
+
+    def _load(self, schema_id: int) -> Schema:
+        raise UnknownSchema(schema_id, "memory")
+
+    def _store(self, schema: Schema) -> None:
+        """Nothing to store: memory is all there is."""
+
+
+class SchemaDirectory(Schemas):
+    """Schemas in a directory, one immutable file each."""
+
+    def __init__(self, directory: Path, disk: Disk = REAL_DISK) -> None:
+        super().__init__()
+        self._directory = directory
+        self._disk = disk
+
+    def _path(self, schema_id: int) -> Path:
+        return self._directory / f"{schema_id:016x}.arrow"
+
+    def _load(self, schema_id: int) -> Schema:
+        try:
+            schema = Schema.deserialize(self._path(schema_id).read_bytes())
+        except (FileNotFoundError, SchemaError):
+            raise UnknownSchema(schema_id, str(self._directory)) from None
+        if schema.id != schema_id:
+            raise UnknownSchema(schema_id, f"{self._directory}, whose file for it is damaged")
+        return schema
+
+    def _store(self, schema: Schema) -> None:
+        self._disk.make_directory(self._directory)
+        self._disk.replace(self._path(schema.id), schema.serialize())
+        self._disk.sync_directory(self._directory)

@@ -1,0 +1,269 @@
+"""A segment: one `.log` file, a header of 64 bytes and then frames.
+
+Every offset in a segment is at or above its base and below the base of the next segment: that base, not the file's
+length, is where a segment ends. Frames beyond it, left by a failed sync, are not part of the log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from headwater.errors import Damaged, FrameDamaged
+from headwater.log.disk import Disk
+from headwater.log.frame import HEADER_BYTES, MAGIC, FrameHeader, parse_header, verify_body
+
+SEGMENT_MAGIC: Final = b"HWSEGMT1"
+_LAYOUT = struct.Struct("<8s16s16sqqqII")
+_CHECKED: Final = _LAYOUT.size
+SEGMENT_HEADER_BYTES: Final = 80
+_NAME = re.compile(r"(\d{20})\.log")
+_WINDOW: Final = 256 * 1024
+
+
+class SegmentHeader(NamedTuple):
+    """What a segment says of itself.
+
+    `log` names these very bytes: a rewritten file has another one, so an index or a state made for the old file does
+    not fit the new one. `chain` is what the first frame gives as its `previous`; a rewritten prefix keeps it.
+    `length` is 0 while the segment grows by appends, and the file's whole length when compaction wrote it at once.
+    """
+
+    magic: bytes
+    partition: bytes
+    log: bytes
+    base: int
+    created_ns: int
+    length: int
+    chain: int
+    reserved: int
+
+    @property
+    def compacted(self) -> bool:
+        """Whether offsets may be missing here because compaction removed their records."""
+        return self.length > 0
+
+    def pack(self) -> bytes:
+        """The header's bytes."""
+        content = _LAYOUT.pack(*self)
+        checksum: int = crc32c(content)
+        return content + checksum.to_bytes(4, "little").ljust(SEGMENT_HEADER_BYTES - _CHECKED, b"\0")
+
+    @classmethod
+    def unpack(cls, content: bytes) -> SegmentHeader:
+        """The header in these bytes, verified."""
+        if len(content) < SEGMENT_HEADER_BYTES or content[:8] != SEGMENT_MAGIC:
+            raise Damaged("not a segment of this version")
+        if crc32c(content[:_CHECKED]) != int.from_bytes(content[_CHECKED : _CHECKED + 4], "little"):
+            raise Damaged("the header of a segment does not match its checksum")
+        return cls(*_LAYOUT.unpack_from(content))
+
+
+def new_segment_header(partition: bytes, base: int, created_ns: int) -> SegmentHeader:
+    """The header of a segment that begins now."""
+    chain = int.from_bytes(os.urandom(4), "little")
+    return SegmentHeader(SEGMENT_MAGIC, partition, os.urandom(16), base, created_ns, 0, chain, 0)
+
+
+def seed_of(partition: bytes) -> int:
+    """Where the stamp checksums of a partition start from.
+
+    Frames of another partition do not verify here, so a frame that a user stored inside a value is never taken for
+    one of the log's own when damage makes a reader search for the next frame.
+    """
+    seed: int = crc32c(partition)
+    return seed
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of a partition, as it was found."""
+
+    path: Path
+    header: SegmentHeader
+
+    @property
+    def base(self) -> int:
+        """The least offset that can be here."""
+        return self.header.base
+
+    @property
+    def index_path(self) -> Path:
+        """The index beside it."""
+        return self.path.with_suffix(".index")
+
+    @property
+    def producers_path(self) -> Path:
+        """The snapshot of idempotence at this segment's base."""
+        return self.path.with_suffix(".producers")
+
+    @classmethod
+    def read(cls, path: Path) -> Segment:
+        """The segment in this file; raises Damaged when it is none, or has another's name."""
+        with path.open("rb") as file:
+            try:
+                header = SegmentHeader.unpack(file.read(SEGMENT_HEADER_BYTES))
+            except Damaged as error:
+                raise error.at(file=path, position=0) from None
+        if path.name != f"{header.base:020d}.log":
+            raise Damaged(f"the file holds the segment {header.base}, not the one of its name", file=path)
+        return cls(path, header)
+
+    @classmethod
+    def create(cls, disk: Disk, directory: Path, header: SegmentHeader) -> Segment:
+        """A new, empty segment, durable once its directory is synced."""
+        path = directory / f"{header.base:020d}.log"
+        disk.replace(path, header.pack())
+        return cls(path, header)
+
+
+def list_segments(directory: Path, partition: bytes | None) -> tuple[list[Segment], list[Path]]:
+    """The partition's segments in order, and the files that look like segments but are not its own.
+
+    `partition` may be None when nothing else names the partition; then the first segment does.
+    """
+    segments: list[Segment] = []
+    strangers: list[Path] = []
+    for name in sorted(os.listdir(directory)):
+        if not _NAME.fullmatch(name):
+            continue
+        try:
+            segment = Segment.read(directory / name)
+        except FileNotFoundError:
+            continue  # removed by retention since it was listed
+        except Damaged:
+            strangers.append(directory / name)
+            continue
+        partition = partition or segment.header.partition
+        if segment.header.partition == partition:
+            segments.append(segment)
+        else:
+            strangers.append(segment.path)
+    return segments, strangers
+
+
+def delete_segment(disk: Disk, segment: Segment) -> None:
+    """Remove a segment with what belongs to it. The log goes last: while it is there, the rest can be made again."""
+    for path in (segment.index_path, segment.producers_path, segment.path):
+        disk.unlink(path)
+
+
+def delete_segments_below(disk: Disk, directory: Path, partition: bytes, start: int) -> int:
+    """Delete the segments that end at or below `start`; how many."""
+    segments = list_segments(directory, partition)[0]
+    doomed = [segment for segment, after in pairwise(segments) if after.base <= start]
+    for segment in doomed:
+        delete_segment(disk, segment)
+    return len(doomed)
+
+
+class FrameFile:
+    """Frames of one open segment, read by `pread` through a window: for walks, where a bad disk must raise, not kill.
+
+    `end` bounds what is read; it never reaches into bytes that are still being written.
+    """
+
+    def __init__(self, fd: int, end: int, seed: int, path: Path) -> None:
+        self.fd = fd
+        self.end = end
+        self.seed = seed
+        self.path = path
+        self._window = memoryview(b"")
+        self._window_start = 0
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Up to `size` bytes at `position`, fewer at the end."""
+        size = min(size, self.end - position)
+        start = position - self._window_start
+        if start < 0 or start + size > len(self._window):
+            wanted = min(max(size, _WINDOW), self.end - position)
+            self._window = memoryview(os.pread(self.fd, max(wanted, 0), position))
+            self._window_start = position
+            start = 0
+        return self._window[start : start + max(size, 0)]
+
+    def header(self, position: int) -> FrameHeader:
+        """The verified header at `position`; the frame's bytes are known to be within the end."""
+        try:
+            header = parse_header(self.view(position, HEADER_BYTES), 0, self.seed)
+            if position + header.length > self.end:
+                raise FrameDamaged("a frame is cut short", offset=header.base_offset)
+        except FrameDamaged as error:
+            raise error.at(file=self.path, position=position, offset=error.offset) from None
+        return header
+
+    def frame(self, position: int) -> FrameHeader:
+        """The header at `position`, with the body verified too."""
+        header = self.header(position)
+        try:
+            verify_body(self.view(position, header.length), 0, header)
+        except FrameDamaged as error:
+            raise error.at(file=self.path, position=position, offset=header.base_offset) from None
+        return header
+
+    def walk(self, position: int) -> Iterator[tuple[int, FrameHeader]]:
+        """Each position and header from `position` to the end, or to a header that is damaged, which raises."""
+        while position < self.end:
+            header = self.header(position)
+            yield position, header
+            position += header.length
+
+    def walk_whole(self, position: int, offset: int) -> Iterator[tuple[int, FrameHeader]]:
+        """Like `walk`, but passing over what is damaged."""
+        while position < self.end:
+            try:
+                header = self.header(position)
+            except FrameDamaged:
+                found = self.find(position, offset)
+                if found is None:
+                    return
+                position, header = found
+            yield position, header
+            position, offset = position + header.length, header.next_offset
+
+    def find(self, position: int, least_offset: int) -> tuple[int, FrameHeader] | None:
+        """The first whole frame at or after `position` whose offsets are not below `least_offset`.
+
+        This is how good frames behind a damaged one are found: by its length where the stamp is good, else by
+        searching for the magic bytes. Copies of older frames inside a value have offsets below `least_offset`.
+        """
+        while position < self.end:
+            try:
+                header = self.header(position)
+            except FrameDamaged:
+                found = self._find_magic(position + 8)
+                if found is None:
+                    return None
+                position = found
+                continue
+            if header.base_offset >= least_offset and self._whole(position):
+                return position, header
+            position += header.length
+        return None
+
+    def _whole(self, position: int) -> bool:
+        try:
+            self.frame(position)
+        except FrameDamaged:
+            return False
+        return True
+
+    def _find_magic(self, position: int) -> int | None:
+        """The next aligned position at which a frame may begin."""
+        while position < self.end:
+            window = bytes(self.view(position, _WINDOW))
+            found = window.find(MAGIC)
+            while found >= 0 and (position + found) % 8:
+                found = window.find(MAGIC, found + 1)
+            if found >= 0:
+                return position + found
+            position += max(len(window) & ~7, 8)  # aligned, so that no magic straddles two windows
+        return None

@@ -1,0 +1,151 @@
+"""The state page: a partition's ends and live metrics, readable at any moment from any process.
+
+One kilobyte holds two copies of the state, each with a sequence number and a checksum. The owner of the partition's
+lock writes them in turn with `pwrite`; a reader takes the newest copy that is whole. So a reader never waits, and
+neither a torn read nor a power loss in the middle of a write leaves it without a valid copy.
+
+The state is never synced on the way: it is a hint that recovery checks against the log. It says only what was true
+when it was written, so a stale one is behind the log, not wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from headwater.log.disk import Disk
+from headwater.log.index import NEVER
+from headwater.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader
+
+MAGIC: Final = b"HWSTATE1"
+_COPY_BYTES: Final = 512
+STATE_BYTES: Final = 2 * _COPY_BYTES
+_CHECKED_BYTES: Final = _COPY_BYTES - 4
+
+# Flags.
+POISONED: Final = 1
+"""A sync failed: nothing beyond the durable end can be trusted, whatever it looks like."""
+CHANGING: Final = 2
+"""Files are being created, replaced or removed. Whoever finds this under the lock finishes it by recovery."""
+
+
+class State(NamedTuple):
+    """A partition at one moment. `end` is what readers may see; everything below `durable_end` is on the device."""
+
+    magic: bytes
+    sequence: int
+    partition: bytes
+    flags: int
+    leader_epoch: int
+    layout: int
+    start: int
+    end: int
+    position: int
+    stamp: int
+    durable_end: int
+    durable_position: int
+    durable_stamp: int
+    segment: bytes
+    segment_base: int
+    segment_created_ns: int
+    segment_max_timestamp: int
+    index_entries: int
+    index_position: int
+    identified_position: int
+    total_records: int
+    total_frames: int
+    total_bytes: int
+    total_appends: int
+    total_syncs: int
+    last_append_ns: int
+    recoveries: int
+    damaged: int
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a sync has failed since the last recovery."""
+        return bool(self.flags & POISONED)
+
+
+_LAYOUT = struct.Struct("<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqII")
+
+
+def begin_segment(state: State, header: SegmentHeader) -> State:
+    """The state when this new, empty segment is the growing one."""
+    return state._replace(
+        flags=0,
+        layout=state.layout + 1,
+        end=header.base,
+        position=SEGMENT_HEADER_BYTES,
+        stamp=header.chain,
+        durable_end=header.base,
+        durable_position=SEGMENT_HEADER_BYTES,
+        durable_stamp=header.chain,
+        segment=header.log,
+        segment_base=header.base,
+        segment_created_ns=header.created_ns,
+        segment_max_timestamp=NEVER,
+        index_entries=0,
+        index_position=0,
+        identified_position=0,
+    )
+
+
+class StatePage:
+    """The state file of one partition. Reading is safe at any time; writing is for the owner of the lock."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self.path = path
+        self._fd = disk.open(path)
+
+    @staticmethod
+    def create(disk: Disk, path: Path, state: State) -> None:
+        """Put a new state file in place, durable once its directory is synced."""
+        copy = _pack(state)
+        disk.replace(path, copy + copy)
+
+    def read(self) -> State | None:
+        """The newest whole copy, or None when both are damaged."""
+        content = os.pread(self._fd, STATE_BYTES, 0)
+        first = _unpack(content[:_COPY_BYTES])
+        second = _unpack(content[_COPY_BYTES:])
+        if first is None or (second is not None and second.sequence > first.sequence):
+            return second
+        return first
+
+    def write(self, state: State) -> State:
+        """Publish the state, under the next sequence number; readers see it from now on."""
+        state = state._replace(sequence=state.sequence + 1)
+        self._disk.write(self._fd, _pack(state), (state.sequence & 1) * _COPY_BYTES)
+        return state
+
+    def write_both(self, state: State) -> State:
+        """Publish the state so that no older copy of it remains: for flags that must not be lost."""
+        return self.write(self.write(state))
+
+    def sync(self) -> None:
+        """Make the state itself durable."""
+        self._disk.sync(self._fd)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._disk.close(self._fd)
+
+
+def _pack(state: State) -> bytes:
+    content = _LAYOUT.pack(*state).ljust(_CHECKED_BYTES, b"\0")
+    checksum: int = crc32c(content)
+    return content + checksum.to_bytes(4, "little")
+
+
+def _unpack(copy: bytes) -> State | None:
+    if len(copy) != _COPY_BYTES or copy[:8] != MAGIC:
+        return None
+    if crc32c(copy[:_CHECKED_BYTES]) != int.from_bytes(copy[_CHECKED_BYTES:], "little"):
+        return None
+    return tuple.__new__(State, _LAYOUT.unpack_from(copy))

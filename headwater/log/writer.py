@@ -1,0 +1,516 @@
+"""The writer: all that happens under a partition's lock.
+
+Invariants, each of which recovery restores when a writer dies between two lines:
+- the file of the growing segment is exactly as long as the state's `position` says;
+- the state's `durable_end` is never beyond what a sync has confirmed;
+- the state is published last, so readers never meet bytes that may still change.
+
+Threads take turns by a mutex, processes by the partition's lock, always in that order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.config import PartitionConfig
+from headwater.errors import (
+    Damaged,
+    HeadwaterError,
+    OffsetOutOfRange,
+    PartitionClosed,
+    PartitionForked,
+    PartitionPoisoned,
+    WriteFailed,
+)
+from headwater.log.clock import Clock
+from headwater.log.commit import Appended, Ticket
+from headwater.log.disk import Disk
+from headwater.log.frame import GROUP_FIRST, GROUP_LAST
+from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexBuilder, IndexHeader, pack_entry
+from headwater.log.lock import PartitionLock
+from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_offset
+from headwater.log.producers import ProducerTable, load_producers
+from headwater.log.recovery import STATE_FILE, Recovery, RecoveryReport
+from headwater.log.schemas import Schemas
+from headwater.log.segment import (
+    SEGMENT_HEADER_BYTES,
+    FrameFile,
+    Segment,
+    delete_segments_below,
+    new_segment_header,
+    seed_of,
+)
+from headwater.log.state import CHANGING, POISONED, State, StatePage, begin_segment
+from headwater.log.syncer import SYNCER
+
+LOCK_FILE = "lock"
+
+
+class Writer:
+    """The writing side of one partition in one process."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: PartitionConfig,
+        disk: Disk,
+        clock: Clock,
+        schemas: Schemas,
+        partition: bytes | None,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.disk = disk
+        self.clock = clock
+        self.schemas = schemas
+        self.leader_epoch = 0
+        self.reports: list[RecoveryReport] = []
+        self._mutex = threading.RLock()
+        self._closed: type[PartitionClosed | PartitionForked] | None = None
+        self._poison: str | None = None
+        self._producers: ProducerTable | None = None
+        self._producers_position = 0
+        self._log = bytes(16)
+        self._log_fd = -1
+        self._index_fd = -1
+        self._last_sync = time.monotonic()
+        self._sync_scheduled = False
+        disk.make_directory(directory)
+        self._lock = PartitionLock(directory / LOCK_FILE)
+        try:
+            self._lock.acquire(config.lock_timeout)
+            try:
+                self._recover(partition)
+            finally:
+                self._lock.release()
+        except BaseException:
+            self._lock.close()
+            raise
+        _live.add(self)
+
+    # Under the lock.
+
+    @contextmanager
+    def locked(self, timeout: float | None = None) -> Iterator[State]:
+        """Own the partition: yields its state after catching up with what other processes did."""
+        with self._mutex:
+            self.check_open()
+            self._lock.acquire(self.config.lock_timeout if timeout is None else timeout)
+            try:
+                yield self._catch_up()
+            finally:
+                self._lock.release()
+
+    def check_open(self) -> None:
+        """Raise when the handle can no longer be used."""
+        if self._closed is not None:
+            raise self._closed(self.directory)
+
+    def _catch_up(self) -> State:
+        state = self.page.read()
+        if state is not None and state.poisoned:
+            raise PartitionPoisoned(self.directory, "a sync failed")
+        if self._poison is not None:
+            raise PartitionPoisoned(self.directory, self._poison)
+        if state is None or state.flags:
+            return self._recover()
+        if state.segment != self._log:
+            self._open_segment(state)
+        if os.lseek(self._log_fd, 0, os.SEEK_END) != state.position:
+            return self._recover()  # the last owner died between its write and its publication
+        self.state = state
+        return state
+
+    def _recover(self, partition: bytes | None = None) -> State:
+        recovery = Recovery(self.directory, self.config, self.disk, self.clock, self.schemas, partition)
+        self.state = recovery.run()
+        if not recovery.report.clean:
+            self.reports.append(recovery.report)
+        if hasattr(self, "page"):
+            self.page.close()
+        self.page = StatePage(self.disk, self.directory / STATE_FILE)
+        self.seed = seed_of(self.state.partition)
+        self._producers = None
+        self._open_segment(self.state)
+        return self.state
+
+    def _open_segment(self, state: State) -> None:
+        self._close_segment()
+        path = self.directory / f"{state.segment_base:020d}.log"
+        self._log_fd = self.disk.open(path)
+        try:
+            self._index_fd = self.disk.open(path.with_suffix(".index"))
+        except FileNotFoundError:
+            self._index_fd = -1  # readers walk instead, and the next recovery or roll makes a new one
+        self._log = state.segment
+        self._producers = None
+
+    def _close_segment(self) -> None:
+        for fd in (self._log_fd, self._index_fd):
+            if fd >= 0:
+                self.disk.close(fd)
+        self._log_fd = self._index_fd = -1
+
+    # Appending.
+
+    def commit(self, tickets: Sequence[Ticket]) -> None:
+        """Write the tickets' frames, sync as the mode says, publish. Each ticket gets a result or an error."""
+        with self.locked() as state:
+            waiting = list(tickets)
+            while waiting:
+                if self._roll_due(state, waiting[0].size):
+                    state = self._roll(state)
+                run = [waiting.pop(0)]
+                room = self.config.segment_bytes - state.position - run[0].size
+                while waiting and waiting[0].size <= room:
+                    room -= waiting[0].size
+                    run.append(waiting.pop(0))
+                state = self._append(state, run)
+        if state.durable_end < state.end and not self._sync_scheduled and self.config.sync != "never":
+            self._sync_scheduled = True
+            SYNCER.schedule(self, float(self.config.sync))
+
+    def _roll_due(self, state: State, size: int) -> bool:
+        if state.position == SEGMENT_HEADER_BYTES:
+            return False
+        age = self.clock.now_ns() - state.segment_created_ns
+        return state.position + size > self.config.segment_bytes or age > self.config.segment_age * 1e9
+
+    def _append(self, state: State, tickets: Sequence[Ticket]) -> State:
+        """One vectored write, at most one sync, one publication."""
+        before = state
+        index = IndexBuilder(
+            self.config.index_interval, position=state.index_position, max_timestamp=state.segment_max_timestamp
+        )
+        buffers: list[object] = []
+        offset, position, stamp = state.end, state.position, state.stamp
+        records = frames = 0
+        identified = state.identified_position
+        duplicates: list[tuple[Ticket, Appended]] = []
+        outcomes: list[tuple[Ticket, Appended]] = []
+        for ticket in tickets:
+            try:
+                known = self._known(ticket)
+            except HeadwaterError as error:
+                ticket.error = error
+                continue
+            if known is not None:
+                duplicates.append((ticket, known))
+                continue
+            base = offset
+            last = len(ticket.frames) - 1
+            for number, frame in enumerate(ticket.frames):
+                group = (GROUP_FIRST if number == 0 else 0) | (GROUP_LAST if number == last else 0)
+                header, stamp = frame.stamp(
+                    offset,
+                    durable_end=state.durable_end,
+                    leader_epoch=self.leader_epoch,
+                    previous=stamp,
+                    group=group,
+                    seed=self.seed,
+                )
+                buffers += (header, frame.message)
+                index.add(position, offset, frame.max_timestamp)
+                position += frame.length
+                offset += frame.last_offset_delta + 1
+                records += frame.record_count
+                if frame.identity is not None:
+                    identified = position
+            frames += len(ticket.frames)
+            outcomes.append((ticket, Appended(base, offset)))
+            self._remember(ticket, base, offset)
+        complete = self._producers_position == state.position
+        try:
+            if outcomes:
+                self.disk.writev(self._log_fd, buffers, state.position, position - state.position)
+                entries = self._write_index(state, index)
+                now = self.clock.now_ns()
+                state = state._replace(
+                    end=offset,
+                    position=position,
+                    stamp=stamp,
+                    leader_epoch=self.leader_epoch,
+                    segment_max_timestamp=index.max_timestamp,
+                    index_entries=state.index_entries + entries,
+                    index_position=index.position if entries else state.index_position,
+                    identified_position=identified,
+                    total_records=state.total_records + records,
+                    total_frames=state.total_frames + frames,
+                    total_bytes=state.total_bytes + position - state.position,
+                    total_appends=state.total_appends + len(outcomes),
+                    last_append_ns=now,
+                )
+                if before.position == SEGMENT_HEADER_BYTES:
+                    state = state._replace(segment_created_ns=now)
+            if self._sync_due() or any(found.end_offset > state.durable_end for _, found in duplicates):
+                state = self._sync(state)
+            if outcomes or state is not before:
+                self.state = state = self.page.write(state)
+        except OSError as error:
+            self._undo(before)
+            raise WriteFailed(self.directory, error) from error
+        except BaseException:
+            self._undo(before)
+            raise
+        if complete:
+            self._producers_position = position
+        for ticket, outcome in outcomes + duplicates:
+            ticket.result = outcome
+        return state
+
+    def _known(self, ticket: Ticket) -> Appended | None:
+        """The outcome of the original when the ticket is a retry."""
+        identity = ticket.frames[0].identity
+        if identity is None:
+            return None
+        found = self.producers().check(identity, ticket.frames[0].record_count)
+        return None if found is None else Appended(found.base_offset, found.end_offset, duplicate=True)
+
+    def _remember(self, ticket: Ticket, base: int, end: int) -> None:
+        identity = ticket.frames[0].identity
+        if identity is not None:
+            self.producers().add(identity, ticket.frames[0].record_count, base, end, self.clock.now_ns())
+
+    def _write_index(self, state: State, index: IndexBuilder) -> int:
+        """Append the new entries; how many. Losing some costs later readers a longer walk, so failing is no error."""
+        if not index.entries or self._index_fd < 0:
+            return 0
+        content = b"".join(pack_entry(state.segment, entry) for entry in index.entries)
+        try:
+            self.disk.write(self._index_fd, content, INDEX_HEADER_BYTES + state.index_entries * ENTRY_BYTES)
+        except OSError:
+            return 0
+        return len(index.entries)
+
+    def _undo(self, state: State) -> None:
+        """Take back what was written but not published. What cannot be taken back, recovery will deal with."""
+        self._producers = None
+        if self._poison is None:
+            try:
+                self.disk.truncate(self._log_fd, state.position)
+            except OSError:
+                pass
+
+    # Syncing.
+
+    def _sync_due(self) -> bool:
+        mode = self.config.sync
+        if mode == "always":
+            return True
+        return mode != "never" and time.monotonic() - self._last_sync >= float(mode)
+
+    def _sync(self, state: State) -> State:
+        """Sync the growing segment under the lock. A failure poisons the partition: its pages can no longer be trusted."""
+        if state.durable_end == state.end:
+            return state
+        try:
+            self.disk.sync(self._log_fd)
+        except OSError as error:
+            self._set_poison(error)
+            raise PartitionPoisoned(self.directory, str(error)) from error
+        self._last_sync = time.monotonic()
+        return state._replace(
+            durable_end=state.end,
+            durable_position=state.position,
+            durable_stamp=state.stamp,
+            total_syncs=state.total_syncs + 1,
+        )
+
+    def _set_poison(self, error: OSError) -> None:
+        """Tell every process, before any waiting sender is told."""
+        self._poison = str(error)
+        try:
+            self.page.write_both(self.state._replace(flags=self.state.flags | POISONED))
+        except OSError:
+            pass  # this process remembers; the others meet the unpublished bytes and sync them anew
+
+    def sync(self) -> None:
+        """Make everything published durable, without keeping appenders out meanwhile."""
+        self._sync_scheduled = False
+        with self.locked() as state:
+            if state.durable_end == state.end:
+                return
+            fd = os.dup(self._log_fd)
+        try:
+            self.disk.sync(fd)
+            failure = None
+        except OSError as error:
+            failure = error
+        finally:
+            os.close(fd)
+        with self.locked() as now:
+            if failure is not None:
+                self._set_poison(failure)
+                raise PartitionPoisoned(self.directory, str(failure)) from failure
+            self._last_sync = time.monotonic()
+            if now.segment == state.segment and now.durable_end < state.end:
+                self.state = self.page.write(
+                    now._replace(
+                        durable_end=state.end,
+                        durable_position=state.position,
+                        durable_stamp=state.stamp,
+                        total_syncs=now.total_syncs + 1,
+                    )
+                )
+
+    # Segments.
+
+    def roll(self) -> bool:
+        """Close the growing segment, if it holds anything, and begin the next one."""
+        with self.locked() as state:
+            if state.position == SEGMENT_HEADER_BYTES:
+                return False
+            self._roll(state)
+            return True
+
+    def _roll(self, state: State) -> State:
+        try:
+            return self._begin_next(state)
+        except OSError as error:
+            raise WriteFailed(self.directory, error) from error
+
+    def _begin_next(self, state: State) -> State:
+        """Everything in the old segment is durable before the new one can be found: recovery builds on that."""
+        state = self.page.write(self._sync(state)._replace(flags=CHANGING))
+        table = self.producers()
+        now = self.clock.now_ns()
+        table.expire(now - int(self.config.producer_expiry * 1e9))
+        header = new_segment_header(state.partition, state.end, now)
+        path = self.directory / f"{header.base:020d}.log"
+        if self._index_fd >= 0:
+            sealed = IndexHeader(state.segment, state.position, state.segment_max_timestamp, state.index_entries)
+            self.disk.write(self._index_fd, sealed.pack(), 0)
+        self.disk.replace(path.with_suffix(".producers"), table.pack())
+        self.disk.replace(path.with_suffix(".index"), IndexHeader(header.log, 0, NEVER, 0).pack(), sync=False)
+        Segment.create(self.disk, self.directory, header)
+        try:
+            self.disk.sync_directory(self.directory)
+        except OSError as error:
+            self._set_poison(error)
+            raise PartitionPoisoned(self.directory, str(error)) from error
+        self.state = state = self.page.write(begin_segment(state, header))
+        self._open_segment(state)
+        self._producers, self._producers_position = table, SEGMENT_HEADER_BYTES
+        return state
+
+    # Idempotence.
+
+    def producers(self) -> ProducerTable:
+        """Who has written what, up to the published end. The lock is held."""
+        state = self.state
+        table = self._producers
+        if table is None:
+            table = load_producers(self.directory, state.partition, state.segment_base)
+            self._producers_position = SEGMENT_HEADER_BYTES
+        if self._producers_position < state.identified_position:
+            file = FrameFile(self._log_fd, state.position, self.seed, self.directory / f"{state.segment_base:020d}.log")
+            now = self.clock.now_ns()
+            for _, header in file.walk_whole(self._producers_position, state.segment_base):
+                table.add_stored(header, now)
+        self._producers = table
+        self._producers_position = state.position
+        return table
+
+    # Cutting at either end.
+
+    def truncate(self, offset: int) -> None:
+        """Remove everything from `offset` on. The intent is durable first; carrying it out is recovery's job."""
+        with self.locked() as state:
+            if not state.start <= offset <= state.end:
+                raise OffsetOutOfRange(offset, state.start, state.end, str(self.directory))
+            if offset == state.end:
+                return
+            self.page.write(state._replace(flags=CHANGING))
+            self.disk.replace(self.directory / TRUNCATE_FILE, pack_offset(offset))
+            self.disk.sync_directory(self.directory)
+            self._recover()
+
+    def delete_before(self, offset: int) -> int:
+        """Make `offset` the first one and delete the segments that lie wholly below it; how many."""
+        with self.locked() as state:
+            if offset > state.end:
+                raise OffsetOutOfRange(offset, state.start, state.end, str(self.directory))
+            if offset <= state.start:
+                return 0
+            if offset == state.end and state.position > SEGMENT_HEADER_BYTES:
+                state = self._roll(state)
+            self.disk.replace(self.directory / START_FILE, pack_offset(offset))
+            self.disk.sync_directory(self.directory)
+            self.state = self.page.write(state._replace(start=offset, layout=state.layout + 1))
+            return delete_segments_below(self.disk, self.directory, state.partition, offset)
+
+    def swap(self, old: Segment, temporary: Path) -> bool:
+        """Put a rewritten segment in the place of `old`, unless that is gone or changed in the meantime."""
+        with self.locked() as state:
+            try:
+                current = Segment.read(old.path)
+            except (FileNotFoundError, Damaged):
+                return False
+            if current.header.log != old.header.log or old.base >= state.segment_base:
+                return False
+            self.disk.rename(temporary, old.path)
+            self.disk.sync_directory(self.directory)
+            self.state = self.page.write(state._replace(layout=state.layout + 1))
+            return True
+
+    # The handle's life.
+
+    def close(self) -> None:
+        """Sync what is not yet durable, then the state, so that the next opening has nothing to walk."""
+        with self._mutex:
+            if self._closed is not None:
+                return
+            try:
+                if self._poison is None:
+                    if self.config.sync != "always":
+                        self.sync()
+                    self.page.sync()
+            finally:
+                self._closed = PartitionClosed
+                self._release()
+
+    def _release(self) -> None:
+        _live.discard(self)
+        self._close_segment()
+        self.page.close()
+        self._lock.close()
+
+    def abandon_in_child(self) -> None:
+        """After a fork: close the descriptors without unlocking, which would unlock the parent's lock too."""
+        self._closed = PartitionForked
+        self._close_segment()
+        self.page.close()
+        self._lock.close()
+
+
+_live: weakref.WeakSet[Writer] = weakref.WeakSet()
+_held: list[Writer] = []
+
+
+def _before_fork() -> None:
+    """No partition is in the middle of anything at the moment of the fork."""
+    for writer in list(_live):
+        writer._mutex.acquire()
+        _held.append(writer)
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop()._mutex.release()
+
+
+def _after_fork_in_child() -> None:
+    _held.clear()
+    for writer in list(_live):
+        writer._mutex = threading.RLock()
+        writer.abandon_in_child()
+    _live.clear()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,156 @@
+"""`python -m tests.faults NAME`: run a fault proof, or all of them, and name every violation.
+
+The exit code is 1 when there is a violation, and 2 when the command line is wrong or the proof that was asked
+for cannot run on this machine: a proof that proved nothing is no success.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import pkgutil
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import tests.faults
+from benchmarks.machine import this_commit
+from tests.faults.proof import PROOFS, Proof
+from tests.faults.runner import Plan, Result, run_proof
+
+EXAMPLES = 5
+"""So many findings of a proof are printed; --json has them all."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("name", nargs="?", metavar="NAME", help='a proof, or "all"; see --list')
+    parser.add_argument("--list", action="store_true", help="list the proofs and leave")
+    parser.add_argument(
+        "--runs", type=_from(1), metavar="N", help="make so many runs, not as many as the proof says"
+    )
+    parser.add_argument("--only", type=_from(0), metavar="RUN", help="make only the run of this number")
+    parser.add_argument("--seed", type=int, metavar="S", help="the seed of all chance; drawn when not given")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
+    parser.add_argument("--quick", action="store_true", help="the short form")
+    options = parser.parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
+    proofs = load()
+    if options.list:
+        console.print(_listing(proofs))
+        return 0
+    if options.name is None:
+        parser.error('which proof? --list names them, "all" runs them')
+    if options.name != "all" and options.name not in proofs:
+        parser.error(f"there is no proof {options.name!r}: --list names them")
+    if options.only is not None and options.name == "all":
+        parser.error("--only is the number of a run of one proof: name that proof")
+
+    seed = secrets.randbelow(2**32) if options.seed is None else options.seed
+    plan = Plan(seed=seed, quick=options.quick, runs=options.runs, only=options.only)
+    chosen = list(proofs.values()) if options.name == "all" else [proofs[options.name]]
+    console.print(f"seed: {seed}")
+    results = [_run_and_tell(proof, plan, console) for proof in chosen]
+
+    violations = sum(len(result.findings) for result in results)
+    runs = sum(result.runs for result in results)
+    style = "bold red" if violations else "bold green"
+    console.print(f"[{style}]violations: {violations} in {runs} runs[/]")
+    if options.json:
+        _write_json(options.json, plan, results)
+    if violations:
+        return 1
+    return 2 if options.name != "all" and results[0].skipped else 0
+
+
+def _from(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is below {least}")
+        return value
+
+    return number
+
+
+def load() -> dict[str, Proof]:
+    """Every proof there is, in the order of the fault table. Importing a module registers what it has."""
+    for module in pkgutil.iter_modules(tests.faults.__path__):
+        if module.name != "__main__":
+            importlib.import_module(f"tests.faults.{module.name}")
+    return dict(sorted(PROOFS.items(), key=lambda item: (item[1].row, item[0])))
+
+
+def _run_and_tell(proof: Proof, plan: Plan, console: Console) -> Result:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    watchers = Console(stderr=True)
+    with Progress(*columns, console=watchers, transient=True, disable=not watchers.is_terminal) as bar:
+        task = bar.add_task(proof.name)
+        result = run_proof(proof, plan, lambda done, total: bar.update(task, completed=done, total=total))
+    heading = f"{proof.row:3} {proof.name}"
+    if result.findings:
+        kinds = ", ".join(f"{count} × {kind.value}" for kind, count in result.kinds.most_common())
+        console.print(f"[red]✗ {heading}: {kinds} in {result.runs} runs[/]")
+        _tell_findings(result, plan, console)
+    elif result.skipped is not None:
+        console.print(f"[yellow]–[/] {heading}: skipped, {escape(result.skipped)}")
+    else:
+        console.print(f"[green]✓[/] {heading}: {result.runs} runs, {result.seconds:.1f} s")
+    return result
+
+
+def _tell_findings(result: Result, plan: Plan, console: Console) -> None:
+    for finding in result.findings[:EXAMPLES]:
+        where = "before the first run" if finding.run is None else f"run {finding.run}"
+        console.print(f"      {where}: {escape(str(finding.violation))}")
+    if len(result.findings) > EXAMPLES:
+        console.print(f"      and {len(result.findings) - EXAMPLES} more")
+    first = result.findings[0]
+    again = f"python -m tests.faults {result.proof.name} --seed {plan.seed}"
+    again += "" if first.run is None else f" --only {first.run}"
+    console.print(f"      again: {again}{' --quick' if plan.quick else ''}")
+    if first.directory:
+        console.print(f"      its files: {first.directory}")
+
+
+def _listing(proofs: dict[str, Proof]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("row", "name", "runs", "quick", "fault"):
+        table.add_column(heading, justify="right" if heading in ("row", "runs", "quick") else "left")
+    for proof in proofs.values():
+        every = "every case"
+        table.add_row(
+            str(proof.row),
+            proof.name,
+            every if proof.runs is None else str(proof.runs),
+            every if proof.quick is None else str(proof.quick),
+            proof.title,
+        )
+    return table
+
+
+def _write_json(file: Path, plan: Plan, results: Sequence[Result]) -> None:
+    commit = this_commit(Path.cwd())
+    document = {
+        "seed": plan.seed,
+        "quick": plan.quick,
+        "commit": str(commit) if commit else None,
+        "runs": sum(result.runs for result in results),
+        "violations": sum(len(result.findings) for result in results),
+        "proofs": [result.as_json() for result in results],
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Running a proof: each run alone in a fresh directory, with its own chance and a limit on its time."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+from tests.faults.proof import Proof, Run, Unavailable
+from tests.faults.violation import Kind, Violation
+
+GIVE_UP_AFTER = 10
+"""A proof ends after so many runs with violations: more would say the same, and each keeps its directory."""
+
+FINDINGS_PER_RUN = 100
+"""A log that lost everything is told by its first hundred records as well as by a million."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A violation and what brings it back: its run and its files. Before the first run there are none."""
+
+    violation: Violation
+    run: int | None = None
+    directory: Path | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding for programs."""
+        return {
+            "kind": self.violation.kind.value,
+            "detail": self.violation.detail,
+            "run": self.run,
+            "directory": str(self.directory) if self.directory else None,
+            "traceback": self.violation.traceback,
+        }
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one proof."""
+
+    proof: Proof
+    runs: int = 0
+    seconds: float = 0.0
+    skipped: str | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> Counter[Kind]:
+        """How many violations there are of each kind."""
+        return Counter(finding.violation.kind for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """The result for programs."""
+        return {
+            "name": self.proof.name,
+            "row": self.proof.row,
+            "title": self.proof.title,
+            "runs": self.runs,
+            "seconds": round(self.seconds, 3),
+            "skipped": self.skipped,
+            "violations": [finding.as_json() for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which runs to make. `runs` and `only` overrule the numbers that a proof gives itself."""
+
+    seed: int
+    quick: bool = False
+    runs: int | None = None
+    only: int | None = None
+
+    def numbers(self, proof: Proof) -> Sequence[int]:
+        """The numbers of the runs of `proof`."""
+        if self.only is not None:
+            return [self.only]
+        count = self.runs if self.runs is not None else proof.quick if self.quick else proof.runs
+        with tempfile.TemporaryDirectory(prefix="headwater-cases-") as directory:
+            return proof.numbers(self.seed, count, Path(directory))
+
+
+def run_proof(proof: Proof, plan: Plan, progress: Callable[[int, int], None]) -> Result:
+    """Make the planned runs of `proof`, calling `progress(done, total)` before each and at the end."""
+    result = Result(proof)
+    started = monotonic()
+    try:
+        numbers: list[int] = []
+        result.findings += map(Finding, _caught(proof, lambda: numbers.extend(plan.numbers(proof))))
+        for number in numbers:
+            progress(result.runs, len(numbers))
+            findings = _run_once(proof, number, plan)
+            result.runs += 1
+            result.findings += findings
+            if len({finding.run for finding in result.findings}) >= GIVE_UP_AFTER:
+                break
+        progress(result.runs, len(numbers))
+    except Unavailable as reason:
+        result.skipped = str(reason)
+    result.seconds = monotonic() - started
+    return result
+
+
+def _run_once(proof: Proof, number: int, plan: Plan) -> list[Finding]:
+    directory = Path(tempfile.mkdtemp(prefix=f"headwater-{proof.name}-{number}-"))
+    run = Run(number, proof.chance(plan.seed, number), directory, plan.quick)
+    found: list[Violation] = []
+    try:
+        found += _caught(proof, lambda: found.extend(islice(proof.body(run), FINDINGS_PER_RUN)))
+    except Unavailable:
+        if not found:  # what was found stands, even if the rest of the run could not be made
+            raise
+    finally:
+        if not found:
+            # Errors are ignored: a process that the proof left behind may still be writing there.
+            shutil.rmtree(directory, ignore_errors=True)
+    return [Finding(violation, number, directory) for violation in found]
+
+
+def _caught(proof: Proof, action: Callable[[], None]) -> list[Violation]:
+    """Do `action` within the time limit of `proof`. Whatever it raises is a violation."""
+    try:
+        with _limited_to(proof.timeout):
+            action()
+    except Unavailable:
+        raise
+    except _OutOfTime:
+        return [Violation(Kind.HANG, f"not over after {proof.timeout:g} s", traceback.format_exc())]
+    except Exception as error:  # noqa: BLE001
+        return [Violation(Kind.CRASH, f"{type(error).__name__}: {error}", traceback.format_exc())]
+    return []
+
+
+class _OutOfTime(BaseException):
+    """Not an Exception, so that no handler in the code under test takes it for one of its own."""
+
+
+@contextmanager
+def _limited_to(seconds: float) -> Iterator[None]:
+    """Interrupt the block when it takes longer, by a signal: that reaches it in system calls too."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise _OutOfTime
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
