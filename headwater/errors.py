@@ -124,6 +124,14 @@ class WriteFailed(PartitionError, OSError):
         self.errno = cause.errno
 
 
+class OpenFailed(PartitionError, OSError):
+    """The partition's files cannot be opened or brought in order."""
+
+    def __init__(self, where: Path, cause: OSError) -> None:
+        PartitionError.__init__(self, f"{where} cannot be opened: {cause}")
+        self.errno = cause.errno
+
+
 class PartitionClosed(PartitionError):
     """The handle was closed."""
 

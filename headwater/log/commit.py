@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from headwater.errors import PartitionError
 from headwater.log.frame import Frame
 
 
@@ -88,10 +89,12 @@ class CommitQueue:
             batch, self._waiting = self._waiting, []
         try:
             self._commit(batch)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it was, every waiting caller is told
             for waiting in batch:
                 if waiting.result is None and waiting.error is None:
-                    waiting.error = error
+                    # An interruption (Ctrl-C) is meant for the thread that leads, not for those it leads.
+                    mine = waiting is ticket or isinstance(error, Exception)
+                    waiting.error = error if mine else PartitionError("the writing thread was interrupted: retry")
         finally:
             with self._mutex:
                 self._hand_over()

@@ -52,15 +52,15 @@ class Compactor:
 
     def learn(self, frames: Iterable[StoredFrame]) -> bool:
         """Note the keys of a segment, newest segment first; False when the memory for them is used up."""
-        tables = [
-            pa.table({"key": batch.column(frame.schema.system("key")), "offset": frame.offsets(batch)})
-            for frame in frames
-            if frame.header.attributes & HAS_KEYS
-            for batch in (frame.batch(),)
-        ]
+        tables = []
+        for frame in frames:
+            if frame.header.attributes & HAS_KEYS:
+                columns = [frame.schema.system("key"), frame.schema.system("offset")]
+                batch = Projection(frame.schema, columns).batch(frame)
+                tables.append(pa.table(batch.columns, names=["key", "offset"]))
         if tables:
             self._learnt.append(_newest(pa.concat_tables(tables)))
-        return sum(table.nbytes for table in self._learnt) < self._memory
+        return sum(int(table.nbytes) for table in self._learnt) < self._memory
 
     def finish_learning(self) -> None:
         """No more segments will be learnt."""
@@ -129,7 +129,7 @@ def rewrite_frames(frames: Iterable[StoredFrame], masks: Iterable[pa.Array | Non
 
 
 def _full(pending: list[pa.RecordBatch]) -> bool:
-    return sum(batch.nbytes for batch in pending) >= _FRAME_BYTES
+    return sum(int(batch.nbytes) for batch in pending) >= _FRAME_BYTES
 
 
 def _together(pending: list[pa.RecordBatch], like: StoredFrame) -> Rewritten:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from headwater.config import PartitionConfig
+from headwater.errors import FrameDamaged
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
@@ -15,7 +18,7 @@ from headwater.log.frame import Frame, StoredFrame
 from headwater.log.lock import PartitionLock
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.reader import OnDamage, Reader
-from headwater.log.recovery import Damage, RecoveryReport
+from headwater.log.recovery import RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.rewrite import Rewriter
 from headwater.log.schemas import SchemaDirectory, Schemas
@@ -93,7 +96,7 @@ class DirectoryPartition(Partition):
         return self._reader.frames(start, end, on_damage)
 
     def _time_hint(self, timestamp: int) -> int | None:
-        return self._reader.time_position(timestamp, self._state())
+        return self._reader.time_position(timestamp)
 
     # Cleaning.
 
@@ -130,40 +133,38 @@ class DirectoryPartition(Partition):
             lock.close()
 
     def _compact(self) -> CompactionReport:
-        state = self._state()
-        closed = self._reader.segments(state)[:-1]
-        ends = [*(segment.base for segment in closed[1:]), state.segment_base]
-        starts = [max(segment.base, state.start) for segment in closed]
-        ranges = [
-            (segment, first, end) for segment, first, end in zip(closed, starts, ends, strict=True) if first < end
-        ]
+        ranges = self._closed_ranges()
         compactor = Compactor(self.config.compaction_memory)
-        sound: list[tuple[Segment, int, int]] = []
-        learning = True
-        for segment, first, end in reversed(ranges):
-            damage: list[Damage] = []
-            frames = list(self._frames(first, end, damage.append)) if learning else []
-            if learning:
-                learning = compactor.learn(frames)
-            if not damage:
-                sound.append((segment, first, end))
+        for first, end in (place[1:] for place in reversed(ranges)):
+            with suppress(FrameDamaged):
+                if not compactor.learn(self._frames(first, end, None)):
+                    break
         compactor.finish_learning()
-        rewritten = removed = before = after = 0
-        for segment, first, end in reversed(sound):
-            old = segment.path.stat().st_size
-            gone, new = self._compact_segment(compactor, segment, first, end)
-            removed += gone
-            rewritten += 1 if gone else 0
-            before += old
-            after += new if gone else old
-        return CompactionReport(len(ranges), rewritten, len(ranges) - len(sound), removed, before, after)
+        rewritten = damaged = removed = before = after = 0
+        for segment, first, end in ranges:
+            size = segment.path.stat().st_size
+            before, after = before + size, after + size
+            try:
+                gone, new_size = self._compact_segment(compactor, segment, first, end)
+            except FrameDamaged:
+                damaged += 1
+                continue
+            if gone:
+                rewritten, removed, after = rewritten + 1, removed + gone, after + new_size - size
+        return CompactionReport(len(ranges), rewritten, damaged, removed, before, after)
+
+    def _closed_ranges(self) -> list[tuple[Segment, int, int]]:
+        """The closed segments, each with the offsets that are readable there."""
+        state = self._state()
+        segments = self._reader.segments(state)
+        ranges = [(segment, max(segment.base, state.start), after.base) for segment, after in pairwise(segments)]
+        return [(segment, first, end) for segment, first, end in ranges if first < end]
 
     def _compact_segment(self, compactor: Compactor, segment: Segment, first: int, end: int) -> tuple[int, int]:
         """How many records were removed, and the size of the new file."""
         closed_ns = next(s.header.created_ns for s in self._reader.segments(self._state()) if s.base == end)
-        grace = int(self.config.delete_grace * 1e9)
-        old_markers = self._clock.now_ns() - closed_ns > grace
-        masks = compactor.plan(self._frames(first, end, None), drop_markers=old_markers)
+        drop_markers = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9
+        masks = compactor.plan(self._frames(first, end, None), drop_markers=drop_markers)
         if all(mask is None for mask in masks):
             return 0, 0
         count = sum(frame.header.record_count for frame in self._frames(first, end, None))

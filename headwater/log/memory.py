@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -60,7 +61,7 @@ class MemoryPartition(Partition):
     def __str__(self) -> str:
         return "memory partition"
 
-    def _open(self) -> threading.RLock:  # type: ignore[valid-type]
+    def _open(self) -> AbstractContextManager[bool]:
         if self._closed:
             raise PartitionClosed(self)
         return self._mutex
@@ -120,7 +121,7 @@ class MemoryPartition(Partition):
         with self._open():
             return Bounds(self._start, self._end, self._end)
 
-    def _frames(self, start: int, end: int, on_damage: OnDamage | None) -> Iterator[StoredFrame]:
+    def _frames(self, start: int, end: int, on_damage: OnDamage | None) -> Iterator[StoredFrame]:  # noqa: ARG002 - memory has no damage
         offset = start
         while offset < end:
             with self._open():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -173,7 +173,7 @@ class Partition(ABC):
         if hint is None:
             return None
         start = self.bounds().start
-        for frame in self.frames(max(hint, start), on_damage=lambda damage: None):
+        for frame in self.frames(max(hint, start), on_damage=lambda _: None):
             if frame.header.max_timestamp < timestamp:
                 continue
             batch = frame.batch()
@@ -221,7 +221,7 @@ class Partition(ABC):
     def close(self) -> None:
         """Make everything durable and give the resources back. Closing twice does no harm."""
 
-    def __enter__(self) -> Partition:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,6 +29,7 @@ from headwater.log.index import (
     NEVER,
     IndexBuilder,
     IndexHeader,
+    IndexReader,
     open_index,
     pack_entry,
 )
@@ -221,6 +224,8 @@ class Recovery:
     def _repair_headers(self, partition: bytes) -> None:
         """Give a segment whose header is damaged a new one, when its first frame proves that it is ours."""
         for path in list_segments(self._directory, partition)[1]:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                continue
             fd = self._disk.open(path)
             try:
                 with contextlib.suppress(Damaged):
@@ -307,8 +312,8 @@ class Recovery:
                 self._disk.truncate(file.fd, tail.position)
             # A sync that failed in the dead writer has left its pages marked clean. Written again, they are dirty,
             # and this sync is about them.
-            known = state.position if same else SEGMENT_HEADER_BYTES
-            rewrite(self._disk, file.fd, known, tail.position)
+            unsynced = (place for place, header in tail.frames if header.base_offset >= tail.floor)
+            rewrite(self._disk, file.fd, next(unsynced, tail.position), tail.position)
             self._disk.sync(file.fd)
         settled = state._replace(
             flags=0,
@@ -396,9 +401,13 @@ class Recovery:
             identified_position=identified,
         )
 
+    @staticmethod
+    def _index(state: State, active: Segment) -> AbstractContextManager[IndexReader]:
+        return open_index(active.index_path, active.header.log, state.index_entries)
+
     def _index_sound(self, state: State, active: Segment) -> bool:
         try:
-            with open_index(active.index_path, active.header.log, state.index_entries) as entries:
+            with self._index(state, active) as entries:
                 if len(entries) == 0:
                     return state.position == SEGMENT_HEADER_BYTES or state.index_position == 0
                 return entries[len(entries) - 1].position == state.index_position

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from headwater.config import PartitionConfig
@@ -35,7 +36,7 @@ def expired(segments: Sequence[SegmentFacts], config: PartitionConfig, now_ns: i
     most = len(segments) - config.retention_segments
     total = sum(segment.size for segment in segments)
     count = 0
-    for segment, after in zip(segments, segments[1:], strict=False):
+    for segment, after in pairwise(segments):
         if count >= most or segment.closed_ns is None or (keep_from is not None and after.base > keep_from):
             break
         too_old = config.retention_age is not None and now_ns - segment.closed_ns > config.retention_age * 1e9

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -133,14 +134,17 @@ def list_segments(directory: Path, partition: bytes | None) -> tuple[list[Segmen
     segments: list[Segment] = []
     strangers: list[Path] = []
     for name in sorted(os.listdir(directory)):
+        path = directory / name
         if not _NAME.fullmatch(name):
             continue
         try:
-            segment = Segment.read(directory / name)
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                raise Damaged("not a plain file")
+            segment = Segment.read(path)
         except FileNotFoundError:
             continue  # removed by retention since it was listed
         except Damaged:
-            strangers.append(directory / name)
+            strangers.append(path)
             continue
         partition = partition or segment.header.partition
         if segment.header.partition == partition:
@@ -235,18 +239,16 @@ class FrameFile:
         This is how good frames behind a damaged one are found: by its length where the stamp is good, else by
         searching for the magic bytes. Copies of older frames inside a value have offsets below `least_offset`.
         """
-        while position < self.end:
+        for candidate in self._candidates(position):
+            if candidate < position:
+                continue  # inside a frame that has been passed over
             try:
-                header = self.header(position)
+                header = self.header(candidate)
             except FrameDamaged:
-                found = self._find_magic(position + 8)
-                if found is None:
-                    return None
-                position = found
                 continue
-            if header.base_offset >= least_offset and self._whole(position):
-                return position, header
-            position += header.length
+            if header.base_offset >= least_offset and self._whole(candidate):
+                return candidate, header
+            position = candidate + header.length
         return None
 
     def _whole(self, position: int) -> bool:
@@ -256,14 +258,13 @@ class FrameFile:
             return False
         return True
 
-    def _find_magic(self, position: int) -> int | None:
-        """The next aligned position at which a frame may begin."""
+    def _candidates(self, position: int) -> Iterator[int]:
+        """The aligned positions from `position` on at which a frame may begin."""
         while position < self.end:
-            window = bytes(self.view(position, _WINDOW))
+            window = os.pread(self.fd, min(_WINDOW, self.end - position), position)
             found = window.find(MAGIC)
-            while found >= 0 and (position + found) % 8:
+            while found >= 0:
+                if (position + found) % 8 == 0:
+                    yield position + found
                 found = window.find(MAGIC, found + 1)
-            if found >= 0:
-                return position + found
-            position += max(len(window) & ~7, 8)  # aligned, so that no magic straddles two windows
-        return None
+            position += max(len(window) & ~7, 8)  # aligned, so that no frame's magic straddles two windows

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headwater.config import PartitionConfig
@@ -23,6 +23,7 @@ from headwater.errors import (
     Damaged,
     HeadwaterError,
     OffsetOutOfRange,
+    OpenFailed,
     PartitionClosed,
     PartitionForked,
     PartitionPoisoned,
@@ -31,8 +32,8 @@ from headwater.errors import (
 from headwater.log.clock import Clock
 from headwater.log.commit import Appended, Ticket
 from headwater.log.disk import Disk
-from headwater.log.frame import GROUP_FIRST, GROUP_LAST
-from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexBuilder, IndexHeader, pack_entry
+from headwater.log.flush import Flush
+from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexHeader
 from headwater.log.lock import PartitionLock
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_offset
 from headwater.log.producers import ProducerTable, load_producers
@@ -72,11 +73,13 @@ class Writer:
         self.leader_epoch = 0
         self.reports: list[RecoveryReport] = []
         self._mutex = threading.RLock()
+        self._page: StatePage | None = None
         self._closed: type[PartitionClosed | PartitionForked] | None = None
         self._poison: str | None = None
         self._producers: ProducerTable | None = None
         self._producers_position = 0
         self._log = bytes(16)
+        self._layout = -1
         self._log_fd = -1
         self._index_fd = -1
         self._last_sync = time.monotonic()
@@ -89,10 +92,14 @@ class Writer:
                 self._recover(partition)
             finally:
                 self._lock.release()
-        except BaseException:
+        except HeadwaterError:
             self._lock.close()
             raise
-        _live.add(self)
+        except OSError as error:
+            self._lock.close()
+            raise OpenFailed(directory, error) from error
+        with _live_mutex:
+            _live.add(self)
 
     # Under the lock.
 
@@ -104,6 +111,10 @@ class Writer:
             self._lock.acquire(self.config.lock_timeout if timeout is None else timeout)
             try:
                 yield self._catch_up()
+            except HeadwaterError:
+                raise
+            except OSError as error:
+                raise WriteFailed(self.directory, error) from error
             finally:
                 self._lock.release()
 
@@ -120,7 +131,7 @@ class Writer:
             raise PartitionPoisoned(self.directory, self._poison)
         if state is None or state.flags:
             return self._recover()
-        if state.segment != self._log:
+        if state.segment != self._log or state.layout != self._layout:
             self._open_segment(state)
         if os.lseek(self._log_fd, 0, os.SEEK_END) != state.position:
             return self._recover()  # the last owner died between its write and its publication
@@ -132,13 +143,22 @@ class Writer:
         self.state = recovery.run()
         if not recovery.report.clean:
             self.reports.append(recovery.report)
-        if hasattr(self, "page"):
-            self.page.close()
-        self.page = StatePage(self.disk, self.directory / STATE_FILE)
+        self._close_page()
+        self._page = StatePage(self.disk, self.directory / STATE_FILE)
         self.seed = seed_of(self.state.partition)
         self._producers = None
         self._open_segment(self.state)
         return self.state
+
+    @property
+    def page(self) -> StatePage:
+        """The state page of the open partition."""
+        assert self._page is not None, "the partition has not been opened"
+        return self._page
+
+    def _close_page(self) -> None:
+        if self._page is not None:
+            self._page.close()
 
     def _open_segment(self, state: State) -> None:
         self._close_segment()
@@ -148,8 +168,10 @@ class Writer:
             self._index_fd = self.disk.open(path.with_suffix(".index"))
         except FileNotFoundError:
             self._index_fd = -1  # readers walk instead, and the next recovery or roll makes a new one
-        self._log = state.segment
-        self._producers = None
+        self._layout = state.layout
+        if state.segment != self._log:
+            self._log = state.segment
+            self._producers = None
 
     def _close_segment(self) -> None:
         for fd in (self._log_fd, self._index_fd):
@@ -185,14 +207,7 @@ class Writer:
     def _append(self, state: State, tickets: Sequence[Ticket]) -> State:
         """One vectored write, at most one sync, one publication."""
         before = state
-        index = IndexBuilder(
-            self.config.index_interval, position=state.index_position, max_timestamp=state.segment_max_timestamp
-        )
-        buffers: list[object] = []
-        offset, position, stamp = state.end, state.position, state.stamp
-        records = frames = 0
-        identified = state.identified_position
-        duplicates: list[tuple[Ticket, Appended]] = []
+        flush = Flush(state, seed=self.seed, leader_epoch=self.leader_epoch, index_interval=self.config.index_interval)
         outcomes: list[tuple[Ticket, Appended]] = []
         for ticket in tickets:
             try:
@@ -200,69 +215,33 @@ class Writer:
             except HeadwaterError as error:
                 ticket.error = error
                 continue
-            if known is not None:
-                duplicates.append((ticket, known))
-                continue
-            base = offset
-            last = len(ticket.frames) - 1
-            for number, frame in enumerate(ticket.frames):
-                group = (GROUP_FIRST if number == 0 else 0) | (GROUP_LAST if number == last else 0)
-                header, stamp = frame.stamp(
-                    offset,
-                    durable_end=state.durable_end,
-                    leader_epoch=self.leader_epoch,
-                    previous=stamp,
-                    group=group,
-                    seed=self.seed,
-                )
-                buffers += (header, frame.message)
-                index.add(position, offset, frame.max_timestamp)
-                position += frame.length
-                offset += frame.last_offset_delta + 1
-                records += frame.record_count
-                if frame.identity is not None:
-                    identified = position
-            frames += len(ticket.frames)
-            outcomes.append((ticket, Appended(base, offset)))
-            self._remember(ticket, base, offset)
-        complete = self._producers_position == state.position
+            outcomes.append((ticket, known if known is not None else self._add(flush, ticket)))
+        awaited = max((found.end_offset for _, found in outcomes if found.duplicate), default=0)
         try:
-            if outcomes:
-                self.disk.writev(self._log_fd, buffers, state.position, position - state.position)
-                entries = self._write_index(state, index)
-                now = self.clock.now_ns()
-                state = state._replace(
-                    end=offset,
-                    position=position,
-                    stamp=stamp,
-                    leader_epoch=self.leader_epoch,
-                    segment_max_timestamp=index.max_timestamp,
-                    index_entries=state.index_entries + entries,
-                    index_position=index.position if entries else state.index_position,
-                    identified_position=identified,
-                    total_records=state.total_records + records,
-                    total_frames=state.total_frames + frames,
-                    total_bytes=state.total_bytes + position - state.position,
-                    total_appends=state.total_appends + len(outcomes),
-                    last_append_ns=now,
-                )
-                if before.position == SEGMENT_HEADER_BYTES:
-                    state = state._replace(segment_created_ns=now)
-            if self._sync_due() or any(found.end_offset > state.durable_end for _, found in duplicates):
+            if flush.size:
+                self.disk.writev(self._log_fd, flush.buffers, state.position, flush.size)
+                state = flush.published(self.clock.now_ns(), self._write_index(state, flush.index_entries()))
+            if self._sync_due() or awaited > state.durable_end:
                 state = self._sync(state)
-            if outcomes or state is not before:
+            if state is not before:
                 self.state = state = self.page.write(state)
-        except OSError as error:
-            self._undo(before)
-            raise WriteFailed(self.directory, error) from error
         except BaseException:
             self._undo(before)
             raise
-        if complete:
-            self._producers_position = position
-        for ticket, outcome in outcomes + duplicates:
+        if self._producers_position == before.position:
+            self._producers_position = state.position
+        for ticket, outcome in outcomes:
             ticket.result = outcome
         return state
+
+    def _add(self, flush: Flush, ticket: Ticket) -> Appended:
+        added = flush.add(ticket)
+        first = ticket.frames[0]
+        if first.identity is not None:
+            self.producers().add(
+                first.identity, first.record_count, added.base_offset, added.end_offset, self.clock.now_ns()
+            )
+        return added
 
     def _known(self, ticket: Ticket) -> Appended | None:
         """The outcome of the original when the ticket is a retry."""
@@ -272,30 +251,23 @@ class Writer:
         found = self.producers().check(identity, ticket.frames[0].record_count)
         return None if found is None else Appended(found.base_offset, found.end_offset, duplicate=True)
 
-    def _remember(self, ticket: Ticket, base: int, end: int) -> None:
-        identity = ticket.frames[0].identity
-        if identity is not None:
-            self.producers().add(identity, ticket.frames[0].record_count, base, end, self.clock.now_ns())
-
-    def _write_index(self, state: State, index: IndexBuilder) -> int:
+    def _write_index(self, state: State, entries: list[bytes]) -> int:
         """Append the new entries; how many. Losing some costs later readers a longer walk, so failing is no error."""
-        if not index.entries or self._index_fd < 0:
+        if not entries or self._index_fd < 0:
             return 0
-        content = b"".join(pack_entry(state.segment, entry) for entry in index.entries)
         try:
-            self.disk.write(self._index_fd, content, INDEX_HEADER_BYTES + state.index_entries * ENTRY_BYTES)
+            position = INDEX_HEADER_BYTES + state.index_entries * ENTRY_BYTES
+            self.disk.write(self._index_fd, b"".join(entries), position)
         except OSError:
             return 0
-        return len(index.entries)
+        return len(entries)
 
     def _undo(self, state: State) -> None:
         """Take back what was written but not published. What cannot be taken back, recovery will deal with."""
         self._producers = None
         if self._poison is None:
-            try:
+            with suppress(OSError):
                 self.disk.truncate(self._log_fd, state.position)
-            except OSError:
-                pass
 
     # Syncing.
 
@@ -306,7 +278,7 @@ class Writer:
         return mode != "never" and time.monotonic() - self._last_sync >= float(mode)
 
     def _sync(self, state: State) -> State:
-        """Sync the growing segment under the lock. A failure poisons the partition: its pages can no longer be trusted."""
+        """Sync the growing segment under the lock. A failure poisons it: its pages can no longer be trusted."""
         if state.durable_end == state.end:
             return state
         try:
@@ -325,10 +297,8 @@ class Writer:
     def _set_poison(self, error: OSError) -> None:
         """Tell every process, before any waiting sender is told."""
         self._poison = str(error)
-        try:
+        with suppress(OSError):  # if even that fails, the others meet unpublished bytes and write them anew
             self.page.write_both(self.state._replace(flags=self.state.flags | POISONED))
-        except OSError:
-            pass  # this process remembers; the others meet the unpublished bytes and sync them anew
 
     def sync(self) -> None:
         """Make everything published durable, without keeping appenders out meanwhile."""
@@ -370,12 +340,6 @@ class Writer:
             return True
 
     def _roll(self, state: State) -> State:
-        try:
-            return self._begin_next(state)
-        except OSError as error:
-            raise WriteFailed(self.directory, error) from error
-
-    def _begin_next(self, state: State) -> State:
         """Everything in the old segment is durable before the new one can be found: recovery builds on that."""
         state = self.page.write(self._sync(state)._replace(flags=CHANGING))
         table = self.producers()
@@ -476,36 +440,41 @@ class Writer:
                 self._release()
 
     def _release(self) -> None:
-        _live.discard(self)
+        with _live_mutex:
+            _live.discard(self)
         self._close_segment()
-        self.page.close()
+        self._close_page()
         self._lock.close()
 
     def abandon_in_child(self) -> None:
         """After a fork: close the descriptors without unlocking, which would unlock the parent's lock too."""
         self._closed = PartitionForked
         self._close_segment()
-        self.page.close()
+        self._close_page()
         self._lock.close()
 
 
 _live: weakref.WeakSet[Writer] = weakref.WeakSet()
+_live_mutex = threading.Lock()
 _held: list[Writer] = []
 
 
 def _before_fork() -> None:
     """No partition is in the middle of anything at the moment of the fork."""
+    _live_mutex.acquire()
     for writer in list(_live):
         writer._mutex.acquire()
         _held.append(writer)
 
 
 def _after_fork_in_parent() -> None:
+    _live_mutex.release()
     while _held:
         _held.pop()._mutex.release()
 
 
 def _after_fork_in_child() -> None:
+    _live_mutex.release()
     _held.clear()
     for writer in list(_live):
         writer._mutex = threading.RLock()

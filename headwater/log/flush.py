@@ -1,0 +1,81 @@
+"""A flush: the frames of one or many appends, stamped to follow the log's end, ready for one write."""
+
+from __future__ import annotations
+
+from headwater.log.commit import Appended, Ticket
+from headwater.log.frame import GROUP_FIRST, GROUP_LAST
+from headwater.log.index import IndexBuilder, pack_entry
+from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.state import State
+
+
+class Flush:
+    """Collects what one write adds behind `state`; `published` is the state once it is written."""
+
+    def __init__(self, state: State, *, seed: int, leader_epoch: int, index_interval: int) -> None:
+        self._before = state
+        self._seed = seed
+        self._leader_epoch = leader_epoch
+        self._index = IndexBuilder(
+            index_interval, position=state.index_position, max_timestamp=state.segment_max_timestamp
+        )
+        self.buffers: list[object] = []
+        self.position = state.position
+        self._offset = state.end
+        self._stamp = state.stamp
+        self._records = self._frames = self._appends = 0
+        self._identified = state.identified_position
+
+    @property
+    def size(self) -> int:
+        """How many bytes are to be written."""
+        return self.position - self._before.position
+
+    def add(self, ticket: Ticket) -> Appended:
+        """Stamp the ticket's frames as one atomic group."""
+        base = self._offset
+        last = len(ticket.frames) - 1
+        for number, frame in enumerate(ticket.frames):
+            header, self._stamp = frame.stamp(
+                self._offset,
+                durable_end=self._before.durable_end,
+                leader_epoch=self._leader_epoch,
+                previous=self._stamp,
+                group=(GROUP_FIRST if number == 0 else 0) | (GROUP_LAST if number == last else 0),
+                seed=self._seed,
+            )
+            self.buffers += (header, frame.message)
+            self._index.add(self.position, self._offset, frame.max_timestamp)
+            self.position += frame.length
+            self._offset += frame.last_offset_delta + 1
+            self._records += frame.record_count
+            if frame.identity is not None:
+                self._identified = self.position
+        self._frames += len(ticket.frames)
+        self._appends += 1
+        return Appended(base, self._offset)
+
+    def index_entries(self) -> list[bytes]:
+        """The new entries of the segment's index."""
+        return [pack_entry(self._before.segment, entry) for entry in self._index.entries]
+
+    def published(self, now_ns: int, indexed: int) -> State:
+        """The state after the write, of which `indexed` entries have reached the index."""
+        before = self._before
+        first = before.position == SEGMENT_HEADER_BYTES
+        return before._replace(
+            leader_epoch=self._leader_epoch,
+            end=self._offset,
+            position=self.position,
+            stamp=self._stamp,
+            segment_created_ns=now_ns if first else before.segment_created_ns,
+            segment_max_timestamp=self._index.max_timestamp,
+            index_entries=before.index_entries + indexed,
+            index_position=self._index.position if indexed else before.index_position,
+            identified_position=self._identified,
+            total_records=before.total_records + self._records,
+            total_frames=before.total_frames + self._frames,
+            total_bytes=before.total_bytes + self.size,
+            total_appends=before.total_appends + self._appends,
+            last_append_ns=now_ns,
+        )
