@@ -71,7 +71,8 @@ class PartitionConfig:
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
                 raise InvalidConfiguration(f"{name} must be between {least:g} and {most:g}, not {value!r}")
         for field in fields(self):
-            if field.type == "int" and not isinstance(getattr(self, field.name), int):
+            value = getattr(self, field.name)
+            if str(field.type).startswith("int") and not isinstance(value, int | None):
                 raise InvalidConfiguration(f"{field.name} must be a whole number")
 
 

@@ -13,7 +13,7 @@ class Record(NamedTuple):
     """One stored record.
 
     `timestamp` counts nanoseconds since 1970 in UTC. `value` is bytes in a raw log and a dict of columns in a typed
-    one; `None` is a delete marker in both.
+    one, with times of nanoseconds as integers; `None` is a delete marker in both.
     """
 
     offset: int

@@ -47,8 +47,8 @@ class Schema:
 
     @cached_property
     def id(self) -> int:
-        """64 bits of BLAKE2b over the columns' names, types and nullability."""
-        columns = [[field.name, str(field.type), field.nullable] for field in self.payload]
+        """64 bits of BLAKE2b over the columns' names, types and nullability, as compact JSON."""
+        columns = [_canonical(field) for field in self.payload]
         content = json.dumps(columns, ensure_ascii=True, separators=(",", ":")).encode()
         return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
@@ -147,6 +147,18 @@ def _plain(kind: Any, column: str) -> Any:
     if types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         raise SchemaError(f"column {column!r} has type {kind}, which cannot be stored: use a plain Arrow type")
     return kind
+
+
+def _canonical(field: Any) -> list[Any]:
+    """A field as [name, type, nullable, children], so that no two schemas read alike whatever their names contain."""
+    kind = field.type
+    children = [_canonical(kind.field(number)) for number in range(kind.num_fields)]
+    name = str(kind).partition("<")[0] if children else str(kind)
+    if pa.types.is_fixed_size_list(kind):
+        name += f"[{kind.list_size}]"
+    if pa.types.is_map(kind) and kind.keys_sorted:
+        name += "[sorted]"
+    return [field.name, name, field.nullable, children]
 
 
 _RAW_PAYLOAD = pa.schema([pa.field("value", pa.binary())])

@@ -56,7 +56,7 @@ class DirectoryPartition(Partition):
         refuse_network_file_system(self.path)
         self._writer = Writer(self.path, self.config, disk, clock, self.schemas, uuid)
         self._queue = CommitQueue(self._writer.commit)
-        self._reader = Reader(self.path, self.config, disk, self.schemas, self._state)
+        self._reader = Reader(self.path, self.config, disk, self.schemas, self._state, self._writer.check_present)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -114,8 +114,8 @@ class DirectoryPartition(Partition):
         segments = self._reader.segments(state)
         closing: list[int | None] = [segment.header.created_ns for segment in segments[1:]]
         facts = [
-            SegmentFacts(segment.base, segment.path.stat().st_size, closed)
-            for segment, closed in zip(segments, [*closing, None], strict=True)
+            SegmentFacts(segment.base, size, closed)
+            for segment, size, closed in zip(segments, self._reader.sizes(segments), [*closing, None], strict=True)
         ]
         count = expired(facts, self.config, self._clock.now_ns(), keep_from)
         if count:
@@ -192,7 +192,7 @@ class DirectoryPartition(Partition):
             end=state.end,
             durable_end=state.durable_end,
             segments=len(segments),
-            bytes=sum(os.stat(segment.path).st_size for segment in segments),
+            bytes=sum(self._reader.sizes(segments)),
             total_records=state.total_records,
             total_frames=state.total_frames,
             total_bytes=state.total_bytes,

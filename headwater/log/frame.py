@@ -15,6 +15,7 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
@@ -71,6 +72,9 @@ class Identity(NamedTuple):
     epoch: int
     sequence: int
     forever: bool = False
+
+
+_ANONYMOUS: Final = Identity(NO_PRODUCER, 0, -1)
 
 
 class FrameHeader(NamedTuple):
@@ -170,6 +174,8 @@ def encode_batch(
 
     `offsets` gives each record its own offset: for compaction, which removes records from between others.
     """
+    if not isinstance(batch, pa.RecordBatch):
+        raise InvalidRecord(f"a typed frame is made of a pyarrow.RecordBatch, not of {type(batch).__name__}")
     if batch.schema.names != schema.payload.names:
         missing = [name for name in schema.payload.names if name not in batch.schema.names]
         extra = [name for name in batch.schema.names if name not in schema.payload.names]
@@ -252,6 +258,8 @@ def _seal(
     identity: Identity | None,
 ) -> Frame:
     """Serialise, compress where it pays, and checksum."""
+    if compression not in CODECS:
+        raise InvalidRecord(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
     if compression != "none" and batch.nbytes >= threshold:
         message = _compressed(batch, compression)
         attributes |= CODECS[compression]
@@ -261,17 +269,21 @@ def _seal(
         raise InvalidRecord(
             f"a frame of {message.size} bytes is over the limit of {MAX_FRAME_BYTES}: send fewer records"
         )
-    if identity is None:
-        producer_id, epoch, sequence = NO_PRODUCER, 0, -1
-    else:
-        producer_id, epoch, sequence, forever = identity
-        attributes |= WRITER if forever else 0
-        if len(producer_id) != 16 or producer_id == NO_PRODUCER or sequence < 0 or not 0 <= epoch < 1 << 32:
-            raise InvalidRecord(f"not a producer's identity: {identity}")
+    producer_id, epoch, sequence, forever = _ANONYMOUS if identity is None else _checked(identity)
+    attributes |= WRITER if forever else 0
     count = batch.num_rows
     body = _BODY.pack(attributes, schema.id, count, delta, first, last, producer_id, sequence, epoch, 0)
     checksum = crc32c(message, crc32c(body))
     return Frame(body, message, checksum, attributes, count, delta, first, last, schema, identity)
+
+
+def _checked(identity: Identity) -> Identity:
+    producer_id: Any
+    producer_id, epoch, sequence, _ = identity
+    named = isinstance(producer_id, bytes) and len(producer_id) == 16 and producer_id != NO_PRODUCER
+    if not named or not 0 <= epoch < 1 << 32 or not 0 <= sequence < 1 << 62:
+        raise InvalidRecord(f"not a producer's identity (16 bytes, epoch, sequence): {identity}")
+    return identity
 
 
 def _column(values: Any, kind: Any, name: str) -> pa.Array:
@@ -279,7 +291,7 @@ def _column(values: Any, kind: Any, name: str) -> pa.Array:
         return values
     try:
         column = pa.array(values, kind)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidRecord(f"{name} must be {kind}: {error}") from error
     if isinstance(column, pa.ChunkedArray):
         raise InvalidRecord(f"{name} are over 2 GiB together: send fewer records at a time")
@@ -291,8 +303,8 @@ def _headers(headers: Any) -> pa.Array:
         return _column(headers, HEADERS, "headers")
     try:
         pairs = [list(mapping.items()) if mapping else None for mapping in headers]
-    except AttributeError as error:
-        raise InvalidRecord("headers must be mappings of str to bytes") from error
+    except (AttributeError, TypeError) as error:
+        raise InvalidRecord("headers must be mappings of str to bytes, one for each record") from error
     return _column(pairs, HEADERS, "headers")
 
 
@@ -306,7 +318,10 @@ def _timestamps(timestamps: Any, count: int) -> tuple[list[pa.Array], int, int]:
         except (pa.ArrowException, OverflowError) as error:
             raise InvalidRecord(f"timestamp {timestamps} is not 64-bit nanoseconds") from error
     if isinstance(timestamps, pa.Array):
-        column = _column(timestamps.cast(TIMESTAMP), TIMESTAMP, "timestamps")
+        try:
+            column = timestamps.cast(TIMESTAMP)
+        except pa.ArrowException as error:
+            raise InvalidRecord(f"timestamps must be {TIMESTAMP}: {error}") from error
     else:
         try:
             numbers = array("q", timestamps)
@@ -463,5 +478,31 @@ class StoredFrame(NamedTuple):
 
 def _rows(batch: pa.RecordBatch, first: int) -> list[dict[str, Any] | None]:
     """Typed rows as dicts; a row whose every column is null is a delete marker."""
-    rows = batch.select(list(range(first, batch.num_columns))).to_pylist()
-    return [row if any(value is not None for value in row.values()) else None for row in rows]
+    names = batch.schema.names[first:]
+    columns = [countable(column).to_pylist() for column in batch.columns[first:]]
+    rows = zip(*columns, strict=True)
+    return [dict(zip(names, row, strict=True)) if any(value is not None for value in row) else None for row in rows]
+
+
+def countable(column: pa.Array) -> pa.Array:
+    """The column with times of nanoseconds as plain integers: Python's own types for them end at microseconds."""
+    kind = _countable(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+@lru_cache(maxsize=1024)
+def _countable(kind: Any) -> Any:
+    types = pa.types
+    if types.is_temporal(kind) and getattr(kind, "unit", None) == "ns":
+        return pa.int64()
+    if types.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        return pa.struct([field.with_type(_countable(field.type)) for field in fields])
+    if types.is_map(kind):
+        return pa.map_(_countable(kind.key_type), kind.item_field.with_type(_countable(kind.item_type)))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        value = kind.value_field.with_type(_countable(kind.value_type))
+        if types.is_fixed_size_list(kind):
+            return pa.list_(value, kind.list_size)
+        return pa.list_(value) if types.is_list(kind) else pa.large_list(value)
+    return kind

@@ -36,14 +36,20 @@ class PartitionLock:
         except BlockingIOError:
             self._wait(timeout)
         try:
-            found = os.stat(self.path)
-            if (found.st_dev, found.st_ino) != self._identity:
-                raise FileNotFoundError
-        except FileNotFoundError:
-            # A partition that was deleted and made again is another one: what is locked here is a leftover.
+            self.check_present()
+        except BaseException:
             self.release()
-            raise PartitionDeleted(self.path.parent) from None
+            raise
         os.pwrite(self._fd, _HOLDER.pack(self._pid, time.time()), 0)
+
+    def check_present(self) -> None:
+        """Raise unless the file is still the one on the path: a partition deleted and made again is another one."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            raise PartitionDeleted(self.path.parent) from None
+        if (found.st_dev, found.st_ino) != self._identity:
+            raise PartitionDeleted(self.path.parent)
 
     def _wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -27,8 +28,9 @@ from headwater.log.segment import SEGMENT_HEADER_BYTES
 class _Segment:
     def __init__(self, base: int, created_ns: int) -> None:
         self.base = base
-        self.created_ns = created_ns
+        self.created_ns = self.first_append_ns = created_ns
         self.frames: list[StoredFrame] = []
+        self.compacted = False
         self.producers = ProducerTable().pack()
 
     @property
@@ -78,11 +80,11 @@ class MemoryPartition(Partition):
             now = self._clock.now_ns()
             active = self._segments[-1]
             too_large = active.size + sum(frame.length for frame in group) > self.config.segment_bytes
-            if active.frames and (too_large or now - active.created_ns > self.config.segment_age * 1e9):
+            if active.frames and (too_large or now - active.first_append_ns > self.config.segment_age * 1e9):
                 self.roll()
             active = self._segments[-1]
             if not active.frames:
-                active.created_ns = now
+                active.first_append_ns = now
             base = offset = self._end
             stored = []
             for number, frame in enumerate(group):
@@ -125,7 +127,7 @@ class MemoryPartition(Partition):
         offset = start
         while offset < end:
             with self._open():
-                if offset < self._start:
+                if not self._start <= offset < self._end:
                     raise OffsetOutOfRange(offset, self._start, self._end, str(self))
                 number = max(i for i, segment in enumerate(self._segments) if segment.base <= offset)
                 frames = list(self._segments[number].frames)
@@ -161,13 +163,11 @@ class MemoryPartition(Partition):
             self._check_range(offset)
             if offset == self._end:
                 return
+            self._producers = self._producers_at(offset)
             kept = [segment for segment in self._segments if segment.base < offset]
-            self._producers = ProducerTable.unpack(kept[-1].producers if kept else self._segments[0].producers)
             if kept:
                 last = kept[-1]
                 whole = [frame for frame in last.frames if frame.header.next_offset <= offset]
-                for frame in whole:
-                    self._producers.add_stored(frame.header, last.created_ns)
                 for frame in last.frames[len(whole) :]:
                     rest = cut_frame(frame, offset) if frame.header.base_offset < offset else None
                     if rest is not None:
@@ -177,6 +177,22 @@ class MemoryPartition(Partition):
             kept[-1].producers = self._producers.pack()
             self._segments = kept
             self._end = offset
+
+    def _producers_at(self, offset: int) -> ProducerTable:
+        """Who had written what below `offset`. Compaction forgets who wrote; what came next there remembers."""
+        for segment, after in pairwise([*self._segments, None]):
+            assert segment is not None, "only the last is followed by none"
+            if segment.base == offset:
+                return ProducerTable.unpack(segment.producers)
+            if after is None or after.base > offset:
+                if segment.compacted and after is not None:
+                    return ProducerTable.unpack(after.producers)
+                table = ProducerTable.unpack(segment.producers)
+                for frame in segment.frames:
+                    if frame.header.next_offset <= offset:
+                        table.add_stored(frame.header, segment.created_ns)
+                return table
+        raise AssertionError("the last segment has no end")
 
     def delete_before(self, offset: int) -> None:
         with self._open():
@@ -226,6 +242,7 @@ class MemoryPartition(Partition):
                 segment.frames = [
                     self._store(frame, base, GROUP_ONLY) for frame, base, _ in rewrite_frames(segment.frames, masks)
                 ]
+                segment.compacted = True
                 rewritten += 1
                 removed += count - sum(frame.header.record_count for frame in segment.frames)
             after = sum(segment.size for segment in closed)

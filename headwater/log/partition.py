@@ -7,7 +7,7 @@ appends only, and never past the published end.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -19,6 +19,7 @@ from headwater.errors import InvalidRecord, OffsetOutOfRange
 from headwater.log.commit import Appended
 from headwater.log.compaction import CompactionReport
 from headwater.log.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame
+from headwater.log.index import NEVER
 from headwater.log.projection import Projection
 from headwater.log.reader import OnDamage
 from headwater.log.retention import RetentionReport
@@ -64,13 +65,13 @@ class Partition(ABC):
 
     # Writing.
 
-    def append(self, frames: Frame | Sequence[Frame]) -> Appended:
+    def append(self, frames: Frame | list[Frame] | tuple[Frame, ...]) -> Appended:
         """Add one frame, or several that become visible together or not at all.
 
         With `sync="always"` it returns when the records are durable, and visible from then on. Concurrent appends share
         one write and one sync. A retry of an identified frame is answered with the place of the original.
         """
-        group = (frames,) if isinstance(frames, Frame) else tuple(frames)
+        group = tuple(frames) if isinstance(frames, list | tuple) else (frames,)
         self._check(group)
         for frame in group:
             self.schemas.put(frame.schema)
@@ -169,7 +170,8 @@ class Partition(ABC):
 
     def offset_at(self, timestamp: int) -> int | None:
         """The least offset whose record is not older than `timestamp` (nanoseconds); None when all are older."""
-        hint = self._time_hint(timestamp)
+        timestamp = max(timestamp, NEVER)
+        hint = self._time_hint(timestamp) if timestamp < 1 << 63 else None
         if hint is None:
             return None
         start = self.bounds().start

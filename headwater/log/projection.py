@@ -7,7 +7,7 @@ in a compressed frame only the chosen columns are decompressed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 from headwater.errors import FrameDamaged, SchemaError
 from headwater.log.frame import CODEC_MASK, EXPLICIT_OFFSETS, StoredFrame, frame_schema
 from headwater.schema import Schema
+
+_OFFSETS: Final = object()
+_NULLS_KEPT: Final = 64
 
 
 class Projection:
@@ -25,7 +28,6 @@ class Projection:
 
     def __init__(self, reader: Schema, columns: list[str] | None) -> None:
         self.schema: pa.Schema = reader.project(columns)
-        self._offset = reader.system("offset")
         self._reader = reader
         self._plans: dict[tuple[int, int], _Plan] = {}
 
@@ -40,27 +42,18 @@ class Projection:
             found = plan.decode(frame)
         except (pa.ArrowException, OSError) as error:
             raise FrameDamaged(f"a frame is not decodable: {error}", offset=header.base_offset) from error
-        offsets = None
-        first, last = 0, header.record_count
+        batch = pa.RecordBatch.from_arrays(plan.columns(frame, found), schema=self.schema)
         if start > header.base_offset or (end is not None and end < header.next_offset):
-            offsets = plan.offsets(frame, found)
-            numbers = range(header.base_offset, header.next_offset)
-            if header.attributes & EXPLICIT_OFFSETS:
-                first = pc.sum(pc.less(offsets, start)).as_py() or 0
-                last = last if end is None else pc.sum(pc.less(offsets, end)).as_py() or 0
-            else:
-                first = max(start - numbers.start, 0)
-                last = last if end is None else min(end - numbers.start, last)
-        columns = []
-        for field, position in plan.columns:
-            if position >= 0:
-                columns.append(found.column(position))
-            elif field.name == self._offset:
-                columns.append(plan.offsets(frame, found) if offsets is None else offsets)
-            else:
-                columns.append(pa.nulls(header.record_count, field.type))
-        whole = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return whole if last - first == header.record_count else whole.slice(first, max(last - first, 0))
+            first, last = _within(plan.offsets(frame, found), start, end)
+            batch = batch.slice(first, last - first)
+        return batch
+
+
+def _within(offsets: pa.Array, start: int, end: int | None) -> tuple[int, int]:
+    """Which of the rising offsets lie in [start, end): the first, and the one after the last."""
+    first: int = pc.sum(pc.less(offsets, start)).as_py()
+    last: int = len(offsets) if end is None else pc.sum(pc.less(offsets, end)).as_py()
+    return first, max(first, last)
 
 
 class _Plan:
@@ -68,6 +61,8 @@ class _Plan:
 
     def __init__(self, reader: Schema, wanted: pa.Schema, frame: StoredFrame) -> None:
         self._stored = frame_schema(frame.schema, frame.header.attributes)
+        if not set(frame.schema.payload.names) & set(reader.payload.names):
+            raise SchemaError(f"the records are {frame.schema}, and are read as {reader}: pass the schema to read with")
         renamed = {frame.schema.system(name): reader.system(name) for name in ("offset", "timestamp", "key", "headers")}
         names = [renamed.get(name, name) for name in self._stored.names]
         included = [number for number, name in enumerate(names) if name in wanted.names]
@@ -78,16 +73,43 @@ class _Plan:
         if frame.header.attributes & CODEC_MASK and len(included) < len(names) and included:
             self._stream = _Stream(self._stored, included)
             names = [names[number] for number in included]
-        self.columns: list[tuple[Any, int]] = []
-        for field in wanted:
-            position = names.index(field.name) if field.name in names else -1
-            if position >= 0:
-                stored = self._stored.field(included[position] if self._stream else position).type
-                if stored != field.type:
-                    raise SchemaError(f"column {field.name!r} is {field.type} here and was stored as {stored}")
-            elif not field.nullable and field.name != reader.system("offset"):
-                raise SchemaError(f"column {field.name!r} must not be null, and older records do not have it")
-            self.columns.append((field, position))
+        self._sources = [self._source(field, names, included, reader) for field in wanted]
+        self._nulls: dict[tuple[int, int], pa.Array] = {}
+
+    def _source(self, field: Any, names: list[str], included: list[int], reader: Schema) -> int | Any:
+        """Where a wanted column comes from: a position in the decoded batch, the offsets, or nulls of a type."""
+        if field.name in names:
+            position = names.index(field.name)
+            stored = self._stored.field(included[position] if self._stream else position).type
+            if stored != field.type:
+                raise SchemaError(f"column {field.name!r} is {field.type} here and was stored as {stored}")
+            return position
+        if field.name == reader.system("offset"):
+            return _OFFSETS
+        if not field.nullable:
+            raise SchemaError(f"column {field.name!r} must not be null, and older records do not have it")
+        return field.type
+
+    def columns(self, frame: StoredFrame, found: pa.RecordBatch) -> list[pa.Array]:
+        """The wanted columns, in order."""
+        columns = []
+        for number, source in enumerate(self._sources):
+            if source is _OFFSETS:
+                columns.append(self.offsets(frame, found))
+            elif isinstance(source, int):
+                columns.append(found.column(source))
+            else:
+                columns.append(self._null_column(number, source, frame.header.record_count))
+        return columns
+
+    def _null_column(self, number: int, kind: Any, count: int) -> pa.Array:
+        """Frames are often alike: the nulls of one serve the next, views of the same memory."""
+        column = self._nulls.get((number, count))
+        if column is None:
+            if len(self._nulls) >= _NULLS_KEPT:
+                self._nulls.clear()
+            column = self._nulls[number, count] = pa.nulls(count, kind)
+        return column
 
     def decode(self, frame: StoredFrame) -> pa.RecordBatch:
         if self._stream is not None:

@@ -47,12 +47,14 @@ class Reader:
         disk: Disk,
         schemas: Schemas,
         state: Callable[[], State],
+        check_present: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._config = config
         self._disk = disk
         self._schemas = schemas
         self._state = state
+        self._check_present = check_present
         self._listed: tuple[int, list[Segment]] = (-1, [])
         self.mappings = MappingCache(config.mapping_cache_bytes)
 
@@ -66,6 +68,14 @@ class Reader:
             self.mappings.keep_only({segment.header.log for segment in segments})
         return segments
 
+    def sizes(self, segments: list[Segment]) -> list[int]:
+        """The size of each segment's file; raises PartitionDeleted when they are gone."""
+        try:
+            return [os.stat(segment.path).st_size for segment in segments]
+        except FileNotFoundError:
+            self._check_present()
+            raise
+
     # Frames in order.
 
     def frames(self, start: int, end: int, on_damage: OnDamage | None = None) -> Iterator[StoredFrame]:
@@ -78,12 +88,13 @@ class Reader:
         attempts = 0
         while offset < end:
             state = self._state()
-            if offset < state.start:
+            if not state.start <= offset < state.end:
                 raise OffsetOutOfRange(offset, state.start, state.end, str(self._directory))
             before = offset
             try:
                 offset = yield from self._segment_frames(state, offset, end, on_damage)
             except FileNotFoundError:
+                self._check_present()
                 self._listed = (-1, [])  # retention, compaction or a truncation was faster than this reader
             attempts = 0 if offset > before else attempts + 1
             if attempts > _PATIENCE:

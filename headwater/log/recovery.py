@@ -15,6 +15,7 @@ import os
 import stat
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,7 +35,7 @@ from headwater.log.index import (
     pack_entry,
 )
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_offset
-from headwater.log.producers import load_producers
+from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.rewrite import copy_prefix, cut_segment
 from headwater.log.schemas import Schemas
 from headwater.log.segment import (
@@ -350,8 +351,9 @@ class Recovery:
         """Go on in a new segment at `base`."""
         header = new_segment_header(state.partition, base, self._clock.now_ns())
         path = self._directory / f"{base:020d}.log"
-        table = load_producers(self._directory, state.partition, base)
-        self._disk.replace(path.with_suffix(".producers"), table.pack())
+        if not path.with_suffix(".producers").exists():
+            table = load_producers(self._directory, state.partition, base)
+            self._disk.replace(path.with_suffix(".producers"), table.pack())
         self._disk.replace(path.with_suffix(".index"), IndexHeader(header.log, 0, NEVER, 0).pack(), sync=False)
         Segment.create(self._disk, self._directory, header)
         self._disk.sync_directory(self._directory)
@@ -361,14 +363,36 @@ class Recovery:
         """Carry out a truncation whose intent is durable. Doing it twice does no harm."""
         self.report.truncated_to = target
         kept = [segment for segment in segments if segment.base < target]
+        self._remember_producers(state.partition, segments, target)
         for segment in reversed(segments[len(kept) :]):
-            delete_segment(self._disk, segment)
+            delete_segment(self._disk, segment, producers=False)
+        for snapshot in self._directory.glob("*.producers"):
+            if snapshot.stem.isdecimal() and int(snapshot.stem) > target:
+                self._disk.unlink(snapshot)
         if kept:
             cut_segment(self._disk, kept[-1], target, self._schemas)
         state = self._publish(self._begin(state._replace(start=min(state.start, target)), target))
         self._disk.unlink(self._directory / TRUNCATE_FILE)
         self._disk.sync_directory(self._directory)
         return state
+
+    def _remember_producers(self, partition: bytes, segments: list[Segment], target: int) -> None:
+        """Save who had written what below `target`, while the segments that tell are still there.
+
+        Compaction forgets who wrote a record; the snapshot behind a compacted segment remembers, and may know of
+        sequences beyond `target` too, which is the safe side.
+        """
+        snapshot = self._directory / f"{target:020d}.producers"
+        if snapshot.exists():
+            return
+        table = None
+        for segment, after in pairwise(segments):
+            if segment.base < target < after.base and segment.header.compacted:
+                with contextlib.suppress(Damaged, FileNotFoundError):
+                    table = ProducerTable.load(after.producers_path)
+        table = table or load_producers(self._directory, partition, target)
+        self._disk.replace(snapshot, table.pack())
+        self._disk.sync_directory(self._directory)
 
     # The index of the growing segment.
 

@@ -154,10 +154,12 @@ def list_segments(directory: Path, partition: bytes | None) -> tuple[list[Segmen
     return segments, strangers
 
 
-def delete_segment(disk: Disk, segment: Segment) -> None:
+def delete_segment(disk: Disk, segment: Segment, *, producers: bool = True) -> None:
     """Remove a segment with what belongs to it. The log goes last: while it is there, the rest can be made again."""
-    for path in (segment.index_path, segment.producers_path, segment.path):
-        disk.unlink(path)
+    disk.unlink(segment.index_path)
+    if producers:
+        disk.unlink(segment.producers_path)
+    disk.unlink(segment.path)
 
 
 def delete_segments_below(disk: Disk, directory: Path, partition: bytes, start: int) -> int:

@@ -123,6 +123,10 @@ class Writer:
         if self._closed is not None:
             raise self._closed(self.directory)
 
+    def check_present(self) -> None:
+        """Raise when the partition has been deleted, or replaced by another one of the same name."""
+        self._lock.check_present()
+
     def _catch_up(self) -> State:
         state = self.page.read()
         if state is not None and state.poisoned:
