@@ -138,7 +138,7 @@ class Check:
         except FileNotFoundError:
             return None
         try:
-            return page.read()
+            return page.read()[0]
         finally:
             page.close()
 

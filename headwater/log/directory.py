@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from headwater.config import PartitionConfig
-from headwater.errors import FrameDamaged
+from headwater.errors import FrameDamaged, HeadwaterError, OpenFailed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
@@ -27,6 +27,8 @@ from headwater.log.state import State
 from headwater.log.writer import Writer
 
 _COMPACTING = ".compacting"
+_READS = 3
+"""How often a reader looks at a state page of which one copy is being written, before it takes it for damaged."""
 
 
 class DirectoryPartition(Partition):
@@ -52,11 +54,16 @@ class DirectoryPartition(Partition):
         self.schemas = schemas if schemas is not None else SchemaDirectory(self.path / "schemas", disk)
         self._disk = disk
         self._clock = clock
-        disk.make_directory(self.path)
-        refuse_network_file_system(self.path)
-        self._writer = Writer(self.path, self.config, disk, clock, self.schemas, uuid)
+        try:
+            disk.make_directory(self.path)
+            refuse_network_file_system(self.path)
+            self._writer = Writer(self.path, self.config, disk, clock, self.schemas, uuid)
+        except HeadwaterError:
+            raise
+        except OSError as error:
+            raise OpenFailed(self.path, error) from error
         self._queue = CommitQueue(self._writer.commit)
-        self._reader = Reader(self.path, self.config, disk, self.schemas, self._state, self._writer.check_present)
+        self._reader = Reader(self.path, self.config, disk, self.schemas, self._state, self._writer)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -67,12 +74,13 @@ class DirectoryPartition(Partition):
         return list(self._writer.reports)
 
     def _state(self) -> State:
-        self._writer.check_open()
-        state = self._writer.page.read()
-        if state is None:
-            with self._writer.locked() as state:  # both copies are damaged: the log tells them anew
+        for _ in range(_READS):
+            self._writer.check_open()
+            state, whole = self._writer.page.read()
+            if state is not None and whole:
                 return state
-        return state
+        with self._writer.locked() as state:  # a copy stays damaged: the log tells it anew
+            return state
 
     # Writing.
 

@@ -110,8 +110,12 @@ class Disk:
             return
         self.make_directory(path.parent)
         with contextlib.suppress(FileExistsError):
-            os.mkdir(path)
+            self.mkdir(path)
         self.sync_directory(path.parent)
+
+    def mkdir(self, path: Path) -> None:
+        """Create one directory."""
+        os.mkdir(path)
 
     def replace(self, path: Path, content: bytes, *, sync: bool = True) -> None:
         """Put a whole file in place: after a crash the old one is there or the new one, never a mixture.

@@ -26,6 +26,7 @@ from headwater.log.recovery import Damage
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
 from headwater.log.state import State
+from headwater.log.writer import Writer
 
 MAPPED_FROM: Final = 1024 * 1024
 """Spans of the growing segment at least this large are mapped; smaller ones are read."""
@@ -47,14 +48,15 @@ class Reader:
         disk: Disk,
         schemas: Schemas,
         state: Callable[[], State],
-        check_present: Callable[[], None],
+        writer: Writer,
     ) -> None:
         self._directory = directory
         self._config = config
         self._disk = disk
         self._schemas = schemas
         self._state = state
-        self._check_present = check_present
+        self._writer = writer
+        self._strangers: set[Path] = set()
         self._listed: tuple[int, list[Segment]] = (-1, [])
         self.mappings = MappingCache(config.mapping_cache_bytes)
 
@@ -62,7 +64,12 @@ class Reader:
         """The segments as of this state."""
         layout, segments = self._listed
         if layout != state.layout:
-            found = list_segments(self._directory, state.partition)[0]
+            found, strangers = list_segments(self._directory, state.partition)
+            if not self._strangers.issuperset(strangers):
+                # One of them may be ours with a damaged header, which recovery can tell and mend.
+                self._strangers.update(strangers)
+                self._writer.mend()
+                return self.segments(self._state())
             segments = [segment for segment in found if segment.base <= state.segment_base]
             self._listed = (state.layout, segments)
             self.mappings.keep_only({segment.header.log for segment in segments})
@@ -73,7 +80,7 @@ class Reader:
         try:
             return [os.stat(segment.path).st_size for segment in segments]
         except FileNotFoundError:
-            self._check_present()
+            self._writer.check_present()
             raise
 
     # Frames in order.
@@ -94,7 +101,7 @@ class Reader:
             try:
                 offset = yield from self._segment_frames(state, offset, end, on_damage)
             except FileNotFoundError:
-                self._check_present()
+                self._writer.check_present()
                 self._listed = (-1, [])  # retention, compaction or a truncation was faster than this reader
             attempts = 0 if offset > before else attempts + 1
             if attempts > _PATIENCE:

@@ -23,7 +23,7 @@ from headwater.config import PartitionConfig
 from headwater.errors import Damaged, FrameDamaged, IndexDamaged
 from headwater.log.clock import Clock
 from headwater.log.disk import TEMPORARY, Disk, drop_page_cache
-from headwater.log.frame import GROUP_FIRST, GROUP_LAST, NO_PRODUCER, FrameHeader
+from headwater.log.frame import EXPLICIT_OFFSETS, GROUP_FIRST, GROUP_LAST, NO_PRODUCER, FrameHeader
 from headwater.log.index import (
     ENTRY_BYTES,
     INDEX_HEADER_BYTES,
@@ -181,7 +181,7 @@ class Recovery:
         except FileNotFoundError:
             return None
         try:
-            return page.read()
+            return page.read()[0]
         finally:
             page.close()
 
@@ -213,7 +213,7 @@ class Recovery:
             page = StatePage(self._disk, path)
         except FileNotFoundError:
             StatePage.create(self._disk, path, state)
-            self._disk.sync_directory(self._directory)
+            self._sync_names()
             page = StatePage(self._disk, path)
         try:
             state = page.write_both(state)
@@ -221,6 +221,13 @@ class Recovery:
         finally:
             page.close()
         return state
+
+    def _sync_names(self) -> None:
+        """Make the partition's own name durable, and those above it: whoever created them may have died before."""
+        self._disk.sync_directory(self._directory)
+        for parent in self._directory.absolute().parents:
+            with contextlib.suppress(PermissionError):
+                self._disk.sync_directory(parent)
 
     def _repair_headers(self, partition: bytes) -> None:
         """Give a segment whose header is damaged a new one, when its first frame proves that it is ours."""
@@ -237,9 +244,16 @@ class Recovery:
                 first = file.find(SEGMENT_HEADER_BYTES, int(path.stem))
                 if first is None:
                     continue
-                chain = first[1].previous if first[0] == SEGMENT_HEADER_BYTES else 0
-                log = os.urandom(16)
-                header = SegmentHeader(SEGMENT_MAGIC, partition, log, int(path.stem), found.st_mtime_ns, 0, chain, 0)
+                header = SegmentHeader(
+                    SEGMENT_MAGIC,
+                    partition,
+                    log=os.urandom(16),
+                    base=int(path.stem),
+                    created_ns=found.st_mtime_ns,
+                    length=found.st_size if _has_gaps(file, int(path.stem)) else 0,
+                    chain=first[1].previous if first[0] == SEGMENT_HEADER_BYTES else 0,
+                    reserved=0,
+                )
                 self._disk.write(fd, header.pack(), 0)
                 self._disk.sync(fd)
                 self.report.rebuilt.append(path.name)
@@ -258,6 +272,9 @@ class Recovery:
             size = os.fstat(fd).st_size
             file = FrameFile(fd, size, seed_of(active.header.partition), active.path)
             same = state.segment == active.header.log
+            if not same:
+                # Whoever created it may have died before its name was durable.
+                self._disk.sync_directory(self._directory)
             if same and state.poisoned:
                 return self._leave_poisoned(state, active, file)
             if same and state.durable_end == state.end and state.position == size:
@@ -457,6 +474,17 @@ class Recovery:
             index_position=builder.position,
             identified_position=identified,
         )
+
+
+def _has_gaps(file: FrameFile, offset: int) -> bool:
+    """Whether offsets are missing between frames that name one another: then compaction has removed them."""
+    previous = None
+    for _, header in file.walk_whole(SEGMENT_HEADER_BYTES, offset):
+        chained = previous is None or header.previous == previous
+        if header.attributes & EXPLICIT_OFFSETS or (chained and header.base_offset != offset):
+            return True
+        previous, offset = header.stamp_crc, header.next_offset
+    return False
 
 
 def _blank(partition: bytes) -> State:

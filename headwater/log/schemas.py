@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.errors import SchemaError, UnknownSchema
+from headwater.errors import SchemaError, UnknownSchema, WriteFailed
 from headwater.log.disk import REAL_DISK, Disk
 from headwater.schema import RAW, Schema
 
@@ -18,6 +18,7 @@ class Schemas:
 
     def __init__(self) -> None:
         self._known: dict[int, Schema] = {RAW.id: RAW}
+        self._durable = {RAW.id}
 
     def get(self, schema_id: int) -> Schema:
         """The schema with this id; raises UnknownSchema."""
@@ -27,10 +28,11 @@ class Schemas:
         return schema
 
     def put(self, schema: Schema) -> None:
-        """Make the schema known, for good; a known one costs nothing."""
-        if schema.id not in self._known:
+        """Make the schema known, for good; doing it again costs nothing."""
+        if schema.id not in self._durable:
             self._store(schema)
             self._known[schema.id] = schema
+            self._durable.add(schema.id)
 
     def _load(self, schema_id: int) -> Schema:
         raise UnknownSchema(schema_id, "memory")
@@ -60,6 +62,11 @@ class SchemaDirectory(Schemas):
         return schema
 
     def _store(self, schema: Schema) -> None:
-        self._disk.make_directory(self._directory)
-        self._disk.replace(self._path(schema.id), schema.serialize())
-        self._disk.sync_directory(self._directory)
+        """A file that is there already may be of a process that died before it was durable, so it is written again."""
+        try:
+            self._disk.make_directory(self._directory)
+            self._disk.replace(self._path(schema.id), schema.serialize())
+            self._disk.sync_directory(self._directory)
+            self._disk.sync_directory(self._directory.parent)
+        except OSError as error:
+            raise WriteFailed(self._directory, error) from error

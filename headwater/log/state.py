@@ -109,14 +109,18 @@ class StatePage:
         copy = _pack(state)
         disk.replace(path, copy + copy)
 
-    def read(self) -> State | None:
-        """The newest whole copy, or None when both are damaged."""
+    def read(self) -> tuple[State | None, bool]:
+        """The newest copy that is whole, if any is, and whether both are.
+
+        A copy that is not whole is being written, or else damaged. Then the other one may be old news: who can wait
+        reads again, and who owns the lock knows that nobody is writing.
+        """
         content = os.pread(self._fd, STATE_BYTES, 0)
         first = _unpack(content[:_COPY_BYTES])
         second = _unpack(content[_COPY_BYTES:])
-        if first is None or (second is not None and second.sequence > first.sequence):
-            return second
-        return first
+        if first is None or second is None:
+            return first or second, False
+        return (second if second.sequence > first.sequence else first), True
 
     def write(self, state: State) -> State:
         """Publish the state, under the next sequence number; readers see it from now on."""

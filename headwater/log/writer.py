@@ -14,16 +14,17 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from headwater.config import PartitionConfig
 from headwater.errors import (
     Damaged,
     HeadwaterError,
     OffsetOutOfRange,
-    OpenFailed,
     PartitionClosed,
     PartitionForked,
     PartitionPoisoned,
@@ -50,7 +51,8 @@ from headwater.log.segment import (
 from headwater.log.state import CHANGING, POISONED, State, StatePage, begin_segment
 from headwater.log.syncer import SYNCER
 
-LOCK_FILE = "lock"
+LOCK_FILE: Final = "lock"
+REPORTS_KEPT: Final = 64
 
 
 class Writer:
@@ -71,7 +73,7 @@ class Writer:
         self.clock = clock
         self.schemas = schemas
         self.leader_epoch = 0
-        self.reports: list[RecoveryReport] = []
+        self.reports: deque[RecoveryReport] = deque(maxlen=REPORTS_KEPT)
         self._mutex = threading.RLock()
         self._page: StatePage | None = None
         self._closed: type[PartitionClosed | PartitionForked] | None = None
@@ -84,20 +86,14 @@ class Writer:
         self._index_fd = -1
         self._last_sync = time.monotonic()
         self._sync_scheduled = False
-        disk.make_directory(directory)
         self._lock = PartitionLock(directory / LOCK_FILE)
         try:
             self._lock.acquire(config.lock_timeout)
-            try:
-                self._recover(partition)
-            finally:
-                self._lock.release()
-        except HeadwaterError:
+            self._recover(partition)
+            self._lock.release()
+        except BaseException:
             self._lock.close()
             raise
-        except OSError as error:
-            self._lock.close()
-            raise OpenFailed(directory, error) from error
         with _live_mutex:
             _live.add(self)
 
@@ -128,12 +124,12 @@ class Writer:
         self._lock.check_present()
 
     def _catch_up(self) -> State:
-        state = self.page.read()
+        state, whole = self.page.read()
         if state is not None and state.poisoned:
             raise PartitionPoisoned(self.directory, "a sync failed")
         if self._poison is not None:
             raise PartitionPoisoned(self.directory, self._poison)
-        if state is None or state.flags:
+        if state is None or not whole or state.flags:
             return self._recover()
         if state.segment != self._log or state.layout != self._layout:
             self._open_segment(state)
@@ -141,6 +137,11 @@ class Writer:
             return self._recover()  # the last owner died between its write and its publication
         self.state = state
         return state
+
+    def mend(self) -> None:
+        """Bring the files in order, when a reader has found them otherwise."""
+        with self.locked():
+            self._recover()
 
     def _recover(self, partition: bytes | None = None) -> State:
         recovery = Recovery(self.directory, self.config, self.disk, self.clock, self.schemas, partition)
@@ -410,7 +411,7 @@ class Writer:
                 state = self._roll(state)
             self.disk.replace(self.directory / START_FILE, pack_offset(offset))
             self.disk.sync_directory(self.directory)
-            self.state = self.page.write(state._replace(start=offset, layout=state.layout + 1))
+            self.state = self.page.write_both(state._replace(start=offset, layout=state.layout + 1))
             return delete_segments_below(self.disk, self.directory, state.partition, offset)
 
     def swap(self, old: Segment, temporary: Path) -> bool:
@@ -424,7 +425,7 @@ class Writer:
                 return False
             self.disk.rename(temporary, old.path)
             self.disk.sync_directory(self.directory)
-            self.state = self.page.write(state._replace(layout=state.layout + 1))
+            self.state = self.page.write_both(state._replace(layout=state.layout + 1))
             return True
 
     # The handle's life.
