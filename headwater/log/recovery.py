@@ -158,20 +158,25 @@ class Recovery:
         if found is None and segments:
             self.report.rebuilt.append(STATE_FILE)
         state = found or _blank(partition)
+        state = self._find_start(state, segments, known=found is not None)
         target = self._read_mark(TRUNCATE_FILE)
         if target is not None:
             return self._truncate(state, segments, target)
-        start = max(state.start, self._read_mark(START_FILE) or 0, segments[0].base if segments else 0)
-        state = state._replace(start=start)
         if not segments:
-            if state.end:
-                self._lost(self._directory, 0, start, state.durable_end, "no segment is left")
-            state = self._begin(state, max(state.durable_end, start))
+            state = self._begin(state, max(state.durable_end, state.start))
         else:
             state = self._recover_end(state, segments)
             if delete_segments_below(self._disk, self._directory, partition, state.start):
                 state = state._replace(layout=state.layout + 1)
         return state if state == found else self._publish(state)
+
+    def _find_start(self, state: State, segments: list[Segment], *, known: bool) -> State:
+        """The state with the log's start: what was deleted on purpose, or what is no longer there."""
+        start = max(state.start, self._read_mark(START_FILE) or 0)
+        first = segments[0].base if segments else max(state.durable_end, start)
+        if first > start and known:
+            self._lost(self._directory, 0, start, first, "the beginning of the log is missing")
+        return state._replace(start=max(start, first))
 
     # What identifies the partition, and its state.
 
@@ -279,14 +284,17 @@ class Recovery:
                 return self._leave_poisoned(state, active, file)
             if same and state.durable_end == state.end and state.position == size:
                 return self._extend_index(state._replace(flags=0), active, file, [])
+            if active.header.compacted:  # it was followed by another one, which is gone
+                last = max((header.next_offset for _, header in file.walk_whole(SEGMENT_HEADER_BYTES, 0)), default=0)
+                if state.durable_end > last:
+                    self._lost(active.path, file.end, last, state.durable_end, "the end of the log is missing")
+                return self._begin(state, max(last, state.durable_end, active.base))
             tail = self._tail(state, active, file, same)
             self.report.damage += tail.damage
             if tail.floor > tail.end:
                 # Acknowledged records are missing. Their offsets are not given out again, their bytes not touched.
                 self._lost(active.path, tail.position, tail.end, tail.floor, "the end of the log is missing")
                 return self._begin(state, tail.floor)
-            if active.header.compacted:
-                return self._begin(state, tail.end)
             return self._settle(state, active, file, tail, same)
         finally:
             self._disk.close(fd)

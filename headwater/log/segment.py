@@ -27,7 +27,9 @@ _LAYOUT = struct.Struct("<8s16s16sqqqII")
 _CHECKED: Final = _LAYOUT.size
 SEGMENT_HEADER_BYTES: Final = 80
 _NAME = re.compile(r"(\d{20})\.log")
-_WINDOW: Final = 256 * 1024
+_WINDOW: Final = 16 * 1024
+"""How much a walk reads at once: many small frames, or little more than the header of a large one."""
+_SEARCH: Final = 256 * 1024
 
 
 class SegmentHeader(NamedTuple):
@@ -263,7 +265,7 @@ class FrameFile:
     def _candidates(self, position: int) -> Iterator[int]:
         """The aligned positions from `position` on at which a frame may begin."""
         while position < self.end:
-            window = os.pread(self.fd, min(_WINDOW, self.end - position), position)
+            window = os.pread(self.fd, min(_SEARCH, self.end - position), position)
             found = window.find(MAGIC)
             while found >= 0:
                 if (position + found) % 8 == 0:
