@@ -8,8 +8,9 @@ So a lone appender pays for nothing, and eight of them pay for one sync instead 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headwater.errors import PartitionError
 from headwater.log.frame import Frame
@@ -48,6 +49,10 @@ class Ticket:
         return self.result
 
 
+_PATIENCE: Final = 0.5
+"""How long a leader waits for the callers served before, as a part of the time that serving them took."""
+
+
 class CommitQueue:
     """Lets one caller at a time commit for all that wait."""
 
@@ -56,25 +61,30 @@ class CommitQueue:
         self._mutex = threading.Lock()
         self._waiting: list[Ticket] = []
         self._busy = False
+        self._expected = 0
+        self._expected_until = 0.0
+        self._all_here: threading.Lock | None = None
 
     def append(self, ticket: Ticket) -> Appended:
         """Commit the ticket, alone or with others, and return its outcome."""
         with self._mutex:
             self._waiting.append(ticket)
-            if self._busy:
-                ticket._turn = threading.Lock()
-                ticket._turn.acquire()
-            else:
+            if not self._busy:
                 self._busy = ticket.leads = True
+            else:
+                ticket._turn = _taken_lock()
+                if self._all_here is not None and len(self._waiting) >= self._expected:
+                    self._all_here.release()
+                    self._all_here = None
         if ticket._turn is not None:
             self._wait(ticket, ticket._turn)
         if ticket.leads:
             self._lead(ticket)
         return ticket.outcome()
 
-    def _wait(self, ticket: Ticket, turn: threading.Lock) -> None:
+    def _wait(self, ticket: Ticket, turn: threading.Lock, seconds: float = -1) -> None:
         try:
-            turn.acquire()
+            turn.acquire(timeout=seconds)
         except BaseException:
             # Interrupted (Ctrl-C). What nobody has taken yet is withdrawn; a lead handed to us goes on to the next.
             with self._mutex:
@@ -85,8 +95,10 @@ class CommitQueue:
             raise
 
     def _lead(self, ticket: Ticket) -> None:
+        self._gather(ticket)
         with self._mutex:
             batch, self._waiting = self._waiting, []
+        started = time.monotonic()
         try:
             self._commit(batch)
         except BaseException as error:  # noqa: BLE001 - whatever it was, every waiting caller is told
@@ -97,10 +109,27 @@ class CommitQueue:
                     waiting.error = error if mine else PartitionError("the writing thread was interrupted: retry")
         finally:
             with self._mutex:
+                now = time.monotonic()
+                self._expected = len(batch) + len(self._waiting)
+                self._expected_until = now + (now - started) * _PATIENCE
                 self._hand_over()
             for waiting in batch:
                 if waiting._turn is not None and waiting is not ticket:
                     waiting._turn.release()
+
+    def _gather(self, ticket: Ticket) -> None:
+        """Wait a little for the callers who have just been served: one sync for all, not one for each half of them.
+
+        A lone caller expects nobody and does not wait. When a crowd goes home, the last one waits once.
+        """
+        with self._mutex:
+            seconds = self._expected_until - time.monotonic()
+            if len(self._waiting) >= self._expected or seconds <= 0:
+                return
+            all_here = self._all_here = _taken_lock()
+        self._wait(ticket, all_here, seconds)
+        with self._mutex:
+            self._all_here = None
 
     def _hand_over(self) -> None:
         """Make the first one waiting the leader. The mutex is held."""
@@ -111,3 +140,9 @@ class CommitQueue:
         leader.leads = True
         assert leader._turn is not None, "only a leader does not wait"
         leader._turn.release()
+
+
+def _taken_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock

@@ -14,7 +14,6 @@ import struct
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final, NamedTuple
@@ -111,8 +110,7 @@ class FrameHeader(NamedTuple):
         return self.base_sequence + self.record_count - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """An encoded frame that has no place in a log yet. Immutable, and cheap to append to any partition."""
 
     body: bytes
@@ -312,28 +310,25 @@ def _timestamps(timestamps: Any, count: int) -> tuple[list[pa.Array], int, int]:
     """The timestamp column (in a list of its own), the least and the greatest timestamp."""
     if timestamps is None:
         timestamps = time.time_ns()
-    if isinstance(timestamps, int):
-        try:
-            return [pa.repeat(pa.scalar(timestamps, TIMESTAMP), count)], timestamps, timestamps
-        except (pa.ArrowException, OverflowError) as error:
-            raise InvalidRecord(f"timestamp {timestamps} is not 64-bit nanoseconds") from error
-    if isinstance(timestamps, pa.Array):
-        try:
+    try:
+        if isinstance(timestamps, int):
+            return [_timestamp_column(array("q", (timestamps,)) * count)], timestamps, timestamps
+        if isinstance(timestamps, pa.Array):
             column = timestamps.cast(TIMESTAMP)
-        except pa.ArrowException as error:
-            raise InvalidRecord(f"timestamps must be {TIMESTAMP}: {error}") from error
-    else:
-        try:
-            numbers = array("q", timestamps)
-        except (TypeError, OverflowError) as error:
-            raise InvalidRecord(f"timestamps must be 64-bit nanoseconds: {error}") from error
-        column = pa.Array.from_buffers(TIMESTAMP, len(numbers), [None, pa.py_buffer(numbers)])
+        else:
+            column = _timestamp_column(array("q", timestamps))
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise InvalidRecord(f"timestamps must be 64-bit nanoseconds: {error}") from error
     if column.null_count:
         raise InvalidRecord("timestamps must not be null")
     if len(column) != count:
         raise InvalidRecord(f"columns have different lengths: {len(column)} and {count}")
     bounds = pc.min_max(column.view(pa.int64()))
     return [column], bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def _timestamp_column(numbers: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(TIMESTAMP, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _compressed(batch: pa.RecordBatch, codec: Compression) -> pa.Buffer:

@@ -71,7 +71,7 @@ class Partition(ABC):
         With `sync="always"` it returns when the records are durable, and visible from then on. Concurrent appends share
         one write and one sync. A retry of an identified frame is answered with the place of the original.
         """
-        group = tuple(frames) if isinstance(frames, list | tuple) else (frames,)
+        group = (frames,) if isinstance(frames, Frame) or not isinstance(frames, list | tuple) else tuple(frames)
         self._check(group)
         for frame in group:
             self.schemas.put(frame.schema)
