@@ -395,7 +395,8 @@ class Writer:
                 raise OffsetOutOfRange(offset, state.start, state.end, str(self.directory))
             if offset == state.end:
                 return
-            self.page.write(state._replace(flags=CHANGING))
+            # What the decision relies on is durable before it: else a power loss could leave the decision alone.
+            self.page.write(self._sync(state)._replace(flags=CHANGING))
             self.disk.replace(self.directory / TRUNCATE_FILE, pack_offset(offset))
             self.disk.sync_directory(self.directory)
             self._recover()
@@ -409,6 +410,8 @@ class Writer:
                 return 0
             if offset == state.end and state.position > SEGMENT_HEADER_BYTES:
                 state = self._roll(state)
+            if offset > state.durable_end:
+                state = self._sync(state)
             self.disk.replace(self.directory / START_FILE, pack_offset(offset))
             self.disk.sync_directory(self.directory)
             self.state = self.page.write_both(state._replace(start=offset, layout=state.layout + 1))
