@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from headwater.config import PartitionConfig
-from headwater.errors import FrameDamaged, HeadwaterError, OpenFailed
+from headwater.errors import FrameDamaged, HeadwaterError, OpenFailed, WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Ticket
-from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
+from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.frame import Frame, StoredFrame
 from headwater.log.lock import PartitionLock
@@ -176,19 +176,30 @@ class DirectoryPartition(Partition):
         if all(mask is None for mask in masks):
             return 0, 0
         count = sum(frame.header.record_count for frame in self._frames(first, end, None))
-        rewriter = Rewriter(self._disk, segment, segment.path.with_suffix(_COMPACTING))
+        path = segment.path.with_suffix(_COMPACTING)
+        try:
+            kept, size = self._rewrite(segment, path, rewrite_frames(self._frames(first, end, None), masks))
+            swapped = self._writer.swap(segment, path)
+        except HeadwaterError:
+            raise
+        except OSError as error:
+            raise WriteFailed(self.path, error) from error
+        finally:
+            self._disk.unlink(path)  # gone by now if all went well; else the space it takes is given back
+        return (count - kept, size) if swapped else (0, 0)
+
+    def _rewrite(self, segment: Segment, path: Path, frames: Iterator[Rewritten]) -> tuple[int, int]:
+        """Write the successor of a segment; how many records and bytes it has."""
+        rewriter = Rewriter(self._disk, segment, path)
         kept = 0
         try:
-            for frame, base_offset, leader_epoch in rewrite_frames(self._frames(first, end, None), masks):
+            for frame, base_offset, leader_epoch in frames:
                 rewriter.add(frame, base_offset, leader_epoch)
                 kept += frame.record_count
             rewriter.finish(compacted=True)
         finally:
             rewriter.close()
-        if not self._writer.swap(segment, rewriter.path):
-            self._disk.unlink(rewriter.path)
-            return 0, 0
-        return count - kept, rewriter.position
+        return kept, rewriter.position
 
     # The handle.
 

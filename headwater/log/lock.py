@@ -10,6 +10,7 @@ import fcntl
 import os
 import struct
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from headwater.errors import PartitionBusy, PartitionDeleted
@@ -40,7 +41,8 @@ class PartitionLock:
         except BaseException:
             self.release()
             raise
-        os.pwrite(self._fd, _HOLDER.pack(self._pid, time.time()), 0)
+        with suppress(OSError):  # a courtesy to those who wait, which a full disk may refuse
+            os.pwrite(self._fd, _HOLDER.pack(self._pid, time.time()), 0)
 
     def check_present(self) -> None:
         """Raise unless the file is still the one on the path: a partition deleted and made again is another one."""

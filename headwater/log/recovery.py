@@ -51,7 +51,7 @@ from headwater.log.segment import (
     seed_of,
 )
 from headwater.log.state import MAGIC as STATE_MAGIC
-from headwater.log.state import State, StatePage, begin_segment
+from headwater.log.state import CHANGING, State, StatePage, begin_segment
 
 STATE_FILE: Final = "state"
 _COPY: Final = 1024 * 1024
@@ -208,11 +208,11 @@ class Recovery:
             raise Damaged("neither the state nor any segment says which log this is", file=self._directory)
         return segments[0].header.partition if segments else os.urandom(16)
 
-    def _publish(self, state: State) -> State:
+    def _publish(self, state: State, *, flags: int = 0) -> State:
         """Make the result durable: both copies, so that no older one can contradict it."""
-        if not self.report.clean:
+        if not flags and not self.report.clean:
             state = state._replace(recoveries=state.recoveries + 1, damaged=state.damaged + len(self.report.damage))
-        state = state._replace(flags=0)
+        state = state._replace(flags=flags)
         path = self._directory / STATE_FILE
         try:
             page = StatePage(self._disk, path)
@@ -396,10 +396,12 @@ class Recovery:
                 self._disk.unlink(snapshot)
         if kept:
             cut_segment(self._disk, kept[-1], target, self._schemas)
-        state = self._publish(self._begin(state._replace(start=min(state.start, target)), target))
+        state = self._begin(state._replace(start=min(state.start, target)), target)
+        # The mark goes before anyone may append: else it would be found later, and cut what was appended since.
+        state = self._publish(state, flags=CHANGING)
         self._disk.unlink(self._directory / TRUNCATE_FILE)
         self._disk.sync_directory(self._directory)
-        return state
+        return self._publish(state)
 
     def _remember_producers(self, partition: bytes, segments: list[Segment], target: int) -> None:
         """Save who had written what below `target`, while the segments that tell are still there.

@@ -412,9 +412,10 @@ class Writer:
                 state = self._roll(state)
             if offset > state.durable_end:
                 state = self._sync(state)
+            state = self.page.write(state._replace(flags=CHANGING))
             self.disk.replace(self.directory / START_FILE, pack_offset(offset))
             self.disk.sync_directory(self.directory)
-            self.state = self.page.write_both(state._replace(start=offset, layout=state.layout + 1))
+            self.state = self.page.write_both(state._replace(flags=0, start=offset, layout=state.layout + 1))
             return delete_segments_below(self.disk, self.directory, state.partition, offset)
 
     def swap(self, old: Segment, temporary: Path) -> bool:
