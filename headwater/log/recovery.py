@@ -50,8 +50,8 @@ from headwater.log.segment import (
     new_segment_header,
     seed_of,
 )
-from headwater.log.state import MAGIC as STATE_MAGIC
 from headwater.log.state import CHANGING, State, StatePage, begin_segment
+from headwater.log.state import MAGIC as STATE_MAGIC
 
 STATE_FILE: Final = "state"
 _COPY: Final = 1024 * 1024

@@ -108,11 +108,20 @@ class Writer:
             try:
                 yield self._catch_up()
             except HeadwaterError:
+                self._finish_change()
                 raise
             except OSError as error:
+                self._finish_change()
                 raise WriteFailed(self.directory, error) from error
             finally:
                 self._lock.release()
+
+    def _finish_change(self) -> None:
+        """After an error in the middle of a change: carry it out or drop it now, not at some later time."""
+        with suppress(HeadwaterError, OSError):
+            state, _ = self.page.read()
+            if state is not None and state.flags == CHANGING:
+                self._recover()
 
     def check_open(self) -> None:
         """Raise when the handle can no longer be used."""
