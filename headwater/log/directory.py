@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from headwater.config import PartitionConfig
-from headwater.errors import FrameDamaged, HeadwaterError, OpenFailed, WriteFailed
+from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, OpenFailed, PartitionBusy, WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
@@ -29,6 +30,16 @@ from headwater.log.writer import Writer
 _COMPACTING = ".compacting"
 _READS = 3
 """How often a reader looks at a state page of which one copy is being written, before it takes it for damaged."""
+
+
+class _Closed(NamedTuple):
+    """A closed segment as compaction sees it."""
+
+    segment: Segment
+    size: int
+    first: int
+    end: int
+    closed_ns: int
 
 
 class DirectoryPartition(Partition):
@@ -74,17 +85,25 @@ class DirectoryPartition(Partition):
         return list(self._writer.reports)
 
     def _state(self) -> State:
+        state = None
         for _ in range(_READS):
             self._writer.check_open()
             state, whole = self._writer.page.read()
             if state is not None and whole:
                 return state
-        with self._writer.locked() as state:  # a copy stays damaged: the log tells it anew
+        try:
+            # A copy stays damaged: the log tells it anew. With one good copy nobody has to wait for that.
+            with self._writer.locked(timeout=None if state is None else 0) as mended:
+                return mended
+        except PartitionBusy:
+            if state is None:
+                raise
             return state
 
     # Writing.
 
     def _append(self, group: tuple[Frame, ...]) -> Appended:
+        self._writer.check_open()  # a forked child has no leader to wait for in its copy of the queue
         return self._queue.append(Ticket(group))
 
     def sync(self) -> None:
@@ -118,19 +137,21 @@ class DirectoryPartition(Partition):
         self._writer.delete_before(offset)
 
     def retain(self, *, keep_from: int | None = None) -> RetentionReport:
-        state = self._state()
-        segments = self._reader.segments(state)
-        closing: list[int | None] = [segment.header.created_ns for segment in segments[1:]]
+        self._writer.check_present()
+        found = self._reader.sizes()
+        closing: list[int | None] = [segment.header.created_ns for segment, _ in found[1:]]
         facts = [
             SegmentFacts(segment.base, size, closed)
-            for segment, size, closed in zip(segments, self._reader.sizes(segments), [*closing, None], strict=True)
+            for (segment, size), closed in zip(found, [*closing, None], strict=True)
         ]
         count = expired(facts, self.config, self._clock.now_ns(), keep_from)
         if count:
-            self._writer.delete_before(max(facts[count].base, state.start))
+            self._writer.delete_before(facts[count].base)
         return RetentionReport(count, sum(fact.size for fact in facts[:count]), self.bounds().start)
 
     def compact(self) -> CompactionReport:
+        self._writer.check_open()
+        self._writer.check_present()
         lock = PartitionLock(self.path / "compaction.lock")
         try:
             lock.acquire(0)
@@ -141,36 +162,39 @@ class DirectoryPartition(Partition):
             lock.close()
 
     def _compact(self) -> CompactionReport:
-        ranges = self._closed_ranges()
+        closed = self._closed()
         compactor = Compactor(self.config.compaction_memory)
-        for first, end in (place[1:] for place in reversed(ranges)):
-            with suppress(FrameDamaged):
-                if not compactor.learn(self._frames(first, end, None)):
+        for one in reversed(closed):
+            with suppress(FrameDamaged, OffsetOutOfRange):
+                if not compactor.learn(self._frames(one.first, one.end, None)):
                     break
         compactor.finish_learning()
         rewritten = damaged = removed = before = after = 0
-        for segment, first, end in ranges:
-            size = segment.path.stat().st_size
-            before, after = before + size, after + size
+        for one in closed:
+            before, after = before + one.size, after + one.size
             try:
-                gone, new_size = self._compact_segment(compactor, segment, first, end)
+                gone, new_size = self._compact_segment(compactor, one)
             except FrameDamaged:
                 damaged += 1
-                continue
-            if gone:
-                rewritten, removed, after = rewritten + 1, removed + gone, after + new_size - size
-        return CompactionReport(len(ranges), rewritten, damaged, removed, before, after)
+            except OffsetOutOfRange:
+                continue  # retention was faster
+            else:
+                if gone:
+                    rewritten, removed, after = rewritten + 1, removed + gone, after + new_size - one.size
+        return CompactionReport(len(closed), rewritten, damaged, removed, before, after)
 
-    def _closed_ranges(self) -> list[tuple[Segment, int, int]]:
+    def _closed(self) -> list[_Closed]:
         """The closed segments, each with the offsets that are readable there."""
-        state = self._state()
-        segments = self._reader.segments(state)
-        ranges = [(segment, max(segment.base, state.start), after.base) for segment, after in pairwise(segments)]
-        return [(segment, first, end) for segment, first, end in ranges if first < end]
+        start = self._state().start
+        found = [
+            _Closed(segment, size, max(segment.base, start), after.base, after.header.created_ns)
+            for (segment, size), (after, _) in pairwise(self._reader.sizes())
+        ]
+        return [one for one in found if one.first < one.end]
 
-    def _compact_segment(self, compactor: Compactor, segment: Segment, first: int, end: int) -> tuple[int, int]:
+    def _compact_segment(self, compactor: Compactor, closed: _Closed) -> tuple[int, int]:
         """How many records were removed, and the size of the new file."""
-        closed_ns = next(s.header.created_ns for s in self._reader.segments(self._state()) if s.base == end)
+        segment, _, first, end, closed_ns = closed
         drop_markers = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9
         masks = compactor.plan(self._frames(first, end, None), drop_markers=drop_markers)
         if all(mask is None for mask in masks):
@@ -204,14 +228,15 @@ class DirectoryPartition(Partition):
     # The handle.
 
     def statistics(self) -> PartitionStatistics:
+        self._writer.check_present()
+        found = self._reader.sizes()
         state = self._state()
-        segments = self._reader.segments(state)
         return PartitionStatistics(
             start=state.start,
             end=state.end,
             durable_end=state.durable_end,
-            segments=len(segments),
-            bytes=sum(self._reader.sizes(segments)),
+            segments=len(found),
+            bytes=sum(size for _, size in found),
             total_records=state.total_records,
             total_frames=state.total_frames,
             total_bytes=state.total_bytes,

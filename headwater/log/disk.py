@@ -8,8 +8,10 @@ promises can be proved against them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,6 +133,21 @@ class Disk:
         finally:
             self.close(fd)
         self.rename(temporary, path)
+
+
+def open_plain(path: Path) -> int:
+    """A plain file, for reading. Anything else of that name (a pipe would block) is an error."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "not a plain file", str(path))
+
+
+def read_plain(path: Path) -> bytes:
+    """The content of a plain file."""
+    with open(open_plain(path), "rb") as file:
+        return file.read()
 
 
 def drop_page_cache(fd: int) -> None:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 
 from headwater.config import Compression
-from headwater.errors import FrameDamaged, InvalidRecord
+from headwater.errors import FrameDamaged, InvalidRecord, SchemaError
 from headwater.record import NO_HEADERS, Record
 from headwater.schema import HEADERS, KEY, OFFSET, RAW, TIMESTAMP, Schema
 
@@ -56,6 +56,7 @@ GROUP_LAST: Final = 2
 GROUP_ONLY: Final = GROUP_FIRST | GROUP_LAST
 
 NO_PRODUCER: Final = bytes(16)
+MAX_SEQUENCE: Final = 1 << 62
 DEFAULT_THRESHOLD: Final = 512
 """Messages below this many bytes are stored as they are: compression would make most of them larger."""
 
@@ -279,7 +280,7 @@ def _checked(identity: Identity) -> Identity:
     producer_id: Any
     producer_id, epoch, sequence, _ = identity
     named = isinstance(producer_id, bytes) and len(producer_id) == 16 and producer_id != NO_PRODUCER
-    if not named or not 0 <= epoch < 1 << 32 or not 0 <= sequence < 1 << 62:
+    if not named or not 0 <= epoch < 1 << 32 or not 0 <= sequence <= MAX_SEQUENCE:
         raise InvalidRecord(f"not a producer's identity (16 bytes, epoch, sequence): {identity}")
     return identity
 
@@ -474,15 +475,21 @@ class StoredFrame(NamedTuple):
 def _rows(batch: pa.RecordBatch, first: int) -> list[dict[str, Any] | None]:
     """Typed rows as dicts; a row whose every column is null is a delete marker."""
     names = batch.schema.names[first:]
-    columns = [countable(column).to_pylist() for column in batch.columns[first:]]
+    columns = [_python(name, column) for name, column in zip(names, batch.columns[first:], strict=True)]
     rows = zip(*columns, strict=True)
     return [dict(zip(names, row, strict=True)) if any(value is not None for value in row) else None for row in rows]
 
 
-def countable(column: pa.Array) -> pa.Array:
-    """The column with times of nanoseconds as plain integers: Python's own types for them end at microseconds."""
+def _python(name: str, column: pa.Array) -> list[Any]:
+    """The column's values as Python's own, with times of nanoseconds as integers: its types end at microseconds."""
     kind = _countable(column.type)
-    return column if kind == column.type else column.cast(kind)
+    try:
+        values: list[Any] = (column if kind == column.type else column.cast(kind)).to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise SchemaError(
+            f"column {name!r} has a value that Python cannot hold ({error}): read it by scan()"
+        ) from error
+    return values
 
 
 @lru_cache(maxsize=1024)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, overload
 from crc32c import crc32c
 
 from headwater.errors import IndexDamaged
+from headwater.log.disk import open_plain
 from headwater.log.frame import FrameHeader
 
 INDEX_MAGIC: Final = b"HWINDEX1"
@@ -142,7 +143,10 @@ def open_index(path: Path, log: bytes, entries: int | None = None) -> Iterator[I
 
     `entries` is how many there are, which for a growing segment only the state knows.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = open_plain(path)
+    except OSError as error:
+        raise IndexDamaged(f"no index: {error}") from error
     try:
         header = IndexHeader.unpack(os.pread(fd, INDEX_HEADER_BYTES, 0))
         if header.log != log:

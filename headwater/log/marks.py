@@ -13,6 +13,7 @@ from typing import Final
 from crc32c import crc32c
 
 from headwater.errors import Damaged
+from headwater.log.disk import read_plain
 
 START_FILE: Final = "start"
 TRUNCATE_FILE: Final = "truncate"
@@ -30,9 +31,11 @@ def pack_offset(offset: int) -> bytes:
 def read_offset(path: Path) -> int | None:
     """The offset in a mark, None when there is no such file."""
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise Damaged(f"a mark cannot be read: {error}", file=path) from error
     body = content[: _LAYOUT.size]
     if len(content) != _LAYOUT.size + 4 or crc32c(body) != int.from_bytes(content[-4:], "little"):
         raise Damaged("a mark does not match its checksum", file=path)

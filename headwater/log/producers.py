@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from headwater.errors import Damaged, OutOfOrderSequence, ProducerFenced
+from headwater.log.disk import read_plain
 from headwater.log.frame import FrameHeader, Identity, identity_of
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
 
@@ -137,8 +138,10 @@ class ProducerTable:
     def load(cls, path: Path) -> ProducerTable:
         """The table in a snapshot file; raises Damaged or FileNotFoundError."""
         try:
-            return cls.unpack(path.read_bytes())
-        except (Damaged, struct.error) as error:
+            return cls.unpack(read_plain(path))
+        except FileNotFoundError:
+            raise
+        except (Damaged, struct.error, OSError) as error:
             raise Damaged(f"a snapshot of producers is not readable: {error}", file=path) from error
 
 

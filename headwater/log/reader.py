@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -31,9 +31,10 @@ from headwater.log.writer import Writer
 MAPPED_FROM: Final = 1024 * 1024
 """Spans of the growing segment at least this large are mapped; smaller ones are read."""
 
-_PATIENCE: Final = 3
+_PATIENCE: Final = 10
 """How often a reader looks again when the files are not as the state says, because someone is changing them."""
 
+_Found = TypeVar("_Found")
 OnDamage = Callable[[Damage], None]
 """Called for each damaged stretch that a reader passes over."""
 
@@ -75,13 +76,21 @@ class Reader:
             self.mappings.keep_only({segment.header.log for segment in segments})
         return segments
 
-    def sizes(self, segments: list[Segment]) -> list[int]:
-        """The size of each segment's file; raises PartitionDeleted when they are gone."""
-        try:
-            return [os.stat(segment.path).st_size for segment in segments]
-        except FileNotFoundError:
-            self._writer.check_present()
-            raise
+    def sizes(self) -> list[tuple[Segment, int]]:
+        """The segments as they are now, with the sizes of their files."""
+        return self._patiently(
+            lambda state: [(segment, os.stat(segment.path).st_size) for segment in self.segments(state)]
+        )
+
+    def _patiently(self, look: Callable[[State], _Found]) -> _Found:
+        """Look at the files; look again when they are not as listed, because someone is changing them."""
+        for _ in range(_PATIENCE):
+            try:
+                return look(self._state())
+            except FileNotFoundError:
+                self._writer.check_present()
+                self._listed = (-1, [])
+        return look(self._state())
 
     # Frames in order.
 
@@ -171,8 +180,10 @@ class Reader:
         """The segment's file, bounded by what may be read of it."""
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if after is None and segment.header.log != state.segment:
-                raise FileNotFoundError(segment.path)  # listed before the log went on in another file
+            # The file of that name may be another one by now: compacted, cut, or mended.
+            content = os.pread(fd, SEGMENT_HEADER_BYTES, 0)
+            if content != segment.header.pack() or (after is None and segment.header.log != state.segment):
+                raise FileNotFoundError(segment.path)
             limit = state.position if after is None else os.fstat(fd).st_size
             yield FrameFile(fd, limit, seed_of(state.partition), segment.path)
         finally:
@@ -197,7 +208,7 @@ class Reader:
         """The position that `search` finds in the index, or the segment's first. An unsound index is made anew."""
         entries = state.index_entries if after is None else None
         for attempt in range(2):
-            with suppress(IndexDamaged, FileNotFoundError):
+            with suppress(IndexDamaged):
                 with open_index(segment.index_path, segment.header.log, entries) as index:
                     entry = search(index)
                 return entry.position if entry and entry.position < file.end else SEGMENT_HEADER_BYTES
@@ -221,11 +232,13 @@ class Reader:
 
         Everything before that frame is older, whatever order the timestamps are in.
         """
-        state = self._state()
+        return self._patiently(lambda state: self._time_position(timestamp, state))
+
+    def _time_position(self, timestamp: int, state: State) -> int | None:
         segments = self.segments(state)
         for number, segment in enumerate(segments):
             after = segments[number + 1].base if number + 1 < len(segments) else None
-            with suppress(FileNotFoundError), self._opened(segment, after, state) as file:
+            with self._opened(segment, after, state) as file:
                 position = self._seek(segment, after, state, file, lambda index: index.at_time(timestamp))
                 for _, header in file.walk_whole(position, segment.base):
                     if after is not None and header.base_offset >= after:

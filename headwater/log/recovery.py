@@ -310,7 +310,7 @@ class Recovery:
         """Whether a frame with the stamp that the state remembers ends where the state says."""
         position, stamp = SEGMENT_HEADER_BYTES, active.header.chain
         with (
-            contextlib.suppress(IndexDamaged, OSError),
+            contextlib.suppress(IndexDamaged),
             open_index(active.index_path, active.header.log, state.index_entries) as entries,
         ):
             entry = entries.at_offset(state.durable_end - 1)
@@ -341,9 +341,13 @@ class Recovery:
             unsynced = (place for place, header in tail.frames if header.base_offset >= tail.floor)
             rewrite(self._disk, file.fd, next(unsynced, tail.position), tail.position)
             self._disk.sync(file.fd)
+        adopted = [header for _, header in tail.frames if header.base_offset >= state.end]
         settled = state._replace(
             flags=0,
             layout=state.layout + 1,
+            total_records=state.total_records + sum(header.record_count for header in adopted),
+            total_frames=state.total_frames + len(adopted),
+            total_bytes=state.total_bytes + sum(header.length for header in adopted),
             end=tail.end,
             position=tail.position,
             stamp=tail.stamp,
@@ -462,7 +466,7 @@ class Recovery:
                 if len(entries) == 0:
                     return state.position == SEGMENT_HEADER_BYTES or state.index_position == 0
                 return entries[len(entries) - 1].position == state.index_position
-        except (IndexDamaged, OSError):
+        except IndexDamaged:
             return False
 
     def _rebuild_index(self, state: State, active: Segment, file: FrameFile) -> State:

@@ -24,7 +24,10 @@ from headwater.log.frame import (
     HAS_KEYS,
     HEADER_BYTES,
     MAX_FRAME_BYTES,
+    MAX_SEQUENCE,
     MIN_FRAME_BYTES,
+    NO_PRODUCER,
+    WRITER,
     FrameHeader,
     StoredFrame,
     frame_schema,
@@ -87,11 +90,20 @@ def _admit_header(view: memoryview, schema: Schema, explicit_offsets: bool) -> F
         raise UntrustedFrame("a frame is of a kind that is not accepted from outside")
     if header.schema_id != schema.id:
         raise UntrustedFrame(f"a frame has schema {header.schema_id:016x}, not {schema.id:016x}")
+    if not _identified(header):
+        raise UntrustedFrame("a frame contradicts itself about who produced it")
     if not header.record_count or header.last_offset_delta < header.record_count - 1:
         raise UntrustedFrame("a frame contradicts itself about how many records it has")
     if header.last_offset_delta != header.record_count - 1 and not header.attributes & EXPLICIT_OFFSETS:
         raise UntrustedFrame("a frame leaves out offsets")
     return header
+
+
+def _identified(header: FrameHeader) -> bool:
+    """Whether the frame names no producer at all, or one with a sequence that it can have."""
+    if header.producer_id == NO_PRODUCER:
+        return (header.base_sequence, header.producer_epoch, header.attributes & WRITER) == (-1, 0, 0)
+    return 0 <= header.base_sequence <= MAX_SEQUENCE
 
 
 def _admit_rows(frame: StoredFrame, batch: pa.RecordBatch, latest_timestamp: int | None, keys_required: bool) -> None:
