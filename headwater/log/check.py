@@ -21,7 +21,7 @@ from headwater.errors import Damaged, FrameDamaged, HeadwaterError, IndexDamaged
 from headwater.log.disk import TEMPORARY, Disk
 from headwater.log.frame import CONTROL, FrameHeader
 from headwater.log.index import INDEX_HEADER_BYTES, NEVER, IndexEntry, IndexHeader, open_index
-from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_offset
+from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.producers import ProducerTable
 from headwater.log.recovery import STATE_FILE, walk
 from headwater.log.schemas import SchemaDirectory, Schemas
@@ -169,7 +169,7 @@ class Check:
 
     def _mark(self, name: str) -> int | None:
         try:
-            return read_offset(self.directory / name)
+            return read_mark(self.directory, name)
         except Damaged:
             return None
 

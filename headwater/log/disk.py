@@ -144,10 +144,10 @@ def open_plain(path: Path) -> int:
     raise OSError(errno.EINVAL, "not a plain file", str(path))
 
 
-def read_plain(path: Path) -> bytes:
-    """The content of a plain file."""
+def read_plain(path: Path, limit: int = -1) -> bytes:
+    """The content of a plain file, or its first `limit` bytes."""
     with open(open_plain(path), "rb") as file:
-        return file.read()
+        return file.read(limit)
 
 
 def drop_page_cache(fd: int) -> None:

@@ -375,6 +375,29 @@ def verify_body(view: memoryview, position: int, header: FrameHeader) -> None:
         raise FrameDamaged("a frame uses features that this version does not know", offset=header.base_offset)
 
 
+def parse_frame(view: memoryview, position: int, seed: int) -> FrameHeader:
+    """The header at `position`, with stamp and body verified: `parse_header` and `verify_body` for reading in order.
+
+    This is the loop that all reading goes through, so it checks with the fewest calls and leaves explaining to them.
+    """
+    if len(view) - position >= HEADER_BYTES:
+        header = tuple.__new__(FrameHeader, _HEADER.unpack_from(view, position))
+        end = position + header[1]
+        if (
+            header[0] == MAGIC
+            and crc32c(view[position : position + _STAMP_BYTES], seed) == header[8]
+            and end <= len(view)
+            and crc32c(view[position + BODY_START : end]) == header[7]
+            and header[9] <= ALL_ATTRIBUTES
+            and header[11]
+            and not header[18]
+        ):
+            return header
+    header = parse_header(view, position, seed)
+    verify_body(view, position, header)
+    return header
+
+
 def frame_schema(schema: Schema, attributes: int) -> pa.Schema:
     """The columns of a frame with these attributes."""
     return schema.frame(

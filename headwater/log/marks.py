@@ -18,26 +18,32 @@ from headwater.log.disk import read_plain
 START_FILE: Final = "start"
 TRUNCATE_FILE: Final = "truncate"
 _LAYOUT = struct.Struct("<8sq")
-_MAGIC: Final = b"HWOFFST1"
+_MAGIC: Final = {START_FILE: b"HWSTART1", TRUNCATE_FILE: b"HWTRUNC1"}
+"""One for each, so that no copy of the one is ever taken for the other."""
 
 
-def pack_offset(offset: int) -> bytes:
-    """The content of a mark."""
-    content = _LAYOUT.pack(_MAGIC, offset)
+def pack_mark(name: str, offset: int) -> bytes:
+    """The content of the mark `name`."""
+    content = _LAYOUT.pack(_MAGIC[name], offset)
     checksum: int = crc32c(content)
     return content + checksum.to_bytes(4, "little")
 
 
-def read_offset(path: Path) -> int | None:
-    """The offset in a mark, None when there is no such file."""
+def read_mark(directory: Path, name: str) -> int | None:
+    """The offset in the mark `name`, None when there is no such file."""
+    path = directory / name
     try:
-        content = read_plain(path)
+        content = read_plain(path, limit=_LAYOUT.size + 5)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise Damaged(f"a mark cannot be read: {error}", file=path) from error
     body = content[: _LAYOUT.size]
-    if len(content) != _LAYOUT.size + 4 or crc32c(body) != int.from_bytes(content[-4:], "little"):
+    if (
+        len(content) != _LAYOUT.size + 4
+        or content[:8] != _MAGIC[name]
+        or crc32c(body) != int.from_bytes(content[-4:], "little")
+    ):
         raise Damaged("a mark does not match its checksum", file=path)
     offset: int = _LAYOUT.unpack(body)[1]
     return offset

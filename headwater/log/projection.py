@@ -42,7 +42,7 @@ class Projection:
             found = plan.decode(frame)
         except (pa.ArrowException, OSError) as error:
             raise FrameDamaged(f"a frame is not decodable: {error}", offset=header.base_offset) from error
-        batch = pa.RecordBatch.from_arrays(plan.columns(frame, found), schema=self.schema)
+        batch = plan.shape(frame, found)
         if start > header.base_offset or (end is not None and end < header.next_offset):
             first, last = _within(plan.offsets(frame, found), start, end)
             batch = batch.slice(first, last - first)
@@ -73,7 +73,15 @@ class _Plan:
         if frame.header.attributes & CODEC_MASK and len(included) < len(names) and included:
             self._stream = _Stream(self._stored, included)
             names = [names[number] for number in included]
+        self._wanted = wanted
         self._sources = [self._source(field, names, included, reader) for field in wanted]
+        # Where nothing stored is left out, moved or renamed, the rest is added to the decoded batch as it is. That
+        # takes half the time of making a new one.
+        decoded = [self._stored.field(number) for number in (included if self._stream else range(len(names)))]
+        kept = [field for field, source in zip(wanted, self._sources, strict=True) if isinstance(source, int)]
+        self._adds = kept == decoded
+        self._fields = list(wanted)
+        self._additions = [(n, source) for n, source in enumerate(self._sources) if not isinstance(source, int)]
         self._nulls: dict[tuple[int, int], pa.Array] = {}
 
     def _source(self, field: Any, names: list[str], included: list[int], reader: Schema) -> int | Any:
@@ -90,7 +98,19 @@ class _Plan:
             raise SchemaError(f"column {field.name!r} must not be null, and older records do not have it")
         return field.type
 
-    def columns(self, frame: StoredFrame, found: pa.RecordBatch) -> list[pa.Array]:
+    def shape(self, frame: StoredFrame, found: pa.RecordBatch) -> pa.RecordBatch:
+        """The decoded batch with the wanted columns, in order."""
+        if not self._adds:
+            return pa.RecordBatch.from_arrays(self._columns(frame, found), schema=self._wanted)
+        for number, source in self._additions:
+            if source is _OFFSETS:
+                column = self.offsets(frame, found)
+            else:
+                column = self._null_column(number, source, frame.header.record_count)
+            found = found.add_column(number, self._fields[number], column)
+        return found
+
+    def _columns(self, frame: StoredFrame, found: pa.RecordBatch) -> list[pa.Array]:
         """The wanted columns, in order."""
         columns = []
         for number, source in enumerate(self._sources):

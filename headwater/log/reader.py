@@ -19,7 +19,7 @@ import pyarrow as pa
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, IndexDamaged, OffsetOutOfRange
 from headwater.log.disk import Disk
-from headwater.log.frame import StoredFrame, parse_header, verify_body
+from headwater.log.frame import StoredFrame, parse_frame, parse_header
 from headwater.log.index import IndexBuilder, IndexEntry, IndexReader, open_index
 from headwater.log.mapping import MappingCache, Span
 from headwater.log.recovery import Damage
@@ -143,22 +143,17 @@ class Reader:
         """Frames from `position` on, from `offset` up to `stop`; returns the next offset and position."""
         start, buffer, view = span
         seed, limit, schema_of = file.seed, file.end, self._schemas.get
-        previous: int | None = None
+        position, previous = _skip(file, view, start, position, offset)
         while position < limit:
             resume = position
             try:
-                header = parse_header(view, position - start, seed)
-                if header.next_offset <= offset:
-                    previous = header.stamp_crc
-                    position += header.length
-                    continue
+                header = parse_frame(view, position - start, seed)
                 if header.base_offset >= stop:
                     break
-                if previous is not None and header.previous != previous:
+                if header.previous != previous and previous is not None:
                     # Behind a gap it is good; in the very place of another frame it is not the one that was there.
                     resume = position if header.base_offset > offset else position + header.length
                     raise FrameDamaged("a frame does not follow the one before it")
-                verify_body(view, position - start, header)
             except FrameDamaged as error:
                 found = file.find(resume, offset)
                 lost_to = min(found[1].base_offset, stop) if found else stop
@@ -169,10 +164,12 @@ class Reader:
                     break
                 position, previous = found[0], None
                 continue
-            yield StoredFrame(header, buffer.slice(position - start, header.length), schema_of(header.schema_id))
+            length = header.length
+            frame = (header, buffer.slice(position - start, length), schema_of(header.schema_id))
+            yield tuple.__new__(StoredFrame, frame)
             previous = header.stamp_crc
-            position += header.length
-            offset = header.next_offset
+            position += length
+            offset = header.base_offset + header.last_offset_delta + 1
         return offset, position
 
     @contextmanager
@@ -246,6 +243,19 @@ class Reader:
                     if header.max_timestamp >= timestamp:
                         return header.base_offset
         return None
+
+
+def _skip(file: FrameFile, view: memoryview, start: int, position: int, offset: int) -> tuple[int, int | None]:
+    """The frame that holds `offset`, from `position` on, and the stamp before it; or else the first damaged one."""
+    previous = None
+    with suppress(FrameDamaged):
+        while position < file.end:
+            header = parse_header(view, position - start, file.seed)
+            if header.next_offset > offset:
+                break
+            previous = header.stamp_crc
+            position += header.length
+    return position, previous
 
 
 def _damaged(damage: Damage, on_damage: OnDamage | None) -> None:

@@ -34,7 +34,7 @@ from headwater.log.index import (
     open_index,
     pack_entry,
 )
-from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_offset
+from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.rewrite import copy_prefix, cut_segment
 from headwater.log.schemas import Schemas
@@ -50,8 +50,7 @@ from headwater.log.segment import (
     new_segment_header,
     seed_of,
 )
-from headwater.log.state import CHANGING, State, StatePage, begin_segment
-from headwater.log.state import MAGIC as STATE_MAGIC
+from headwater.log.state import BLANK, CHANGING, State, StatePage, begin_segment
 
 STATE_FILE: Final = "state"
 _COPY: Final = 1024 * 1024
@@ -157,7 +156,7 @@ class Recovery:
         segments, self.report.strangers = list_segments(self._directory, partition)
         if found is None and segments:
             self.report.rebuilt.append(STATE_FILE)
-        state = found or _blank(partition)
+        state = found or BLANK._replace(partition=partition)
         state = self._find_start(state, segments, known=found is not None)
         target = self._read_mark(TRUNCATE_FILE)
         if target is not None:
@@ -192,7 +191,7 @@ class Recovery:
 
     def _read_mark(self, name: str) -> int | None:
         try:
-            return read_offset(self._directory / name)
+            return read_mark(self._directory, name)
         except Damaged:
             self._disk.unlink(self._directory / name)
             self.report.rebuilt.append(name)
@@ -499,14 +498,6 @@ def _has_gaps(file: FrameFile, offset: int) -> bool:
             return True
         previous, offset = header.stamp_crc, header.next_offset
     return False
-
-
-def _blank(partition: bytes) -> State:
-    """The state of a partition of which nothing is known yet."""
-    numbers = dict.fromkeys(State._fields, 0)
-    return State(**{**numbers, "magic": STATE_MAGIC, "partition": partition, "segment": bytes(16)})._replace(  # type: ignore[arg-type]
-        segment_max_timestamp=NEVER
-    )
 
 
 def walk(file: FrameFile, position: int, offset: int, previous: int, floor: int) -> Tail:

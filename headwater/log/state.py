@@ -72,6 +72,10 @@ class State(NamedTuple):
 
 
 _LAYOUT = struct.Struct("<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqII")
+BLANK: Final = tuple.__new__(State, _LAYOUT.unpack(MAGIC + bytes(_LAYOUT.size - 8)))._replace(
+    segment_max_timestamp=NEVER
+)
+"""The state of a partition of which nothing is known yet."""
 
 
 def begin_segment(state: State, header: SegmentHeader) -> State:
@@ -102,6 +106,8 @@ class StatePage:
         self._disk = disk
         self.path = path
         self._fd = disk.open(path)
+        self._known: tuple[bytes, State] = (b"", BLANK)
+        """The last content that was whole, and what it says: the same bytes need not be unpacked again."""
 
     @staticmethod
     def create(disk: Disk, path: Path, state: State) -> None:
@@ -116,11 +122,16 @@ class StatePage:
         reads again, and who owns the lock knows that nobody is writing.
         """
         content = os.pread(self._fd, STATE_BYTES, 0)
+        known, state = self._known
+        if content == known:
+            return state, True
         first = _unpack(content[:_COPY_BYTES])
         second = _unpack(content[_COPY_BYTES:])
         if first is None or second is None:
             return first or second, False
-        return (second if second.sequence > first.sequence else first), True
+        state = second if second.sequence > first.sequence else first
+        self._known = (content, state)
+        return state, True
 
     def write(self, state: State) -> State:
         """Publish the state, under the next sequence number; readers see it from now on."""

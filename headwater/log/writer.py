@@ -36,7 +36,7 @@ from headwater.log.disk import Disk
 from headwater.log.flush import Flush
 from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexHeader
 from headwater.log.lock import PartitionLock
-from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_offset
+from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_mark
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.recovery import STATE_FILE, Recovery, RecoveryReport
 from headwater.log.schemas import Schemas
@@ -406,7 +406,7 @@ class Writer:
                 return
             # What the decision relies on is durable before it: else a power loss could leave the decision alone.
             self.page.write(self._sync(state)._replace(flags=CHANGING))
-            self.disk.replace(self.directory / TRUNCATE_FILE, pack_offset(offset))
+            self.disk.replace(self.directory / TRUNCATE_FILE, pack_mark(TRUNCATE_FILE, offset))
             self.disk.sync_directory(self.directory)
             self._recover()
 
@@ -422,7 +422,7 @@ class Writer:
             if offset > state.durable_end:
                 state = self._sync(state)
             state = self.page.write(state._replace(flags=CHANGING))
-            self.disk.replace(self.directory / START_FILE, pack_offset(offset))
+            self.disk.replace(self.directory / START_FILE, pack_mark(START_FILE, offset))
             self.disk.sync_directory(self.directory)
             self.state = self.page.write_both(state._replace(flags=0, start=offset, layout=state.layout + 1))
             return delete_segments_below(self.disk, self.directory, state.partition, offset)

@@ -10,9 +10,9 @@ Headwater proves its own promises with them. They are public so that programs bu
 """
 
 from headwater.testing.clock import ManualClock
-from headwater.testing.device import Device
+from headwater.testing.device import Device, write_image
 from headwater.testing.disk import RecordingDisk
 from headwater.testing.failpoints import FailingDisk, Failpoint
 from headwater.testing.trace import Step
 
-__all__ = ["Device", "FailingDisk", "Failpoint", "ManualClock", "RecordingDisk", "Step"]
+__all__ = ["Device", "FailingDisk", "Failpoint", "ManualClock", "RecordingDisk", "Step", "write_image"]

@@ -13,10 +13,10 @@ The model is meaner than any one file system and no meaner than what POSIX allow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from random import Random
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from headwater.testing.trace import (
     Created,
@@ -37,15 +37,21 @@ _ZEROS: Final = bytes(PAGE)
 _Item = TypeVar("_Item")
 
 
+Mood = Literal["any", "first or last", "oldest", "newest"]
+"""How an image chooses: everything by itself, by itself between the extremes, or all of it as old or new as may be."""
+
+_MOODS: Final[tuple[Mood, ...]] = ("any", "any", "first or last", "oldest", "newest")
+
+
 class _Chance:
-    """How one image is chosen: everything by itself, or all as old, or all as new, as it may be.
+    """Chooses for one image, in one mood.
 
     With many pages chance alone would next to never leave all or none of them, which in life is the likeliest.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, mood: Mood | None) -> None:
         self._random = random
-        self._mood = random.choice(("any", "any", "first or last", "oldest", "newest"))
+        self._mood = mood or random.choice(_MOODS)
 
     def pick(self, versions: Sequence[_Item]) -> _Item:
         """One of the versions, which are in the order of their age."""
@@ -227,16 +233,30 @@ class Device:
         directory = self._directory(step.source.parent)
         directory.change({step.source.name: None, step.target.name: directory.names[step.source.name]})
 
-    def power_loss(self, target: Path, random: Random, *, torn: bool = False, reordered: bool = False) -> None:
-        """Write into `target`, a new directory, one of the images that a power loss at this point may leave.
+    def image(
+        self,
+        random: Random,
+        *,
+        torn: bool = False,
+        reordered: bool = False,
+        names: Mood | None = None,
+        data: Mood | None = None,
+    ) -> dict[PurePath, bytes | None]:
+        """One of the images that a power loss at this point may leave: the content of each path, None for directories.
 
-        The device goes on as if there had been none, so that many images can be made at many points.
+        The moods, for names and for data, are left to chance unless they are given. The device goes on as if there had
+        been no power loss, so that many images can be made at many points.
         """
-        for path, content in _image(self._root, PurePath(), _Chance(random), _Chance(random), torn, reordered):
-            if content is None:
-                (target / path).mkdir(parents=True)
-            else:
-                (target / path).write_bytes(content)
+        return dict(_image(self._root, PurePath(), _Chance(random, names), _Chance(random, data), torn, reordered))
+
+
+def write_image(image: Mapping[PurePath, bytes | None], target: Path) -> None:
+    """Write an image into `target`, a new directory."""
+    for path, content in image.items():
+        if content is None:
+            (target / path).mkdir(parents=True)
+        else:
+            (target / path).write_bytes(content)
 
 
 def _image(

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from headwater.log.disk import Disk
-from headwater.testing.device import Device
+from headwater.testing.device import Device, write_image
 from headwater.testing.trace import (
     Created,
     DirectoryCreated,
@@ -40,8 +40,8 @@ class RecordingDisk(Disk):
         self._root = root
         self._mutex = threading.RLock()
         self._serial = itertools.count()
+        # The number of each file by its inode. What a new name names is a new file, even if its inode was used before.
         self._files: dict[int, int] = {}
-        """The number of each file by its inode. A name that is new has a new file, even if its inode was used before."""
         self._trace_what_is_there(PurePath())
 
     def _trace_what_is_there(self, directory: PurePath) -> None:
@@ -70,7 +70,7 @@ class RecordingDisk(Disk):
         images from one trace.
         """
         steps = self.trace if after is None else self.trace[: after + 1]
-        Device().follow(steps).power_loss(target, random, torn=torn, reordered=reordered)
+        write_image(Device().follow(steps).image(random, torn=torn, reordered=reordered), target)
 
     def _record(self, kind: Callable[..., Step], *facts: object) -> None:
         with self._mutex:
@@ -118,7 +118,8 @@ class RecordingDisk(Disk):
         self._record(SyncFailed, self._number(fd))
 
     def sync_directory(self, path: Path) -> None:
-        self._record(DirectorySynced, self._relative(path))
+        if path.is_relative_to(self._root):  # those above it hold nothing of what is traced but its name
+            self._record(DirectorySynced, self._relative(path))
 
     def rename(self, source: Path, target: Path) -> None:
         with self._mutex:
