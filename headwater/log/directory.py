@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.config import PartitionConfig
-from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, OpenFailed, PartitionBusy, WriteFailed
+from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, OpenFailed, PartitionError, WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
@@ -95,7 +95,7 @@ class DirectoryPartition(Partition):
             # A copy stays damaged: the log tells it anew. With one good copy nobody has to wait for that.
             with self._writer.locked(timeout=None if state is None else 0) as mended:
                 return mended
-        except PartitionBusy:
+        except PartitionError:
             if state is None:
                 raise
             return state

@@ -65,7 +65,8 @@ class SegmentHeader(NamedTuple):
         """The header in these bytes, verified."""
         if len(content) < SEGMENT_HEADER_BYTES or content[:8] != SEGMENT_MAGIC:
             raise Damaged("not a segment of this version")
-        if crc32c(content[:_CHECKED]) != int.from_bytes(content[_CHECKED : _CHECKED + 4], "little"):
+        checksum = int.from_bytes(content[_CHECKED:SEGMENT_HEADER_BYTES], "little")  # and the padding, which is zeros
+        if crc32c(content[:_CHECKED]) != checksum:
             raise Damaged("the header of a segment does not match its checksum")
         return cls(*_LAYOUT.unpack_from(content))
 
