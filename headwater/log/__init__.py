@@ -9,10 +9,11 @@ from headwater.log.commit import Appended
 from headwater.log.compaction import CompactionReport
 from headwater.log.directory import DirectoryPartition
 from headwater.log.disk import Disk
-from headwater.log.frame import Frame, FrameHeader, Identity, StoredFrame, encode, encode_batch
+from headwater.log.encode import encode, encode_batch
+from headwater.log.frame import Frame, FrameHeader, Identity, StoredFrame
 from headwater.log.memory import MemoryPartition
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
-from headwater.log.recovery import Damage, RecoveryReport
+from headwater.log.report import Damage, RecoveryReport
 from headwater.log.retention import RetentionReport
 from headwater.log.schemas import SchemaDirectory, Schemas
 from headwater.log.untrusted import admit

@@ -23,7 +23,7 @@ from headwater.log.frame import CONTROL, FrameHeader
 from headwater.log.index import INDEX_HEADER_BYTES, NEVER, IndexEntry, IndexHeader, open_index
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.producers import ProducerTable
-from headwater.log.recovery import STATE_FILE, walk
+from headwater.log.recovery import STATE_FILE
 from headwater.log.schemas import SchemaDirectory, Schemas
 from headwater.log.segment import (
     SEGMENT_HEADER_BYTES,
@@ -35,6 +35,7 @@ from headwater.log.segment import (
     seed_of,
 )
 from headwater.log.state import STATE_BYTES, State, StatePage, _unpack
+from headwater.log.tail import walk
 from headwater.log.untrusted import admit
 
 _ATTEMPTS: Final = 5

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.log.frame import CONTROL, HAS_KEYS, Frame, StoredFrame, reencode
+from headwater.log.encode import reencode
+from headwater.log.frame import CONTROL, HAS_KEYS, Frame, StoredFrame
 from headwater.log.projection import Projection
 from headwater.schema import KEY, OFFSET, Schema
 

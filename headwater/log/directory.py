@@ -19,7 +19,7 @@ from headwater.log.frame import Frame, StoredFrame
 from headwater.log.lock import PartitionLock
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.reader import OnDamage, Reader
-from headwater.log.recovery import RecoveryReport
+from headwater.log.report import RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.rewrite import Rewriter
 from headwater.log.schemas import SchemaDirectory, Schemas

@@ -22,7 +22,7 @@ from headwater.log.disk import Disk
 from headwater.log.frame import StoredFrame, parse_frame, parse_header
 from headwater.log.index import IndexBuilder, IndexEntry, IndexReader, open_index
 from headwater.log.mapping import MappingCache, Span
-from headwater.log.recovery import Damage
+from headwater.log.report import Damage
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
 from headwater.log.state import State

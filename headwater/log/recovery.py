@@ -14,16 +14,15 @@ import contextlib
 import os
 import stat
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from headwater.config import PartitionConfig
 from headwater.errors import Damaged, FrameDamaged, IndexDamaged
 from headwater.log.clock import Clock
 from headwater.log.disk import TEMPORARY, Disk, drop_page_cache
-from headwater.log.frame import EXPLICIT_OFFSETS, GROUP_FIRST, GROUP_LAST, NO_PRODUCER, FrameHeader
+from headwater.log.frame import EXPLICIT_OFFSETS, NO_PRODUCER, FrameHeader
 from headwater.log.index import (
     ENTRY_BYTES,
     INDEX_HEADER_BYTES,
@@ -36,6 +35,7 @@ from headwater.log.index import (
 )
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.producers import ProducerTable, load_producers
+from headwater.log.report import Damage, RecoveryReport
 from headwater.log.rewrite import copy_prefix, cut_segment
 from headwater.log.schemas import Schemas
 from headwater.log.segment import (
@@ -51,79 +51,10 @@ from headwater.log.segment import (
     seed_of,
 )
 from headwater.log.state import BLANK, CHANGING, State, StatePage, begin_segment
+from headwater.log.tail import Tail, rewrite, walk
 
 STATE_FILE: Final = "state"
 _COPY: Final = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Records that were acknowledged and can no longer be read: `offset` up to, and without, `next_offset`."""
-
-    file: Path
-    position: int
-    offset: int
-    next_offset: int
-    reason: str
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What recovery found and did."""
-
-    partition: Path
-    adopted_records: int = 0
-    """Records that a dead writer had written whole but not published: they are in the log now."""
-    cut_bytes: int = 0
-    """Bytes of an unfinished append, removed. None of it had been acknowledged."""
-    dropped_records: int = 0
-    """Records given up because a sync had failed. None of them had been acknowledged as durable."""
-    rebuilt: list[str] = field(default_factory=list)
-    """Files made anew from the log because they were missing or damaged."""
-    damage: list[Damage] = field(default_factory=list)
-    strangers: list[Path] = field(default_factory=list)
-    """Files that look like segments but do not belong to this log: left alone and ignored."""
-    truncated_to: int | None = None
-    """Where a truncation was carried out to."""
-    poisoned: bool = False
-    """Whether a sync had failed; the log goes on in a new segment."""
-
-    @property
-    def clean(self) -> bool:
-        """Whether there was nothing to do."""
-        return not (
-            self.adopted_records
-            or self.cut_bytes
-            or self.dropped_records
-            or self.rebuilt
-            or self.damage
-            or self.strangers
-            or self.truncated_to is not None
-            or self.poisoned
-        )
-
-    def __str__(self) -> str:
-        parts = [
-            f"adopted {self.adopted_records} records" if self.adopted_records else "",
-            f"cut {self.cut_bytes} bytes of an unfinished append" if self.cut_bytes else "",
-            f"dropped {self.dropped_records} records after a failed sync" if self.dropped_records else "",
-            f"rebuilt {', '.join(self.rebuilt)}" if self.rebuilt else "",
-            f"truncated to {self.truncated_to}" if self.truncated_to is not None else "",
-            *(f"offsets {d.offset} to {d.next_offset - 1} are lost: {d.reason}" for d in self.damage),
-            *(f"ignored {path.name}" for path in self.strangers),
-        ]
-        return f"{self.partition}: {'; '.join(part for part in parts if part) or 'clean'}"
-
-
-class Tail(NamedTuple):
-    """Where a walk over the growing segment ended, and the least offset that is known to have been synced."""
-
-    end: int
-    position: int
-    stamp: int
-    floor: int
-    frames: list[tuple[int, FrameHeader]]
-    damage: list[Damage]
 
 
 class Recovery:
@@ -498,61 +429,3 @@ def _has_gaps(file: FrameFile, offset: int) -> bool:
             return True
         previous, offset = header.stamp_crc, header.next_offset
     return False
-
-
-def walk(file: FrameFile, position: int, offset: int, previous: int, floor: int) -> Tail:
-    """Follow the chain of frames from `position`, where the frame with `offset` must name `previous`.
-
-    A bad frame is damage, and passed over, if it lies below the floor, or if a frame behind it was written when it had
-    been synced. Otherwise it is the torn end of the log.
-    """
-    frames: list[tuple[int, FrameHeader]] = []
-    damage: list[Damage] = []
-    end = Tail(offset, position, previous, floor, [], [])
-    whole = 0
-    open_group = False
-    while position < file.end:
-        try:
-            header = _next(file, position, offset, previous, open_group)
-        except FrameDamaged as error:
-            found = _synced_behind(file, position, offset, floor)
-            if found is None:
-                break
-            bad, (position, header) = position, found
-            if header.base_offset > offset:
-                damage.append(Damage(file.path, bad, offset, header.base_offset, error.reason))
-        floor = max(floor, header.durable_end)
-        frames.append((position, header))
-        position, offset, previous = position + header.length, header.next_offset, header.stamp_crc
-        open_group = not header.group & GROUP_LAST
-        if not open_group or offset <= floor:
-            end, whole = end._replace(end=offset, position=position, stamp=previous), len(frames)
-    return end._replace(floor=floor, frames=frames[:whole], damage=damage)
-
-
-def _next(file: FrameFile, position: int, offset: int, previous: int, open_group: bool) -> FrameHeader:
-    """The frame at `position`, if it is the one that comes next."""
-    header = file.frame(position)
-    if header.previous != previous or header.base_offset != offset or bool(header.group & GROUP_FIRST) == open_group:
-        raise FrameDamaged("a frame does not follow the one before it", file=file.path, position=position)
-    return header
-
-
-def _synced_behind(file: FrameFile, position: int, offset: int, floor: int) -> tuple[int, FrameHeader] | None:
-    """The next good frame after a bad place at `offset`, if that had been synced; None if it is a torn end."""
-    first = found = file.find(position, offset)
-    if offset < floor:
-        return first
-    while found is not None:
-        if found[1].durable_end > offset:
-            return first
-        found = file.find(found[0] + found[1].length, found[1].next_offset)
-    return None
-
-
-def rewrite(disk: Disk, fd: int, position: int, end: int) -> None:
-    """Write the bytes of a file over themselves."""
-    while position < end:
-        content = os.pread(fd, min(_COPY, end - position), position)
-        disk.write(fd, content, position)
-        position += len(content)

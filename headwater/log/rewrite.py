@@ -9,7 +9,8 @@ from typing import Final
 import pyarrow as pa
 
 from headwater.log.disk import TEMPORARY, Disk
-from headwater.log.frame import GROUP_ONLY, Frame, FrameHeader, StoredFrame, reencode
+from headwater.log.encode import reencode
+from headwater.log.frame import GROUP_ONLY, Frame, FrameHeader, StoredFrame
 from headwater.log.projection import Projection
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of

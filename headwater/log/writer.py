@@ -38,7 +38,8 @@ from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexHea
 from headwater.log.lock import PartitionLock
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_mark
 from headwater.log.producers import ProducerTable, load_producers
-from headwater.log.recovery import STATE_FILE, Recovery, RecoveryReport
+from headwater.log.recovery import STATE_FILE, Recovery
+from headwater.log.report import RecoveryReport
 from headwater.log.schemas import Schemas
 from headwater.log.segment import (
     SEGMENT_HEADER_BYTES,
