@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -130,8 +129,6 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv[1:]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to fail
-    if not debug:
-        sys.excepthook = _unexpected
     try:
         code = app(prog_name="hw", standalone_mode=False)
         sys.stdout.flush()
@@ -145,7 +142,7 @@ def main() -> NoReturn:
             sys.exit(2)
         command = error.ctx.command_path if error.ctx else "hw"
         _fail(f"{error.format_message()} Try '{command} --help'.", 2)
-    except (HeadwaterError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - even a mistake of Headwater's own is told in one line
         if debug:
             raise
         _fail(_told(error), 1)
@@ -153,14 +150,11 @@ def main() -> NoReturn:
 
 def _told(error: Exception) -> str:
     """An error without the noise that Python puts around some of them."""
-    if isinstance(error, OSError) and not isinstance(error, HeadwaterError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
-
-
-def _unexpected(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
-    """A mistake of Headwater's own: even that is one line, which says how to see more."""
-    sys.stderr.write(f"hw: internal error: {kind.__name__}: {printable(str(error))}; hw --debug shows where\n")
+    if isinstance(error, HeadwaterError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+    return f"internal error: {type(error).__name__}: {error}; hw --debug shows where"
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from headwater.errors import FrameDamaged
@@ -65,6 +66,10 @@ def _next(file: FrameFile, position: int, offset: int, previous: int, open_group
 
 def _synced_behind(file: FrameFile, position: int, offset: int, floor: int) -> tuple[int, FrameHeader] | None:
     """The next good frame after a bad place at `offset`, if that had been synced; None if it is a torn end."""
+    with suppress(FrameDamaged):
+        header = file.frame(position)
+        if header.base_offset <= offset:
+            position += header.length  # whole, but not the one that was there: left over from an earlier life
     first = found = file.find(position, offset)
     if offset < floor:
         return first
