@@ -142,7 +142,7 @@ def main() -> NoReturn:
             sys.exit(2)
         command = error.ctx.command_path if error.ctx else "hw"
         _fail(f"{error.format_message()} Try '{command} --help'.", 2)
-    except Exception as error:  # noqa: BLE001 - even a mistake of Headwater's own is told in one line
+    except Exception as error:  # even a mistake of its own is told in one line
         if debug:
             raise
         _fail(_told(error), 1)

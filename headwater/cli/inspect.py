@@ -52,7 +52,6 @@ def _recognise(file: Path, magic: bytes) -> Show:
         INDEX_MAGIC: _index,
         STATE_MAGIC: _state,
         b"HWPRODS1": _producers,
-        b"HWOFFST1": _mark,
     }
     by_name: dict[str, Show] = {
         ".log": _segment,
@@ -293,7 +292,7 @@ def _plain(state: State) -> dict[str, Any]:
 
 def _producers(file: Path, _limit: int, _records: int, as_json: bool) -> None:
     table = ProducerTable.load(file)
-    producers, writers = table._producers, table._writers
+    producers, writers = table.producers, table.writers
     if as_json:
         document: dict[str, Any] = {"file": str(file), "kind": "producers"}
         document["producers"] = [

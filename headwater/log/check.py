@@ -9,6 +9,7 @@ itself when the partition is next opened or read.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from headwater.log.segment import (
     list_segments,
     seed_of,
 )
-from headwater.log.state import STATE_BYTES, State, StatePage, _unpack
+from headwater.log.state import STATE_BYTES, State, StatePage, unpack_copies
 from headwater.log.tail import walk
 from headwater.log.untrusted import admit
 
@@ -47,9 +48,7 @@ OnProgress = Callable[[int, int], None]
 
 def read_state_copies(path: Path) -> tuple[State | None, State | None]:
     """Both copies in a state file, each None when it is damaged. The one with the higher sequence counts."""
-    content = path.read_bytes()[:STATE_BYTES].ljust(STATE_BYTES, b"\0")
-    half = STATE_BYTES // 2
-    return _unpack(content[:half]), _unpack(content[half:])
+    return unpack_copies(path.read_bytes()[:STATE_BYTES])
 
 
 class ReadOnlyDisk(Disk):
@@ -190,6 +189,9 @@ class Check:
         findings: list[Finding] = []
         found = list(segments)
         for path in strangers:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                findings.append(Finding("note", path, "not a plain file: ignored"))
+                continue
             with _opened(path) as fd:
                 reason = "a segment of another log, or under another one's name: ignored"
                 try:
@@ -197,8 +199,10 @@ class Check:
                 except Damaged as error:
                     reason = error.reason
                     file = FrameFile(fd, os.fstat(fd).st_size, seed_of(self.partition), path)
-                    if file.find(SEGMENT_HEADER_BYTES, int(path.stem)) is not None:
-                        header = SegmentHeader(SEGMENT_MAGIC, self.partition, bytes(16), int(path.stem), 0, 0, 0, 0)
+                    base = int(path.stem)
+                    if file.find(SEGMENT_HEADER_BYTES, base) is not None:
+                        length = file.end if file.has_gaps(base) else 0
+                        header = SegmentHeader(SEGMENT_MAGIC, self.partition, bytes(16), base, 0, length, 0, 0)
                         found.append(Segment(path, header))
                         findings.append(Finding("damage", path, f"{reason}; its frames are this log's", 0))
                         continue

@@ -186,7 +186,9 @@ class MemoryPartition(Partition):
                 return ProducerTable.unpack(segment.producers)
             if after is None or after.base > offset:
                 if segment.compacted and after is not None:
-                    return ProducerTable.unpack(after.producers)
+                    known = ProducerTable.unpack(after.producers)
+                    known.forget_beyond(offset)
+                    return known
                 table = ProducerTable.unpack(segment.producers)
                 for frame in segment.frames:
                     if frame.header.next_offset <= offset:

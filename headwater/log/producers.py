@@ -11,7 +11,7 @@ import contextlib
 import os
 import struct
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,7 +39,9 @@ class Batch(NamedTuple):
     end_offset: int
 
 
-class _Producer:
+class KnownProducer:
+    """An idempotent producer: its epoch, when it last wrote, and its last batches, the newest last."""
+
     __slots__ = ("batches", "epoch", "seen_ns")
 
     def __init__(self, epoch: int, seen_ns: int, batches: Iterable[Batch] = ()) -> None:
@@ -52,7 +54,7 @@ class ProducerTable:
     """Idempotence for one partition. Not thread-safe: it belongs to the owner of the partition's lock."""
 
     def __init__(self) -> None:
-        self._producers: dict[bytes, _Producer] = {}
+        self._producers: dict[bytes, KnownProducer] = {}
         self._writers: dict[bytes, int] = {}
 
     def check(self, identity: Identity, count: int) -> Batch | None:
@@ -85,7 +87,7 @@ class ProducerTable:
             return
         producer = self._producers.get(identity.producer_id)
         if producer is None or producer.epoch < identity.epoch:
-            producer = self._producers[identity.producer_id] = _Producer(identity.epoch, now_ns)
+            producer = self._producers[identity.producer_id] = KnownProducer(identity.epoch, now_ns)
         producer.seen_ns = now_ns
         producer.batches.append(Batch(identity.sequence, identity.sequence + count - 1, base_offset, end_offset))
 
@@ -98,6 +100,25 @@ class ProducerTable:
     def expire(self, before_ns: int) -> None:
         """Forget the producers, not the writers, that have been silent since then."""
         self._producers = {key: producer for key, producer in self._producers.items() if producer.seen_ns >= before_ns}
+
+    def forget_beyond(self, offset: int) -> None:
+        """Forget the batches of producers that lie beyond `offset`, where the log now ends, but not what comes next."""
+        for producer in self._producers.values():
+            gone = [batch for batch in producer.batches if batch.end_offset > offset]
+            if gone:
+                kept = [batch for batch in producer.batches if batch.end_offset <= offset]
+                kept = kept or [Batch(gone[0].first, gone[0].first - 1, -1, -1)]
+                producer.batches = deque(kept, BATCHES_KEPT)
+
+    @property
+    def producers(self) -> Mapping[bytes, KnownProducer]:
+        """The idempotent producers, by id."""
+        return self._producers
+
+    @property
+    def writers(self) -> Mapping[bytes, int]:
+        """The last sequence of each writer of atomic groups, by id."""
+        return self._writers
 
     def writer_sequence(self, writer: bytes) -> int:
         """The last sequence of this writer, -1 when it has written nothing."""
@@ -126,7 +147,7 @@ class ProducerTable:
             key, epoch, batches, seen_ns = _PRODUCER.unpack_from(content, position)
             position += _PRODUCER.size
             end = position + batches * _BATCH.size
-            table._producers[key] = _Producer(
+            table._producers[key] = KnownProducer(
                 epoch, seen_ns, map(Batch._make, _BATCH.iter_unpack(content[position:end]))
             )
             position = end

@@ -130,7 +130,7 @@ class Reader:
         with self._opened(segment, after, state) as file:
             position = self._seek(segment, after, state, file, lambda index: index.at_offset(offset))
             span = self._span(segment, after, file, position)
-            offset, position = yield from self._follow(file, span, position, offset, stop, on_damage)
+            offset, position = yield from self._follow(file, span, position, segment.base, offset, stop, on_damage)
         if after is None or offset >= stop:
             return offset
         if not segment.header.compacted:
@@ -138,12 +138,19 @@ class Reader:
         return stop
 
     def _follow(
-        self, file: FrameFile, span: Span, position: int, offset: int, stop: int, on_damage: OnDamage | None
+        self,
+        file: FrameFile,
+        span: Span,
+        position: int,
+        base: int,
+        offset: int,
+        stop: int,
+        on_damage: OnDamage | None,
     ) -> Generator[StoredFrame, None, tuple[int, int]]:
         """Frames from `position` on, from `offset` up to `stop`; returns the next offset and position."""
         start, buffer, view = span
         seed, limit, schema_of = file.seed, file.end, self._schemas.get
-        position, previous = _skip(file, view, start, position, offset)
+        position, previous, passed = _skip(file, view, start, position, base, offset)
         while position < limit:
             resume = position
             try:
@@ -155,7 +162,9 @@ class Reader:
                     resume = position if header.base_offset > offset else position + header.length
                     raise FrameDamaged("a frame does not follow the one before it")
             except FrameDamaged as error:
-                found = file.find(resume, offset)
+                found = file.find(resume, passed)
+                while found and found[1].next_offset <= offset:
+                    found = file.find(found[0] + found[1].length, found[1].next_offset)
                 lost_to = min(found[1].base_offset, stop) if found else stop
                 if lost_to > offset:
                     _damaged(Damage(file.path, position, offset, lost_to, error.reason), on_damage)
@@ -169,7 +178,7 @@ class Reader:
             yield tuple.__new__(StoredFrame, frame)
             previous = header.stamp_crc
             position += length
-            offset = header.base_offset + header.last_offset_delta + 1
+            offset = passed = header.base_offset + header.last_offset_delta + 1
         return offset, position
 
     @contextmanager
@@ -245,8 +254,13 @@ class Reader:
         return None
 
 
-def _skip(file: FrameFile, view: memoryview, start: int, position: int, offset: int) -> tuple[int, int | None]:
-    """The frame that holds `offset`, from `position` on, and the stamp before it; or else the first damaged one."""
+def _skip(
+    file: FrameFile, view: memoryview, start: int, position: int, passed: int, offset: int
+) -> tuple[int, int | None, int]:
+    """From `position` on to the frame that holds `offset`, or else to the first damaged one.
+
+    Returns its position, the stamp before it, and the offset up to which everything was passed over.
+    """
     previous = None
     with suppress(FrameDamaged):
         while position < file.end:
@@ -254,8 +268,9 @@ def _skip(file: FrameFile, view: memoryview, start: int, position: int, offset: 
             if header.next_offset > offset:
                 break
             previous = header.stamp_crc
+            passed = header.next_offset
             position += header.length
-    return position, previous
+    return position, previous, passed
 
 
 def _damaged(damage: Damage, on_damage: OnDamage | None) -> None:

@@ -22,7 +22,7 @@ from headwater.config import PartitionConfig
 from headwater.errors import Damaged, FrameDamaged, IndexDamaged
 from headwater.log.clock import Clock
 from headwater.log.disk import TEMPORARY, Disk, drop_page_cache
-from headwater.log.frame import EXPLICIT_OFFSETS, NO_PRODUCER, FrameHeader
+from headwater.log.frame import NO_PRODUCER, FrameHeader
 from headwater.log.index import (
     ENTRY_BYTES,
     INDEX_HEADER_BYTES,
@@ -185,7 +185,7 @@ class Recovery:
                     log=os.urandom(16),
                     base=int(path.stem),
                     created_ns=found.st_mtime_ns,
-                    length=found.st_size if _has_gaps(file, int(path.stem)) else 0,
+                    length=found.st_size if file.has_gaps(int(path.stem)) else 0,
                     chain=first[1].previous if first[0] == SEGMENT_HEADER_BYTES else 0,
                     reserved=0,
                 )
@@ -352,6 +352,7 @@ class Recovery:
                 with contextlib.suppress(Damaged, FileNotFoundError):
                     table = ProducerTable.load(after.producers_path)
         table = table or load_producers(self._directory, partition, target)
+        table.forget_beyond(target)
         self._disk.replace(snapshot, table.pack())
         self._disk.sync_directory(self._directory)
 
@@ -418,14 +419,3 @@ class Recovery:
             index_position=builder.position,
             identified_position=identified,
         )
-
-
-def _has_gaps(file: FrameFile, offset: int) -> bool:
-    """Whether offsets are missing between frames that name one another: then compaction has removed them."""
-    previous = None
-    for _, header in file.walk_whole(SEGMENT_HEADER_BYTES, offset):
-        chained = previous is None or header.previous == previous
-        if header.attributes & EXPLICIT_OFFSETS or (chained and header.base_offset != offset):
-            return True
-        previous, offset = header.stamp_crc, header.next_offset
-    return False

@@ -1,4 +1,4 @@
-"""A segment: one `.log` file, a header of 64 bytes and then frames.
+"""A segment: one `.log` file, a header of 80 bytes and then frames.
 
 Every offset in a segment is at or above its base and below the base of the next segment: that base, not the file's
 length, is where a segment ends. Frames beyond it, left by a failed sync, are not part of the log.
@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from headwater.errors import Damaged, FrameDamaged
 from headwater.log.disk import Disk
-from headwater.log.frame import HEADER_BYTES, MAGIC, FrameHeader, parse_header, verify_body
+from headwater.log.frame import EXPLICIT_OFFSETS, HEADER_BYTES, MAGIC, FrameHeader, parse_header, verify_body
 
 SEGMENT_MAGIC: Final = b"HWSEGMT1"
 _LAYOUT = struct.Struct("<8s16s16sqqqII")
@@ -237,6 +237,16 @@ class FrameFile:
                 position, header = found
             yield position, header
             position, offset = position + header.length, header.next_offset
+
+    def has_gaps(self, offset: int) -> bool:
+        """Whether offsets are missing between frames that name one another: then compaction has removed them."""
+        previous = None
+        for _, header in self.walk_whole(SEGMENT_HEADER_BYTES, offset):
+            chained = previous is None or header.previous == previous
+            if header.attributes & EXPLICIT_OFFSETS or (chained and header.base_offset != offset):
+                return True
+            previous, offset = header.stamp_crc, header.next_offset
+        return False
 
     def find(self, position: int, least_offset: int) -> tuple[int, FrameHeader] | None:
         """The first whole frame at or after `position` whose offsets are not below `least_offset`.

@@ -125,8 +125,7 @@ class StatePage:
         known, state = self._known
         if content == known:
             return state, True
-        first = _unpack(content[:_COPY_BYTES])
-        second = _unpack(content[_COPY_BYTES:])
+        first, second = unpack_copies(content)
         if first is None or second is None:
             return first or second, False
         state = second if second.sequence > first.sequence else first
@@ -156,6 +155,11 @@ def _pack(state: State) -> bytes:
     content = _LAYOUT.pack(*state).ljust(_CHECKED_BYTES, b"\0")
     checksum: int = crc32c(content)
     return content + checksum.to_bytes(4, "little")
+
+
+def unpack_copies(content: bytes) -> tuple[State | None, State | None]:
+    """Both copies in the content of a state file, each None when it is damaged; the higher sequence counts."""
+    return _unpack(content[:_COPY_BYTES]), _unpack(content[_COPY_BYTES:STATE_BYTES])
 
 
 def _unpack(copy: bytes) -> State | None:
