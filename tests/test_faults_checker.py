@@ -10,9 +10,7 @@ from tests.faults.checker import check
 from tests.faults.violation import Kind
 
 
-def kinds(
-    acknowledged: dict[str, list[str]], read: list[str], sent: dict[str, list[str]] | None = None
-) -> list[Kind]:
+def kinds(acknowledged: dict[str, list[str]], read: list[str], sent: dict[str, list[str]] | None = None) -> list[Kind]:
     return [violation.kind for violation in check(acknowledged, read, sent)]
 
 

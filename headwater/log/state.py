@@ -106,7 +106,7 @@ class StatePage:
         self._disk = disk
         self.path = path
         self._fd = disk.open(path)
-        self._known: tuple[bytes, State] = (b"", BLANK)
+        self._known: tuple[bytes | None, State] = (None, BLANK)
         """The last content that was whole, and what it says: the same bytes need not be unpacked again."""
 
     @staticmethod

@@ -35,9 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("name", nargs="?", metavar="NAME", help='a proof, or "all"; see --list')
     parser.add_argument("--list", action="store_true", help="list the proofs and leave")
-    parser.add_argument(
-        "--runs", type=_from(1), metavar="N", help="make so many runs, not as many as the proof says"
-    )
+    parser.add_argument("--runs", type=_from(1), metavar="N", help="make so many runs, not as many as the proof says")
     parser.add_argument("--only", type=_from(0), metavar="RUN", help="make only the run of this number")
     parser.add_argument("--seed", type=int, metavar="S", help="the seed of all chance; drawn when not given")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
