@@ -25,6 +25,7 @@ from headwater.errors import (
     Damaged,
     HeadwaterError,
     OffsetOutOfRange,
+    PartitionBusy,
     PartitionClosed,
     PartitionForked,
     PartitionPoisoned,
@@ -87,6 +88,7 @@ class Writer:
         self._index_fd = -1
         self._last_sync = time.monotonic()
         self._sync_scheduled = False
+        self._sync_mutex = threading.Lock()
         self._lock = PartitionLock(directory / LOCK_FILE)
         try:
             self._lock.acquire(config.lock_timeout)
@@ -297,11 +299,10 @@ class Writer:
         if state.durable_end == state.end:
             return state
         try:
-            self.disk.sync(self._log_fd)
-        except OSError as error:
-            self._set_poison(error)
-            raise PartitionPoisoned(self.directory, str(error)) from error
-        self._last_sync = time.monotonic()
+            self._sync_device(self._log_fd)
+        except PartitionPoisoned:
+            self._tell_poison(self.state)
+            raise
         return state._replace(
             durable_end=state.end,
             durable_position=state.position,
@@ -309,11 +310,30 @@ class Writer:
             total_syncs=state.total_syncs + 1,
         )
 
-    def _set_poison(self, error: OSError) -> None:
-        """Tell every process, before any waiting sender is told."""
-        self._poison = str(error)
+    def _sync_device(self, fd: int) -> None:
+        """One sync at a time: the kernel tells of a failure once, so another caller would hear of success."""
+        with self._sync_mutex:
+            if self._poison is None:
+                try:
+                    self.disk.sync(fd)
+                except OSError as error:
+                    self._poison = str(error)
+            if self._poison is not None:
+                raise PartitionPoisoned(self.directory, self._poison)
+        self._last_sync = time.monotonic()
+
+    def _tell_poison(self, state: State) -> None:
+        """Tell every process, before any waiting sender is told. The lock is held."""
         with suppress(OSError):  # if even that fails, the others meet unpublished bytes and write them anew
-            self.page.write_both(self.state._replace(flags=self.state.flags | POISONED))
+            self.page.write_both(state._replace(flags=state.flags | POISONED))
+
+    def _tell_poison_unlocked(self) -> None:
+        with self._mutex, suppress(PartitionBusy):
+            self._lock.acquire(self.config.lock_timeout)
+            try:
+                self._tell_poison(self.page.read()[0] or self.state)
+            finally:
+                self._lock.release()
 
     def sync(self) -> None:
         """Make everything published durable, without keeping appenders out meanwhile."""
@@ -323,17 +343,13 @@ class Writer:
                 return
             fd = os.dup(self._log_fd)
         try:
-            self.disk.sync(fd)
-            failure = None
-        except OSError as error:
-            failure = error
+            self._sync_device(fd)
+        except PartitionPoisoned:
+            self._tell_poison_unlocked()
+            raise
         finally:
             os.close(fd)
         with self.locked() as now:
-            if failure is not None:
-                self._set_poison(failure)
-                raise PartitionPoisoned(self.directory, str(failure)) from failure
-            self._last_sync = time.monotonic()
             if now.segment == state.segment and now.durable_end < state.end:
                 self.state = self.page.write(
                     now._replace(
@@ -371,8 +387,9 @@ class Writer:
         try:
             self.disk.sync_directory(self.directory)
         except OSError as error:
-            self._set_poison(error)
-            raise PartitionPoisoned(self.directory, str(error)) from error
+            self._poison = str(error)
+            self._tell_poison(state)
+            raise PartitionPoisoned(self.directory, self._poison) from error
         self.state = state = self.page.write(begin_segment(state, header))
         self._open_segment(state)
         self._producers, self._producers_position = table, SEGMENT_HEADER_BYTES
@@ -453,7 +470,8 @@ class Writer:
                 if self._poison is None:
                     if self.config.sync != "always":
                         self.sync()
-                    self.page.sync()
+                    with suppress(OSError):  # a state that is lost is made anew from the log
+                        self.page.sync()
             finally:
                 self._closed = PartitionClosed
                 self._release()

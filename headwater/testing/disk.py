@@ -133,14 +133,6 @@ class RecordingDisk(Disk):
                 self._record(Unlinked, self._relative(path))
 
     def mkdir(self, path: Path) -> None:
-        """Create one directory, which is not durable yet."""
         with self._mutex:
-            path.mkdir()
+            super().mkdir(path)
             self._record(DirectoryCreated, self._relative(path))
-
-    def make_directory(self, path: Path) -> None:
-        if path.is_dir():
-            return
-        self.make_directory(path.parent)
-        self.mkdir(path)
-        self.sync_directory(path.parent)

@@ -162,19 +162,8 @@ class FailingDisk(Disk):
         self._disk.unlink(path)
 
     def mkdir(self, path: Path) -> None:
-        """Create one directory, which is not durable yet."""
         self._ask("mkdir", path)
-        if isinstance(self._disk, RecordingDisk):
-            self._disk.mkdir(path)
-        else:
-            path.mkdir()
-
-    def make_directory(self, path: Path) -> None:
-        if path.is_dir():
-            return
-        self.make_directory(path.parent)
-        self.mkdir(path)
-        self.sync_directory(path.parent)
+        self._disk.mkdir(path)
 
 
 def _strike(failpoint: Failpoint) -> None:
