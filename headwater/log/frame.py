@@ -168,24 +168,28 @@ def verify_body(view: memoryview, position: int, header: FrameHeader) -> None:
         raise FrameDamaged("a frame uses features that this version does not know", offset=header.base_offset)
 
 
+_unpack = _HEADER.unpack_from
+_new_header = tuple.__new__
+
+
 def parse_frame(view: memoryview, position: int, seed: int) -> FrameHeader:
     """The header at `position`, with stamp and body verified: `parse_header` and `verify_body` for reading in order.
 
     This is the loop that all reading goes through, so it checks with the fewest calls and leaves explaining to them.
     """
     if len(view) - position >= HEADER_BYTES:
-        header = tuple.__new__(FrameHeader, _HEADER.unpack_from(view, position))
-        end = position + header[1]
+        fields = _unpack(view, position)
+        end = position + fields[1]
         if (
-            header[0] == MAGIC
-            and crc32c(view[position : position + _STAMP_BYTES], seed) == header[8]
+            fields[0] == MAGIC
+            and crc32c(view[position : position + _STAMP_BYTES], seed) == fields[8]
             and end <= len(view)
-            and crc32c(view[position + BODY_START : end]) == header[7]
-            and header[9] <= ALL_ATTRIBUTES
-            and header[11]
-            and not header[18]
+            and crc32c(view[position + BODY_START : end]) == fields[7]
+            and fields[9] <= ALL_ATTRIBUTES
+            and fields[11]
+            and not fields[18]
         ):
-            return header
+            return _new_header(FrameHeader, fields)
     header = parse_header(view, position, seed)
     verify_body(view, position, header)
     return header

@@ -42,7 +42,7 @@ class Projection:
             found = plan.decode(frame)
         except (pa.ArrowException, OSError) as error:
             raise FrameDamaged(f"a frame is not decodable: {error}", offset=header.base_offset) from error
-        batch = plan.shape(frame, found)
+        batch = found if plan.as_stored else plan.shape(frame, found)
         if start > header.base_offset or (end is not None and end < header.next_offset):
             first, last = _within(plan.offsets(frame, found), start, end)
             batch = batch.slice(first, last - first)
@@ -80,6 +80,8 @@ class _Plan:
         decoded = [self._stored.field(number) for number in (included if self._stream else range(len(names)))]
         kept = [field for field, source in zip(wanted, self._sources, strict=True) if isinstance(source, int)]
         self._adds = kept == decoded
+        self.as_stored = self._adds and len(kept) == len(wanted)
+        """Whether the decoded batch is what is wanted, as it is."""
         self._fields = list(wanted)
         self._additions = [(n, source) for n, source in enumerate(self._sources) if not isinstance(source, int)]
         self._nulls: dict[tuple[int, int], pa.Array] = {}
