@@ -1,0 +1,65 @@
+"""What all tests share: how partitions are opened, and how long Hypothesis looks."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from headwater import PartitionConfig, PartitionError
+from headwater.log import Clock, DirectoryPartition, Disk, Partition
+from headwater.log.clock import REAL_CLOCK
+from headwater.log.disk import REAL_DISK
+from tests.backends import BACKENDS, OpenDirectory, OpenPartition
+
+_SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(params=BACKENDS)
+def open_partition(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenPartition]:
+    """Opens new partitions, of every backend in turn, and closes them in the end."""
+    backend = BACKENDS[request.param]
+    opened: list[Partition] = []
+    numbers = itertools.count()
+
+    def factory(config: PartitionConfig | None = None, *, clock: Clock = REAL_CLOCK) -> Partition:
+        opened.append(backend(tmp_path / f"log-{next(numbers)}", config, clock))
+        return opened[-1]
+
+    yield factory
+    _close(opened)
+
+
+@pytest.fixture
+def open_directory(tmp_path: Path) -> Iterator[OpenDirectory]:
+    """Opens partitions in directories, the same one again when it is asked for again."""
+    opened: list[Partition] = []
+
+    def factory(
+        config: PartitionConfig | None = None,
+        *,
+        name: str = "log",
+        disk: Disk = REAL_DISK,
+        clock: Clock = REAL_CLOCK,
+    ) -> DirectoryPartition:
+        partition = DirectoryPartition(tmp_path / name, config, disk=disk, clock=clock)
+        opened.append(partition)
+        return partition
+
+    yield factory
+    _close(opened)
+
+
+def _close(partitions: list[Partition]) -> None:
+    for partition in partitions:
+        try:
+            partition.close()
+        except PartitionError:
+            continue  # deleted or poisoned by its test

@@ -1,0 +1,133 @@
+"""Sync modes: when appends reach the disk, and how many syncs that takes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from headwater import PartitionConfig
+from headwater.log import Disk, encode
+from tests.backends import OpenDirectory
+
+
+class WatchedDisk(Disk):
+    """Notes the size of each file when it was synced."""
+
+    def __init__(self, pause: float = 0) -> None:
+        self.synced: dict[int, int] = {}
+        self.syncs = 0
+        self._pause = pause
+
+    def sync(self, fd: int) -> None:
+        time.sleep(self._pause)
+        found = os.fstat(fd)
+        super().sync(fd)
+        self.synced[found.st_ino] = found.st_size
+        self.syncs += 1
+
+
+def test_always_syncs_before_it_acknowledges(open_directory: OpenDirectory) -> None:
+    disk = WatchedDisk()
+    partition = open_directory(disk=disk)
+    log = partition.path / f"{0:020d}.log"
+    for number in range(1, 4):
+        partition.append(encode([b"x"]))
+        assert disk.synced[log.stat().st_ino] == log.stat().st_size
+        assert partition.bounds() == (0, number, number)
+
+
+def test_threads_share_syncs(open_directory: OpenDirectory) -> None:
+    partition = open_directory(disk=WatchedDisk(pause=0.002))
+    threads = 8
+    appends = 25
+    start = threading.Barrier(threads)
+
+    def produce() -> None:
+        start.wait()
+        for _ in range(appends):
+            answer = partition.append(encode([b"x"]))
+            assert partition.bounds().durable_end >= answer.end_offset
+
+    producers = [threading.Thread(target=produce) for _ in range(threads)]
+    for producer in producers:
+        producer.start()
+    for producer in producers:
+        producer.join()
+    statistics = partition.statistics()
+    assert statistics.total_appends == threads * appends
+    assert statistics.total_syncs < threads * appends / 2
+    assert [record.offset for record in partition.records()] == list(range(threads * appends))
+
+
+def test_never_leaves_it_to_the_kernel(open_directory: OpenDirectory) -> None:
+    partition = open_directory(PartitionConfig(sync="never"))
+    for _ in range(10):
+        partition.append(encode([b"x"]))
+    assert partition.bounds() == (0, 10, 0)
+    assert partition.statistics().total_syncs == 0
+    assert len(list(partition.records())) == 10
+
+
+def test_sync_makes_everything_durable_in_every_mode(open_directory: OpenDirectory) -> None:
+    for name, config in (
+        ("never", PartitionConfig(sync="never")),
+        ("interval", PartitionConfig(sync=3000)),
+        ("always", PartitionConfig()),
+    ):
+        disk = WatchedDisk()
+        partition = open_directory(config, name=name, disk=disk)
+        partition.append(encode([b"x"]))
+        partition.sync()
+        log = partition.path / f"{0:020d}.log"
+        assert disk.synced[log.stat().st_ino] == log.stat().st_size
+        assert partition.bounds().durable_end == 1
+        assert partition.statistics().total_syncs == 1
+        partition.sync()
+        assert partition.statistics().total_syncs == 1
+
+
+def test_closing_makes_everything_durable(open_directory: OpenDirectory) -> None:
+    for name, config in (("never", PartitionConfig(sync="never")), ("interval", PartitionConfig(sync=3000))):
+        disk = WatchedDisk()
+        partition = open_directory(config, name=name, disk=disk)
+        partition.append(encode([b"x"]))
+        log = partition.path / f"{0:020d}.log"
+        assert disk.synced[log.stat().st_ino] < log.stat().st_size
+        partition.close()
+        assert disk.synced[log.stat().st_ino] == log.stat().st_size
+        before = disk.syncs
+        again = open_directory(config, name=name, disk=disk)
+        assert again.bounds() == (0, 1, 1)
+        assert disk.syncs == before
+
+
+def test_an_interval_syncs_without_further_appends(open_directory: OpenDirectory) -> None:
+    partition = open_directory(PartitionConfig(sync=0.02))
+    for number in range(1, 4):
+        partition.append(encode([b"x"]))
+        while partition.bounds().durable_end < number:
+            time.sleep(0.001)
+        assert partition.bounds().end == number
+    assert partition.statistics().total_syncs >= 3
+
+
+def test_an_interval_syncs_less_often_than_it_appends(open_directory: OpenDirectory) -> None:
+    partition = open_directory(PartitionConfig(sync=30))
+    for _ in range(100):
+        partition.append(encode([b"x"]))
+    assert partition.statistics().total_syncs < 10
+    assert partition.bounds().end == 100
+
+
+def test_a_partition_that_was_closed_is_not_synced_later(open_directory: OpenDirectory) -> None:
+    disk = WatchedDisk()
+    short = open_directory(PartitionConfig(sync=0.01), name="short", disk=disk)
+    short.append(encode([b"x"]))
+    short.close()
+    syncs = disk.syncs
+    other = open_directory(PartitionConfig(sync=0.02), name="other")
+    other.append(encode([b"x"]))
+    while other.bounds().durable_end < 1:
+        time.sleep(0.001)
+    assert disk.syncs == syncs

@@ -1,0 +1,119 @@
+"""Truncation: everything from an offset on is gone, and the offsets are given out again."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater import OffsetOutOfRange
+from headwater.log import Appended, Partition, encode
+from tests.backends import OpenDirectory, OpenPartition
+
+
+@pytest.fixture
+def partition(open_partition: OpenPartition) -> Partition:
+    """Twelve records, in frames of three, in two segments."""
+    partition = open_partition()
+    for base in range(0, 12, 3):
+        if base == 6:
+            partition.roll()
+        partition.append(encode([b"%d" % offset for offset in range(base, base + 3)], timestamps=base))
+    return partition
+
+
+def values(partition: Partition) -> list[bytes]:
+    return [record.value for record in partition.records()]
+
+
+@pytest.mark.parametrize("offset", range(12))
+def test_truncation_keeps_exactly_what_is_before(partition: Partition, offset: int) -> None:
+    partition.truncate(offset)
+    assert partition.bounds() == (0, offset, offset)
+    assert values(partition) == [b"%d" % number for number in range(offset)]
+
+
+@pytest.mark.parametrize("offset", range(12))
+def test_appends_take_the_truncated_offsets(partition: Partition, offset: int) -> None:
+    partition.truncate(offset)
+    assert partition.append(encode([b"new", b"newer"])) == Appended(offset, offset + 2)
+    assert values(partition) == [*(b"%d" % number for number in range(offset)), b"new", b"newer"]
+
+
+def test_truncating_at_the_end_changes_nothing(partition: Partition) -> None:
+    segments = partition.statistics().segments
+    partition.truncate(12)
+    assert partition.bounds().end == 12
+    assert partition.statistics().segments == segments
+
+
+@pytest.mark.parametrize("offset", [-1, 13, 1 << 40])
+def test_truncating_where_nothing_is_is_refused(partition: Partition, offset: int) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        partition.truncate(offset)
+    assert partition.bounds().end == 12
+
+
+def test_truncating_below_the_start_is_refused(partition: Partition) -> None:
+    partition.delete_before(7)
+    with pytest.raises(OffsetOutOfRange):
+        partition.truncate(6)
+    partition.truncate(7)
+    assert partition.bounds() == (7, 7, 7)
+    assert partition.append(encode([b"next"])) == Appended(7, 8)
+    assert values(partition) == [b"next"]
+
+
+def test_truncation_again_and_again(partition: Partition) -> None:
+    for offset in range(11, 0, -1):
+        partition.truncate(offset)
+        partition.append(encode([b"x"] * 2))
+        partition.truncate(offset)
+        assert values(partition) == [b"%d" % number for number in range(offset)]
+
+
+def test_a_truncation_in_a_compressed_frame_keeps_the_compression(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    partition.append(encode([b"x" * 5000, b"y" * 5000], compression="zstd"))
+    partition.truncate(1)
+    (frame,) = partition.frames()
+    assert frame.compression == "zstd"
+    assert values(partition) == [b"x" * 5000]
+
+
+def test_a_truncation_in_an_atomic_group_cuts_it(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    partition.append([encode([b"a", b"b"]), encode([b"c", b"d"])])
+    partition.truncate(3)
+    assert values(partition) == [b"a", b"b", b"c"]
+
+
+def test_a_truncation_in_a_compacted_segment_keeps_what_is_before(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    partition.append(encode([b"%d" % number for number in range(6)], keys=[b"a", b"b", b"a", b"c", b"b", b"d"]))
+    partition.roll()
+    partition.append(encode([b"6"]))
+    partition.compact()
+    assert [record.offset for record in partition.records()] == [2, 3, 4, 5, 6]
+    partition.truncate(5)
+    assert [record.offset for record in partition.records()] == [2, 3, 4]
+    partition.truncate(1)
+    assert values(partition) == []
+    assert partition.append(encode([b"new"])) == Appended(1, 2)
+
+
+def test_a_truncation_is_there_after_reopening(open_directory: OpenDirectory) -> None:
+    with open_directory() as partition:
+        partition.append(encode([b"a", b"b", b"c"]))
+        partition.truncate(2)
+    with open_directory() as partition:
+        assert values(partition) == [b"a", b"b"]
+        assert partition.append(encode([b"d"])) == Appended(2, 3)
+
+
+def test_another_handle_sees_a_truncation(open_directory: OpenDirectory) -> None:
+    one, other = open_directory(), open_directory()
+    one.append(encode([b"a", b"b", b"c"]))
+    assert values(other) == [b"a", b"b", b"c"]
+    one.truncate(1)
+    assert values(other) == [b"a"]
+    assert other.append(encode([b"d"])) == Appended(1, 2)
+    assert values(one) == [b"a", b"d"]
