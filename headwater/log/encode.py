@@ -29,6 +29,7 @@ from headwater.log.frame import (
     Identity,
     frame_schema,
 )
+from headwater.log.plain import plain_message
 from headwater.schema import HEADERS, KEY, RAW, TIMESTAMP, Schema
 
 DEFAULT_THRESHOLD: Final = 512
@@ -46,8 +47,28 @@ def encode(
     identity: Identity | None = None,
 ) -> Frame:
     """One frame of raw records, from columns of equal length. Without timestamps the records are stamped now."""
+    if compression == "none" and headers is None:
+        frame = _encode_plain(values, keys, timestamps, identity)
+        if frame is not None:
+            return frame
     payload = [_column(values, RAW.payload.field(0).type, "values")]
     return _encode(RAW, payload, keys, headers, timestamps, None, compression, threshold, identity)
+
+
+def _encode_plain(values: Any, keys: Any, timestamps: Any, identity: Identity | None) -> Frame | None:
+    """One frame of records that need nothing special, or None."""
+    if not isinstance(values, list) or not values or not (keys is None or isinstance(keys, list)):
+        return None
+    if timestamps is None:
+        timestamps = time.time_ns()
+    elif type(timestamps) is not int or not -(1 << 63) <= timestamps < 1 << 63:
+        return None
+    message = plain_message([values] if keys is None else [keys, values], timestamps)
+    if message is None:
+        return None
+    attributes = 0 if keys is None else HAS_KEYS
+    count = len(values)
+    return _sign(RAW, pa.py_buffer(message), attributes, count, count - 1, timestamps, timestamps, identity)
 
 
 def encode_batch(
@@ -149,7 +170,7 @@ def _seal(
     threshold: int,
     identity: Identity | None,
 ) -> Frame:
-    """Serialise, compress where it pays, and checksum."""
+    """Serialise, and compress where it pays."""
     if compression not in CODECS:
         raise InvalidRecord(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
     if compression != "none" and batch.nbytes >= threshold:
@@ -157,13 +178,26 @@ def _seal(
         attributes |= CODECS[compression]
     else:
         message = batch.serialize()
+    return _sign(schema, message, attributes, batch.num_rows, delta, first, last, identity)
+
+
+def _sign(
+    schema: Schema,
+    message: pa.Buffer,
+    attributes: int,
+    count: int,
+    delta: int,
+    first: int,
+    last: int,
+    identity: Identity | None,
+) -> Frame:
+    """Checksum the message and all that the producer says of it."""
     if HEADER_BYTES + message.size > MAX_FRAME_BYTES:
         raise InvalidRecord(
             f"a frame of {message.size} bytes is over the limit of {MAX_FRAME_BYTES}: send fewer records"
         )
     producer_id, epoch, sequence, forever = ANONYMOUS if identity is None else _checked(identity)
     attributes |= WRITER if forever else 0
-    count = batch.num_rows
     body = BODY.pack(attributes, schema.id, count, delta, first, last, producer_id, sequence, epoch, 0)
     checksum = crc32c(message, crc32c(body))
     return Frame(body, message, checksum, attributes, count, delta, first, last, schema, identity)
