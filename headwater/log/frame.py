@@ -213,16 +213,22 @@ def identity_of(header: FrameHeader) -> Identity | None:
 
 
 class StoredFrame(NamedTuple):
-    """A verified frame as it lies in a log: its header, and its bytes as a view that keeps them alive."""
+    """A verified frame as it lies in a log: its header, and where its bytes are, in a buffer that keeps them alive."""
 
     header: FrameHeader
-    data: pa.Buffer
+    buffer: pa.Buffer
     schema: Schema
+    start: int = 0
+
+    @property
+    def data(self) -> pa.Buffer:
+        """The whole frame, without copying."""
+        return self.buffer.slice(self.start, self.header.length)
 
     @property
     def message(self) -> pa.Buffer:
         """The Arrow message, without copying."""
-        return self.data.slice(HEADER_BYTES)
+        return self.buffer.slice(self.start + HEADER_BYTES, self.header.length - HEADER_BYTES)
 
     def batch(self) -> pa.RecordBatch:
         """The frame's own columns as views on its bytes (decompressed ones are new)."""

@@ -165,8 +165,7 @@ class Partition(ABC):
         projection = Projection(schema, columns)
         first = self.bounds().start if start is None else start
         frames = self.frames(first, end, on_damage=on_damage)
-        batches = (projection.batch(frame, first, end) for frame in frames if not frame.header.attributes & CONTROL)
-        return pa.RecordBatchReader.from_batches(projection.schema, batches)
+        return pa.RecordBatchReader.from_batches(projection.schema, projection.batches(frames, first, end))
 
     def offset_at(self, timestamp: int) -> int | None:
         """The least offset whose record is not older than `timestamp` (nanoseconds); None when all are older."""

@@ -7,13 +7,14 @@ in a compressed frame only the chosen columns are decompressed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import FrameDamaged, SchemaError
-from headwater.log.frame import CODEC_MASK, EXPLICIT_OFFSETS, StoredFrame, frame_schema
+from headwater.log.frame import CODEC_MASK, CONTROL, EXPLICIT_OFFSETS, HEADER_BYTES, StoredFrame, frame_schema
 from headwater.schema import Schema
 
 _OFFSETS: Final = object()
@@ -34,19 +35,48 @@ class Projection:
     def batch(self, frame: StoredFrame, start: int = 0, end: int | None = None) -> pa.RecordBatch:
         """The records of `frame` with `start` <= offset < `end`."""
         header = frame.header
-        key = (header.schema_id, header.attributes)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = _Plan(self._reader, self.schema, frame)
+        plan = self._plan(frame)
         try:
             found = plan.decode(frame)
         except (pa.ArrowException, OSError) as error:
             raise FrameDamaged(f"a frame is not decodable: {error}", offset=header.base_offset) from error
-        batch = found if plan.as_stored else plan.shape(frame, found)
+        batch = plan.shape(frame, found)
         if start > header.base_offset or (end is not None and end < header.next_offset):
             first, last = _within(plan.offsets(frame, found), start, end)
             batch = batch.slice(first, last - first)
         return batch
+
+    def batches(
+        self, frames: Iterable[StoredFrame], start: int = 0, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of all the frames with `start` <= offset < `end`; control frames hold none.
+
+        Frames that are wanted whole and as they are stored, which is most of a scan, are decoded with the fewest calls.
+        """
+        read = pa.ipc.read_record_batch
+        schema_id = attributes = -1
+        stored: pa.Schema | None = None
+        for frame in frames:
+            header = frame[0]
+            if header.attributes != attributes or header.schema_id != schema_id:
+                if header.attributes & CONTROL:
+                    continue
+                attributes, schema_id = header.attributes, header.schema_id
+                stored = self._plan(frame).stored_as_wanted
+            if stored is None or header.base_offset < start or (end is not None and header.next_offset > end):
+                yield self.batch(frame, start, end)
+                continue
+            try:
+                yield read(frame[1].slice(frame[3] + HEADER_BYTES, header.length - HEADER_BYTES), stored)
+            except (pa.ArrowException, OSError) as error:
+                raise FrameDamaged(f"a frame is not decodable: {error}", offset=header.base_offset) from error
+
+    def _plan(self, frame: StoredFrame) -> _Plan:
+        key = (frame.header.schema_id, frame.header.attributes)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = _Plan(self._reader, self.schema, frame)
+        return plan
 
 
 def _within(offsets: pa.Array, start: int, end: int | None) -> tuple[int, int]:
@@ -80,8 +110,9 @@ class _Plan:
         decoded = [self._stored.field(number) for number in (included if self._stream else range(len(names)))]
         kept = [field for field, source in zip(wanted, self._sources, strict=True) if isinstance(source, int)]
         self._adds = kept == decoded
-        self.as_stored = self._adds and len(kept) == len(wanted)
-        """Whether the decoded batch is what is wanted, as it is."""
+        whole = self._adds and len(kept) == len(wanted) and self._stream is None
+        self.stored_as_wanted = self._stored if whole else None
+        """The schema to decode with, when that alone gives what is wanted."""
         self._fields = list(wanted)
         self._additions = [(n, source) for n, source in enumerate(self._sources) if not isinstance(source, int)]
         self._nulls: dict[tuple[int, int], pa.Array] = {}

@@ -27,6 +27,7 @@ from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
 from headwater.log.state import State
 from headwater.log.writer import Writer
+from headwater.schema import RAW
 
 MAPPED_FROM: Final = 1024 * 1024
 """Spans of the growing segment at least this large are mapped; smaller ones are read."""
@@ -34,6 +35,7 @@ MAPPED_FROM: Final = 1024 * 1024
 _PATIENCE: Final = 10
 """How often a reader looks again when the files are not as the state says, because someone is changing them."""
 
+_new = tuple.__new__
 _Found = TypeVar("_Found")
 OnDamage = Callable[[Damage], None]
 """Called for each damaged stretch that a reader passes over."""
@@ -150,6 +152,7 @@ class Reader:
         """Frames from `position` on, from `offset` up to `stop`; returns the next offset and position."""
         start, buffer, view = span
         seed, limit, schema_of = file.seed, file.end, self._schemas.get
+        schema_id, schema = -1, RAW
         position, previous, passed = _skip(file, view, start, position, base, offset)
         while position < limit:
             resume = position
@@ -173,11 +176,12 @@ class Reader:
                     break
                 position, previous = found[0], None
                 continue
-            length = header.length
-            frame = (header, buffer.slice(position - start, length), schema_of(header.schema_id))
-            yield tuple.__new__(StoredFrame, frame)
+            if header.schema_id != schema_id:
+                schema_id = header.schema_id
+                schema = schema_of(schema_id)
+            yield _new(StoredFrame, (header, buffer, schema, position - start))
             previous = header.stamp_crc
-            position += length
+            position += header.length
             offset = passed = header.base_offset + header.last_offset_delta + 1
         return offset, position
 
