@@ -25,6 +25,7 @@ class PartitionLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._name = str(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         found = os.fstat(self._fd)
         self._identity = (found.st_dev, found.st_ino)
@@ -47,7 +48,7 @@ class PartitionLock:
     def check_present(self) -> None:
         """Raise unless the file is still the one on the path: a partition deleted and made again is another one."""
         try:
-            found = os.stat(self.path)
+            found = os.stat(self._name)
         except FileNotFoundError:
             raise PartitionDeleted(self.path.parent) from None
         if (found.st_dev, found.st_ino) != self._identity:

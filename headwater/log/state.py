@@ -134,8 +134,14 @@ class StatePage:
 
     def write(self, state: State) -> State:
         """Publish the state, under the next sequence number; readers see it from now on."""
-        state = state._replace(sequence=state.sequence + 1)
-        self._disk.write(self._fd, _pack(state), (state.sequence & 1) * _COPY_BYTES)
+        state = tuple.__new__(State, (state[0], state[1] + 1, *state[2:]))
+        copy = _pack(state)
+        (known, before), self._known = self._known, (None, BLANK)
+        self._disk.write(self._fd, copy, (state.sequence & 1) * _COPY_BYTES)
+        if known is not None and before.sequence < state.sequence:
+            # What the file holds now is known too: the owner's next look at it costs a comparison.
+            content = known[:_COPY_BYTES] + copy if state.sequence & 1 else copy + known[_COPY_BYTES:]
+            self._known = (content, state)
         return state
 
     def write_both(self, state: State) -> State:

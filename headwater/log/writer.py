@@ -15,8 +15,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -102,22 +102,35 @@ class Writer:
 
     # Under the lock.
 
-    @contextmanager
-    def locked(self, timeout: float | None = None) -> Iterator[State]:
-        """Own the partition: yields its state after catching up with what other processes did."""
-        with self._mutex:
+    def locked(self, timeout: float | None = None) -> _Locked:
+        """Own the partition for the length of a block: gives its state, caught up with what other processes did."""
+        return _Locked(self, self.config.lock_timeout if timeout is None else timeout)
+
+    def acquire(self, timeout: float) -> State:
+        """Take the mutex and the lock. `release` must follow, whether or not there is an error later."""
+        self._mutex.acquire()
+        try:
             self.check_open()
-            self._lock.acquire(self.config.lock_timeout if timeout is None else timeout)
-            try:
-                yield self._catch_up()
-            except HeadwaterError:
+            self._lock.acquire(timeout)
+        except BaseException:
+            self._mutex.release()
+            raise
+        try:
+            return self._catch_up()
+        except BaseException as error:
+            self.release(error)
+            raise
+
+    def release(self, error: BaseException | None) -> None:
+        """Let go, after finishing what an error may have left half-done. Errors of the disk are told as WriteFailed."""
+        try:
+            if error is not None:
                 self._finish_change()
-                raise
-            except OSError as error:
-                self._finish_change()
-                raise WriteFailed(self.directory, error) from error
-            finally:
-                self._lock.release()
+        finally:
+            self._lock.release()
+            self._mutex.release()
+        if isinstance(error, OSError) and not isinstance(error, HeadwaterError):
+            raise WriteFailed(self.directory, error) from error
 
     def _finish_change(self) -> None:
         """After an error in the middle of a change: carry it out or drop it now, not at some later time."""
@@ -489,6 +502,22 @@ class Writer:
         self._close_segment()
         self._close_page()
         self._lock.close()
+
+
+class _Locked:
+    """The block in which a writer owns its partition. A class, because a generator would cost two microseconds more."""
+
+    __slots__ = ("_timeout", "_writer")
+
+    def __init__(self, writer: Writer, timeout: float) -> None:
+        self._writer = writer
+        self._timeout = timeout
+
+    def __enter__(self) -> State:
+        return self._writer.acquire(self._timeout)
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._writer.release(error)
 
 
 _live: weakref.WeakSet[Writer] = weakref.WeakSet()
