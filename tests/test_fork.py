@@ -149,3 +149,20 @@ def test_interval_syncs_go_on_in_the_child(open_directory: OpenDirectory) -> Non
             return True
 
     assert in_child(append) == "True"
+
+
+def test_forking_while_another_thread_closes_handles_blocks_neither(open_directory: OpenDirectory) -> None:
+    """A fork takes a handle's mutex after the list of handles; closing must not take them in the other order."""
+    forked = threading.Event()
+
+    def open_and_close() -> None:
+        while not forked.is_set():
+            open_directory().close()
+
+    closer = threading.Thread(target=open_and_close, daemon=True)
+    closer.start()
+    answers = {in_child(lambda: "alive") for _ in range(40)}
+    forked.set()
+    closer.join(60)
+    assert answers == {"alive"}
+    assert not closer.is_alive()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from headwater.errors import (
     PartitionPoisoned,
     WriteFailed,
 )
+from headwater.log import fork
 from headwater.log.clock import Clock
 from headwater.log.commit import Appended, Ticket
 from headwater.log.disk import Disk
@@ -76,7 +76,7 @@ class Writer:
         self.schemas = schemas
         self.leader_epoch = 0
         self.reports: deque[RecoveryReport] = deque(maxlen=REPORTS_KEPT)
-        self._mutex = threading.RLock()
+        self.mutex = threading.RLock()
         self._page: StatePage | None = None
         self._closed: type[PartitionClosed | PartitionForked] | None = None
         self._poison: str | None = None
@@ -97,8 +97,7 @@ class Writer:
         except BaseException:
             self._lock.close()
             raise
-        with _live_mutex:
-            _live.add(self)
+        fork.watch(self)
 
     # Under the lock.
 
@@ -108,12 +107,12 @@ class Writer:
 
     def acquire(self, timeout: float) -> State:
         """Take the mutex and the lock. `release` must follow, whether or not there is an error later."""
-        self._mutex.acquire()
+        self.mutex.acquire()
         try:
             self.check_open()
             self._lock.acquire(timeout)
         except BaseException:
-            self._mutex.release()
+            self.mutex.release()
             raise
         try:
             return self._catch_up()
@@ -128,7 +127,7 @@ class Writer:
                 self._finish_change()
         finally:
             self._lock.release()
-            self._mutex.release()
+            self.mutex.release()
         if isinstance(error, OSError) and not isinstance(error, HeadwaterError):
             raise WriteFailed(self.directory, error) from error
 
@@ -341,7 +340,7 @@ class Writer:
             self.page.write_both(state._replace(flags=state.flags | POISONED))
 
     def _tell_poison_unlocked(self) -> None:
-        with self._mutex, suppress(PartitionBusy):
+        with self.mutex, suppress(PartitionBusy):
             self._lock.acquire(self.config.lock_timeout)
             try:
                 self._tell_poison(self.page.read()[0] or self.state)
@@ -476,7 +475,7 @@ class Writer:
 
     def close(self) -> None:
         """Sync what is not yet durable, then the state, so that the next opening has nothing to walk."""
-        with self._mutex:
+        with self.mutex:
             if self._closed is not None:
                 return
             try:
@@ -487,21 +486,20 @@ class Writer:
                         self.page.sync()
             finally:
                 self._closed = PartitionClosed
-                self._release()
+                self._close_files()
+        fork.unwatch(self)
 
-    def _release(self) -> None:
-        with _live_mutex:
-            _live.discard(self)
+    def _close_files(self) -> None:
         self._close_segment()
         self._close_page()
         self._lock.close()
 
     def abandon_in_child(self) -> None:
         """After a fork: close the descriptors without unlocking, which would unlock the parent's lock too."""
-        self._closed = PartitionForked
-        self._close_segment()
-        self._close_page()
-        self._lock.close()
+        self.mutex = threading.RLock()
+        if self._closed is None:
+            self._closed = PartitionForked
+            self._close_files()
 
 
 class _Locked:
@@ -518,34 +516,3 @@ class _Locked:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._writer.release(error)
-
-
-_live: weakref.WeakSet[Writer] = weakref.WeakSet()
-_live_mutex = threading.Lock()
-_held: list[Writer] = []
-
-
-def _before_fork() -> None:
-    """No partition is in the middle of anything at the moment of the fork."""
-    _live_mutex.acquire()
-    for writer in list(_live):
-        writer._mutex.acquire()
-        _held.append(writer)
-
-
-def _after_fork_in_parent() -> None:
-    _live_mutex.release()
-    while _held:
-        _held.pop()._mutex.release()
-
-
-def _after_fork_in_child() -> None:
-    _live_mutex.release()
-    _held.clear()
-    for writer in list(_live):
-        writer._mutex = threading.RLock()
-        writer.abandon_in_child()
-    _live.clear()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
