@@ -36,6 +36,10 @@ class UnknownSchema(SchemaError):
         self.schema_id = schema_id
 
 
+class InvalidName(HeadwaterError, ValueError):
+    """A topic or a group cannot have this name."""
+
+
 class OffsetOutOfRange(HeadwaterError, LookupError):
     """An offset lies outside what the partition holds."""
 
@@ -176,3 +180,49 @@ class OutOfOrderSequence(PartitionError):
         super().__init__(f"batch with sequence {sequence} refused: sequence {expected} comes next for this producer")
         self.sequence = sequence
         self.expected = expected
+
+
+# Streams: topics, producers, consumers, groups.
+
+
+class StoreError(HeadwaterError):
+    """A store refuses an operation."""
+
+
+class StoreClosed(StoreError):
+    """The store, producer or consumer was closed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} was closed: open it again")
+
+
+class StoreInUse(StoreError):
+    """The directory is served by a broker, or used by others while a broker wants it for itself."""
+
+
+class UnknownTopic(StoreError, LookupError):
+    """There is no topic of this name."""
+
+    def __init__(self, name: str, where: str) -> None:
+        super().__init__(f"there is no topic {name!r} in {where}: create it first")
+        self.name = name
+
+
+class TopicExists(StoreError):
+    """There is a topic of this name already."""
+
+    def __init__(self, name: str, where: str) -> None:
+        super().__init__(f"there is a topic {name!r} in {where} already: choose another name or pass exist_ok=True")
+        self.name = name
+
+
+class BufferFull(StoreError, TimeoutError):
+    """A producer's buffer stayed full for longer than its timeout. The record was not taken."""
+
+
+class StaleMember(StoreError):
+    """A member of a group acts on a partition that is no longer its own. Its commit was refused; others go on there."""
+
+
+class CommitRefused(StoreError, ValueError):
+    """A commit would move a group's position back, or beyond the end. Use reset to do that on purpose."""

@@ -1,6 +1,6 @@
-"""The backends: every test of a partition's behaviour runs on each of them.
+"""The backends: every test of a partition's or a store's behaviour runs on each of them.
 
-A new backend is one more entry in `BACKENDS`.
+A new backend is one more entry in `BACKENDS`, or in `STORES`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Protocol
 
-from headwater import PartitionConfig
+from headwater import PartitionConfig, Store
 from headwater.log import Clock, DirectoryPartition, Disk, MemoryPartition, Partition
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.disk import REAL_DISK
+from headwater.store import DirectoryStore, MemoryStore
 
 
 def _memory(_: Path, config: PartitionConfig | None, clock: Clock) -> Partition:
@@ -28,6 +29,20 @@ def _directory(path: Path, config: PartitionConfig | None, clock: Clock) -> Part
 BACKENDS: Final[dict[str, Callable[[Path, PartitionConfig | None, Clock], Partition]]] = {
     "memory": _memory,
     "directory": _directory,
+}
+
+
+def _memory_store(_: Path, clock: Clock) -> Store:
+    return MemoryStore(clock=clock)
+
+
+def _directory_store(path: Path, clock: Clock) -> Store:
+    return DirectoryStore(path, clock=clock)
+
+
+STORES: Final[dict[str, Callable[[Path, Clock], Store]]] = {
+    "memory": _memory_store,
+    "directory": _directory_store,
 }
 
 
@@ -48,6 +63,18 @@ class OpenDirectory(Protocol):
         disk: Disk = REAL_DISK,
         clock: Clock = REAL_CLOCK,
     ) -> DirectoryPartition: ...
+
+
+class OpenStore(Protocol):
+    """What the fixture `open_store` gives: each call opens a new, empty store."""
+
+    def __call__(self, *, clock: Clock = REAL_CLOCK) -> Store: ...
+
+
+class OpenDirectoryStore(Protocol):
+    """What the fixture `open_directory_store` gives: each call opens the store with this name, once more."""
+
+    def __call__(self, *, name: str = "store", disk: Disk = REAL_DISK, clock: Clock = REAL_CLOCK) -> DirectoryStore: ...
 
 
 @contextmanager

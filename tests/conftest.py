@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from headwater import PartitionConfig, PartitionError
+from headwater import HeadwaterError, PartitionConfig, PartitionError, Store
 from headwater.log import Clock, DirectoryPartition, Disk, Partition
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.disk import REAL_DISK
-from tests.backends import BACKENDS, OpenDirectory, OpenPartition
+from headwater.store import DirectoryStore
+from tests.backends import BACKENDS, STORES, OpenDirectory, OpenDirectoryStore, OpenPartition, OpenStore
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE)
@@ -55,6 +56,43 @@ def open_directory(tmp_path: Path) -> Iterator[OpenDirectory]:
 
     yield factory
     _close(opened)
+
+
+@pytest.fixture(params=STORES)
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    """Opens new stores, of every kind in turn, and closes them in the end."""
+    kind = STORES[request.param]
+    opened: list[Store] = []
+    numbers = itertools.count()
+
+    def factory(*, clock: Clock = REAL_CLOCK) -> Store:
+        opened.append(kind(tmp_path / f"store-{next(numbers)}", clock))
+        return opened[-1]
+
+    yield factory
+    _close_stores(opened)
+
+
+@pytest.fixture
+def open_directory_store(tmp_path: Path) -> Iterator[OpenDirectoryStore]:
+    """Opens stores in directories, the same one again when it is asked for again."""
+    opened: list[Store] = []
+
+    def factory(*, name: str = "store", disk: Disk = REAL_DISK, clock: Clock = REAL_CLOCK) -> DirectoryStore:
+        store = DirectoryStore(tmp_path / name, disk=disk, clock=clock)
+        opened.append(store)
+        return store
+
+    yield factory
+    _close_stores(opened)
+
+
+def _close_stores(stores: list[Store]) -> None:
+    for store in stores:
+        try:
+            store.close()
+        except HeadwaterError:
+            continue  # broken by its test
 
 
 def _close(partitions: list[Partition]) -> None:

@@ -20,6 +20,7 @@ USES: dict[str, Callable[[Partition], object]] = {
     "records": lambda partition: list(partition.records()),
     "scan": lambda partition: partition.scan(),
     "offset_at": lambda partition: partition.offset_at(0),
+    "segments": lambda partition: partition.segments(),
     "roll": lambda partition: partition.roll(),
     "truncate": lambda partition: partition.truncate(0),
     "delete_before": lambda partition: partition.delete_before(0),
@@ -40,7 +41,7 @@ def test_a_closed_partition_cannot_be_used(open_partition: OpenPartition, use: s
 
 def test_every_use_is_tried() -> None:
     public = {name for name in vars(Partition) if not name.startswith("_")}
-    assert public - {"close"} == set(USES)
+    assert public - {"close", "configure"} == set(USES)
 
 
 def test_closing_twice_does_no_harm(open_partition: OpenPartition) -> None:

@@ -14,7 +14,7 @@ from headwater.log.frame import Frame, FrameHeader, Identity, StoredFrame
 from headwater.log.memory import MemoryPartition
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.report import Damage, RecoveryReport
-from headwater.log.retention import RetentionReport
+from headwater.log.retention import RetentionReport, SegmentFacts
 from headwater.log.schemas import SchemaDirectory, Schemas
 from headwater.log.untrusted import admit
 
@@ -36,6 +36,7 @@ __all__ = [
     "RetentionReport",
     "SchemaDirectory",
     "Schemas",
+    "SegmentFacts",
     "StoredFrame",
     "admit",
     "encode",

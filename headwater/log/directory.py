@@ -100,6 +100,9 @@ class DirectoryPartition(Partition):
                 raise
             return state
 
+    def configure(self, config: PartitionConfig) -> None:
+        self.config = self._writer.config = self._reader.config = config
+
     # Writing.
 
     def _append(self, group: tuple[Frame, ...]) -> Appended:
@@ -136,14 +139,18 @@ class DirectoryPartition(Partition):
     def delete_before(self, offset: int) -> None:
         self._writer.delete_before(offset)
 
-    def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+    def segments(self) -> list[SegmentFacts]:
         self._writer.check_present()
         found = self._reader.sizes()
         closing: list[int | None] = [segment.header.created_ns for segment, _ in found[1:]]
-        facts = [
-            SegmentFacts(segment.base, size, closed)
-            for (segment, size), closed in zip(found, [*closing, None], strict=True)
+        begun = [*(segment.header.created_ns for segment, _ in found[:-1]), self._state().segment_created_ns]
+        return [
+            SegmentFacts(segment.base, size, begun_ns, closed_ns)
+            for (segment, size), begun_ns, closed_ns in zip(found, begun, [*closing, None], strict=True)
         ]
+
+    def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+        facts = self.segments()
         count = expired(facts, self.config, self._clock.now_ns(), keep_from)
         if count:
             self._writer.delete_before(facts[count].base)

@@ -68,6 +68,9 @@ class MemoryPartition(Partition):
             raise PartitionClosed(self)
         return self._mutex
 
+    def configure(self, config: PartitionConfig) -> None:
+        self.config = config
+
     # Writing.
 
     def _append(self, group: tuple[Frame, ...]) -> Appended:
@@ -212,13 +215,17 @@ class MemoryPartition(Partition):
         if not self._start <= offset <= self._end:
             raise OffsetOutOfRange(offset, self._start, self._end, str(self))
 
-    def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+    def segments(self) -> list[SegmentFacts]:
         with self._open():
             closing: list[int | None] = [segment.created_ns for segment in self._segments[1:]]
-            facts = [
-                SegmentFacts(segment.base, segment.size, closed)
+            return [
+                SegmentFacts(segment.base, segment.size, segment.first_append_ns, closed)
                 for segment, closed in zip(self._segments, [*closing, None], strict=True)
             ]
+
+    def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+        with self._open():
+            facts = self.segments()
             count = expired(facts, self.config, self._clock.now_ns(), keep_from)
             if count:
                 self.delete_before(max(facts[count].base, self._start))

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.config import PartitionConfig
-from headwater.errors import InvalidRecord, OffsetOutOfRange
+from headwater.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
 from headwater.log.commit import Appended
 from headwater.log.compaction import CompactionReport
 from headwater.log.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame
 from headwater.log.index import NEVER
 from headwater.log.projection import Projection
 from headwater.log.reader import OnDamage
-from headwater.log.retention import RetentionReport
+from headwater.log.retention import RetentionReport, SegmentFacts
 from headwater.log.schemas import Schemas
 from headwater.record import Record
 from headwater.schema import RAW, Schema
@@ -62,6 +62,10 @@ class Partition(ABC):
 
     config: PartitionConfig
     schemas: Schemas
+
+    @abstractmethod
+    def configure(self, config: PartitionConfig) -> None:
+        """Go on with another configuration."""
 
     # Writing.
 
@@ -134,11 +138,15 @@ class Partition(ABC):
         """Frames from the one that holds `offset` on: at least one, if there is one, and about `max_bytes`."""
         found: list[StoredFrame] = []
         size = 0
-        for frame in self.frames(offset):
-            found.append(frame)
-            size += frame.header.length
-            if size >= max_bytes:
-                break
+        try:
+            for frame in self.frames(offset):
+                found.append(frame)
+                size += frame.header.length
+                if size >= max_bytes:
+                    break
+        except FrameDamaged:
+            if not found:  # the good frames before the damage are given first
+                raise
         return found
 
     def records(
@@ -191,6 +199,10 @@ class Partition(ABC):
         """An offset at or before the answer to `offset_at`, or None when there is none."""
 
     # Cleaning.
+
+    @abstractmethod
+    def segments(self) -> list[SegmentFacts]:
+        """The segments, the oldest first; the last one is growing."""
 
     @abstractmethod
     def roll(self) -> bool:

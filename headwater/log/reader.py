@@ -54,7 +54,7 @@ class Reader:
         writer: Writer,
     ) -> None:
         self._directory = directory
-        self._config = config
+        self.config = config
         self._disk = disk
         self._schemas = schemas
         self._state = state
@@ -229,7 +229,7 @@ class Reader:
 
     def _rebuild_index(self, segment: Segment, after: int, file: FrameFile) -> None:
         """Index a closed segment anew by walking over its headers. Where it cannot be written, readers walk."""
-        builder = IndexBuilder(self._config.index_interval)
+        builder = IndexBuilder(self.config.index_interval)
         for position, header in file.walk_whole(SEGMENT_HEADER_BYTES, segment.base):
             if header.base_offset >= after:
                 break

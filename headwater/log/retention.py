@@ -15,6 +15,7 @@ class SegmentFacts(NamedTuple):
 
     base: int
     size: int
+    begun_ns: int
     closed_ns: int | None
 
 

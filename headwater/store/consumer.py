@@ -1,0 +1,503 @@
+"""The consumer: reads topics from where its group left off, or from where it is told.
+
+A record is done when it is acknowledged, and a group's position is the offset before which everything is done. So a
+crash repeats records that were not acknowledged, and never skips any. Acknowledgements become the group's position at
+the next poll, at `commit` and at `close`.
+
+A partition changes hands at a poll, never between: what was read ahead of it is dropped, and the next member begins at
+the group's position. A member that did not poll in time has lost all that it had; it joins again with its next poll.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+
+from headwater.config import ConsumerConfig
+from headwater.errors import (
+    HeadwaterError,
+    InvalidConfiguration,
+    PartitionClosed,
+    PartitionDeleted,
+    PartitionForked,
+    StaleMember,
+    StoreClosed,
+    UnknownTopic,
+)
+from headwater.log import Partition
+from headwater.log.projection import Projection
+from headwater.store.cursor import ConsumedBatch, ConsumedRecord, Cursor
+from headwater.store.group import Commit, Group, TopicKey
+from headwater.store.membership import Member
+from headwater.store.pattern import TopicFilter
+from headwater.store.processing import Handler, Processing, ProcessOptions, ProcessSummary
+from headwater.store.start import Start, resolve
+from headwater.store.topic import TopicPartition
+from headwater.store.watch import Watch
+
+if TYPE_CHECKING:
+    from headwater.store.store import Store
+
+_log = logging.getLogger(__name__)
+_WAITING = 0.01
+"""How often a member looks whether others have let go what should be its own. Seconds."""
+
+OnChange = Callable[[frozenset[TopicPartition]], None]
+"""Told which partitions a consumer has been given, or has to give up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatistics:
+    """A consumer in numbers."""
+
+    assigned: tuple[TopicPartition, ...]
+    positions: dict[TopicPartition, int]
+    delivered_records: int
+    lag: int
+
+
+_Found = TypeVar("_Found", ConsumedRecord, ConsumedBatch)
+
+
+class Consumer:
+    """Reads one topic or several. Not thread-safe: one consumer belongs to one thread; use a group for more."""
+
+    def __init__(
+        self,
+        store: Store,
+        topics: str | Iterable[str],
+        *,
+        group: Group | None,
+        start: Start,
+        config: ConsumerConfig,
+        static: tuple[int, int] | None = None,
+        on_assign: OnChange | None = None,
+        on_revoke: OnChange | None = None,
+    ) -> None:
+        if static is not None and not 0 <= static[0] < static[1]:
+            raise InvalidConfiguration(f"a static assignment is (number, of how many), not {static}")
+        self._store = store
+        self._filter = TopicFilter(topics)
+        self._topics = [*self._filter.names, *self._filter.patterns]
+        self._group = group
+        self._start = start
+        self.config = config
+        self._static = static
+        self._on_assign = on_assign
+        self._on_revoke = on_revoke
+        self._cursors: dict[TopicPartition, Cursor] = {}
+        self._order: deque[TopicPartition] = deque()
+        self._paused: set[TopicPartition] = set()
+        self._refreshed = 0.0
+        self._refreshing = False
+        self._generation = -1
+        self._waiting = False
+        self._delivered = 0
+        self._projections: dict[bytes, Projection] = {}
+        self._closed = False
+        self._pid = os.getpid()
+        self._at_start = {self._key(place) for place in self._partitions_of(Member(self._topics, 0))}
+        """What was there when this consumer began; what comes later is read from its beginning, wherever it starts."""
+        self._member = None
+        if group is not None and static is None:
+            self._member = group.join(self._topics, self._partitions_of)
+        self._watch = Watch()
+
+    # Polling.
+
+    def poll(self, max_records: int | None = None, timeout: float = 0.0) -> list[ConsumedRecord]:
+        """What is there, at most `max_records`, waiting up to `timeout` seconds for the first. It may be nothing."""
+        limit = self.config.max_poll_records if max_records is None else max_records
+        if limit < 1:
+            raise InvalidConfiguration(f"max_records must be at least 1, not {limit}")
+        found = self._polled(timeout, lambda: self._take_records(limit))
+        self._delivered += len(found)
+        return found
+
+    def poll_batches(self, timeout: float = 0.0) -> list[ConsumedBatch]:
+        """The same as Arrow batches, one for each frame that was read ahead."""
+        found = self._polled(timeout, self._take_batches)
+        self._delivered += sum(one.batch.num_rows for one in found)
+        return found
+
+    def _polled(self, timeout: float, take: Callable[[], list[_Found]]) -> list[_Found]:
+        self._begin_poll()
+        deadline = time.monotonic() + timeout
+        while True:
+            self._refresh()
+            found = take()
+            left = deadline - time.monotonic()
+            if found or left <= 0:
+                return found
+            self._watch.wait(self._anything, min(left, self._pause()))
+
+    def _anything(self) -> bool:
+        """Whether there is a reason to wake up: records, or a change in the group."""
+        if self._current_generation() != self._generation:
+            return True
+        with suppress(PartitionClosed, PartitionDeleted):
+            return any(cursor.partition.bounds().end > cursor.next for cursor in self._active())
+        return True
+
+    def _active(self) -> list[Cursor]:
+        return [self._cursors[place] for place in self._order if place not in self._paused]
+
+    def _take_records(self, limit: int) -> list[ConsumedRecord]:
+        found: list[ConsumedRecord] = []
+        failed: HeadwaterError | None = None
+        for cursor in self._active():
+            try:
+                while len(found) < limit and cursor.fetch(self.config.fetch_bytes):
+                    if not cursor.records:
+                        cursor.unpack()
+                    found.extend(cursor.take(limit - len(found)))
+            except HeadwaterError as error:
+                failed = self._failed(cursor, error) or failed
+            self._order.rotate(-1)  # the next poll begins with another partition
+            if len(found) >= limit:
+                break
+        return self._found(found, failed)
+
+    def _take_batches(self) -> list[ConsumedBatch]:
+        found: list[ConsumedBatch] = []
+        failed: HeadwaterError | None = None
+        for cursor in self._active():
+            try:
+                cursor.unread()
+                if cursor.fetch(self.config.fetch_bytes):
+                    found.extend(cursor.take_batches(self._projection(cursor)))
+            except HeadwaterError as error:
+                failed = self._failed(cursor, error) or failed
+        return self._found(found, failed)
+
+    def _failed(self, cursor: Cursor, error: HeadwaterError) -> HeadwaterError | None:
+        """What to raise when a partition cannot be read: nothing if its topic is gone, then a refresh takes it out."""
+        if self._key(cursor.place) == cursor.key:
+            return error
+        self._refreshed = 0.0
+        return None
+
+    def _found(self, found: list[_Found], failed: HeadwaterError | None) -> list[_Found]:
+        """What was found; a partition that fails does not hold the others up, so its error comes after them."""
+        if failed is not None and not found:
+            raise failed
+        return found
+
+    def _projection(self, cursor: Cursor) -> Projection:
+        found = self._projections.get(cursor.key[0])
+        if found is None:
+            found = Projection(self._store.topic(cursor.place.topic).schema, None)
+            self._projections[cursor.key[0]] = found
+        return found
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        """Records as they come, waiting for more, until the consumer is closed."""
+        while not self._closed:
+            found = deque(self.poll(timeout=1.0))
+            try:
+                while found and not self._closed:
+                    yield found.popleft()
+            finally:
+                self._give_back(found)
+
+    def process(self, handler: Handler, **options: Unpack[ProcessOptions]) -> ProcessSummary:
+        """Call `handler` with each record as it comes, acknowledge it then, and retry what fails.
+
+        SIGTERM, Ctrl-C or an event end it: it finishes the record at hand, commits and returns what it has done. What
+        fails for good goes to a dead-letter topic or to a callback; with neither, the error is raised.
+        """
+        return Processing(self, self._store, self._filter, handler, **options).run()
+
+    def _give_back(self, records: Iterable[ConsumedRecord]) -> None:
+        """Records that were polled, but not handed to who iterates, were not seen: they must not count as such."""
+        unseen: dict[TopicPartition, list[ConsumedRecord]] = {}
+        for record in records:
+            unseen.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        for place, some in unseen.items():
+            if place in self._cursors:
+                self._cursors[place].give_back(some)
+
+    def _begin_poll(self) -> None:
+        self._check_open()
+        if self.config.auto_ack:
+            for cursor in self._cursors.values():
+                cursor.take_as_done()
+        self._commit_or_forget()
+        if self._group is not None and self._member is not None:
+            self._group.touch(self._member)
+
+    # Whose partitions, and from where.
+
+    def _partitions_of(self, member: Member) -> list[TopicPartition]:
+        wanted = TopicFilter(member.topics)
+        found: list[TopicPartition] = []
+        for name in self._store.topic_names():
+            if wanted(name):
+                with suppress(UnknownTopic):  # deleted since its name was read
+                    partitions = self._store.describe_topic(name).partitions
+                    found += [TopicPartition(name, number) for number in range(partitions)]
+        return found
+
+    def _key(self, place: TopicPartition) -> TopicKey | None:
+        """Which partition has that place now, None when there is none."""
+        with suppress(UnknownTopic):
+            return self._store.describe_topic(place.topic).uuid, place.partition
+        return None
+
+    def _current_generation(self) -> int:
+        return self._group.generation() if self._group is not None and self._member is not None else 0
+
+    def _pause(self) -> float:
+        """How long to wait between looks at the group: so short that a member that waits is not taken for late."""
+        if self._waiting:
+            return _WAITING
+        return min(self.config.refresh_interval, self.config.max_poll_interval / 3)
+
+    def _refresh(self) -> None:
+        """Look for new topics and partitions, and for changes in the group, when it is time."""
+        self._check_open()
+        if self._refreshing:
+            return  # called by one of the callbacks
+        age = time.monotonic() - self._refreshed
+        if age < self._pause() and self._current_generation() == self._generation:
+            return
+        self._refreshing = True
+        try:
+            self._take_over(self._settle() if self._member is not None else self._share())
+            self._refreshed = time.monotonic()
+        finally:
+            self._refreshing = False
+
+    def _share(self) -> AbstractSet[TopicPartition]:
+        """The partitions of a consumer that has no others to agree with: all, or a fixed share."""
+        self._generation = 0
+        number, total = self._static or (0, 1)
+        everything = sorted(self._partitions_of(Member(self._topics, 0)))
+        return {place for i, place in enumerate(everything) if i % total == number}
+
+    def _settle(self) -> AbstractSet[TopicPartition]:
+        """The partitions that are this member's now. Those that it loses are committed first, and then let go."""
+        assert self._group is not None
+        assert self._member is not None
+        while True:
+            try:
+                self._group.touch(self._member)
+                self._generation, settled = self._group.settle(
+                    self._member, self._partitions_of, self.config.max_poll_interval, holding=self._cursors
+                )
+            except StaleMember as error:
+                _log.warning("%s; it joins again", error)
+                self._forget(self._cursors.keys())
+                self._group.leave(self._member, self._partitions_of)
+                self._member = self._group.join(self._topics, self._partitions_of)
+                continue
+            self._waiting = settled.waiting
+            # What was taken anew has another position, even if this consumer read there before: it was reset.
+            self._forget(settled.taken & self._cursors.keys())
+            if not settled.leaving:
+                return settled.owned
+            self._revoke(settled.leaving)
+
+    def _revoke(self, places: AbstractSet[TopicPartition]) -> None:
+        """Give up partitions that are still this member's: the callback may acknowledge, and it is committed."""
+        if self._on_revoke is not None:
+            self._on_revoke(frozenset(places))
+        self._commit_or_forget()
+        self._drop(places)
+
+    def _forget(self, places: AbstractSet[TopicPartition]) -> None:
+        """Give up partitions that are not this consumer's any more: what was not committed is another's to do."""
+        lost = frozenset(places)
+        self._drop(lost)
+        if lost and self._on_revoke is not None:
+            self._on_revoke(lost)
+
+    def _drop(self, places: AbstractSet[TopicPartition]) -> None:
+        for place in places:
+            self._cursors.pop(place, None)
+            self._paused.discard(place)
+        self._order = deque(sorted(self._cursors))
+
+    def _take_over(self, owned: AbstractSet[TopicPartition]) -> None:
+        keys = {place: key for place in owned if (key := self._key(place)) is not None}
+        self._forget({place for place, cursor in self._cursors.items() if keys.get(place) != cursor.key})
+        assigned = frozenset(keys.keys() - self._cursors.keys())
+        for place in sorted(assigned):
+            partition = self._store.topic(place.topic).partition(place.partition)
+            position = self._position(place, keys[place], partition)
+            self._cursors[place] = Cursor(place, keys[place], partition, position)
+        if assigned:
+            self._order = deque(sorted(self._cursors))
+            paths = [path for cursor in self._cursors.values() for path in self._store.watched(cursor.partition)]
+            self._watch.add(paths + (self._group.watched() if self._group is not None else []))
+            if self._on_assign is not None:
+                self._on_assign(assigned)
+
+    def _position(self, place: TopicPartition, key: TopicKey, partition: Partition) -> int:
+        """Where to begin in a partition: the group's position, or else where the consumer was told to start."""
+        known = self._group.position(key) if self._group is not None else None
+        end = partition.bounds().end
+        if known is not None and known.offset <= end:
+            return known.offset
+        if known is not None and self._group is not None:  # a power loss has taken what was not synced
+            self._group.clamp({place: Commit(key, end)})
+            return end
+        position = resolve(partition, self._start if key in self._at_start else "earliest")
+        if self._group is not None:
+            # The group begins here even if this member dies before it has done anything: "latest" would be later then.
+            self._group.commit(self._member, {place: Commit(key, position)})
+        return position
+
+    # Acknowledging.
+
+    def ack(self, done: ConsumedRecord | ConsumedBatch) -> None:
+        """The record, or all of the batch, is done."""
+        if isinstance(done, ConsumedBatch):
+            self.ack_range(done.topic, done.partition, done.start, done.end)
+        else:
+            self.ack_range(done.topic, done.partition, done.offset, done.offset + 1)
+
+    def ack_range(self, topic: str, partition: int, start: int, end: int) -> None:
+        """Everything from `start` up to, and without, `end` is done; what was not handed out yet cannot be."""
+        cursor = self._cursor(TopicPartition(topic, partition))
+        cursor.acks.ack(start, min(end, cursor.delivered))
+
+    def commit(self) -> None:
+        """Make what is done the group's position now; raises StaleMember when a partition has been taken away."""
+        self._check_open()
+        refused = self._commit_done()
+        if refused:
+            raise StaleMember(self._refusal(refused))
+
+    def _commit_or_forget(self) -> None:
+        """Commit what is done; what is no longer this member's is given up, since others repeat it."""
+        refused = self._commit_done()
+        if refused and self._static is not None:
+            raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
+        if refused:
+            _log.warning("%s: others may repeat what was done there", self._refusal(refused))
+            self._refreshed = 0.0
+            self._forget(refused)
+
+    def _commit_done(self) -> frozenset[TopicPartition]:
+        """Commit what is done; returns the partitions where that was refused."""
+        if self._group is None:
+            return frozenset()
+        changed = {
+            place: Commit(cursor.key, cursor.acks.position)
+            for place, cursor in self._cursors.items()
+            if cursor.acks.position > cursor.committed
+        }
+        if not changed:
+            return frozenset()
+        refused = self._group.commit(self._member, changed)
+        for place in changed.keys() - refused:
+            self._cursors[place].committed = changed[place].offset
+        return refused
+
+    def _refusal(self, places: AbstractSet[TopicPartition]) -> str:
+        assert self._group is not None
+        names = ", ".join(str(place) for place in sorted(places))
+        return f"the commit of {names} was refused: no longer this consumer's in group {self._group.name!r}"
+
+    def _cursor(self, place: TopicPartition) -> Cursor:
+        self._check_open()
+        cursor = self._cursors.get(place)
+        if cursor is None:
+            raise StaleMember(f"{place} is not assigned to this consumer (any more)")
+        return cursor
+
+    # Moving about.
+
+    def seek(self, topic: str, partition: int, position: Start) -> None:
+        """Read on from `position`. The group's position follows with the next acknowledgements, forwards only."""
+        self._refresh()
+        cursor = self._cursor(TopicPartition(topic, partition))
+        committed = cursor.committed
+        cursor.move(resolve(cursor.partition, position))
+        cursor.committed = max(cursor.committed, committed)
+
+    def reset(self, position: Start) -> None:
+        """Set the group's position in every assigned partition, forwards or backwards, and read on from there."""
+        self._refresh()
+        positions = {place: resolve(cursor.partition, position) for place, cursor in self._cursors.items()}
+        if self._group is not None:
+            self._group.reset({place: Commit(self._cursors[place].key, at) for place, at in positions.items()})
+        for place, offset in positions.items():
+            self._cursors[place].move(offset)
+
+    def pause(self, *places: TopicPartition) -> None:
+        """Hand out nothing of these partitions, or of all, until `resume`."""
+        self._paused.update(places or self._cursors)
+
+    def resume(self, *places: TopicPartition) -> None:
+        """Go on with these partitions, or with all."""
+        self._paused.difference_update(places or set(self._paused))
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        self._refresh()
+        return frozenset(self._cursors)
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """For each assigned partition how many records are not done."""
+        self._refresh()
+        return {
+            place: max(cursor.partition.bounds().end - cursor.acks.position - cursor.acks.pending, 0)
+            for place, cursor in self._cursors.items()
+        }
+
+    def statistics(self) -> ConsumerStatistics:
+        """The consumer in numbers."""
+        return ConsumerStatistics(
+            assigned=tuple(sorted(self._cursors)),
+            positions={place: cursor.acks.position for place, cursor in self._cursors.items()},
+            delivered_records=self._delivered,
+            lag=sum(self.lag().values()),
+        )
+
+    # The handle.
+
+    def close(self) -> None:
+        """Commit what is done and leave the group. Closing twice does no harm."""
+        self._close(self.config.auto_ack)
+
+    def _close(self, take_as_done: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._pid != os.getpid():
+            return  # a copy in a forked process: the member is its parent's
+        try:
+            with suppress(StoreClosed):  # then the members have gone with the store
+                if take_as_done:
+                    for cursor in self._cursors.values():
+                        cursor.take_as_done()
+                refused = self._commit_done()
+                if refused:
+                    _log.warning("%s: others may repeat what was done there", self._refusal(refused))
+        finally:
+            if self._group is not None and self._member is not None:
+                with suppress(StoreClosed):
+                    self._group.leave(self._member, self._partitions_of)
+            self._watch.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the consumer")
+        if self._pid != os.getpid():
+            raise PartitionForked("the consumer")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Who fails has not done what it was given last: that is not taken as done.
+        self._close(self.config.auto_ack and kind is None)

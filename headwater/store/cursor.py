@@ -1,0 +1,134 @@
+"""A cursor: where a consumer is in one partition."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from headwater.errors import Damaged, OffsetOutOfRange
+from headwater.log import Partition, StoredFrame
+from headwater.log.projection import Projection
+from headwater.record import NO_HEADERS
+from headwater.store.acks import AckTracker
+from headwater.store.group import TopicKey
+from headwater.store.topic import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+class ConsumedRecord(NamedTuple):
+    """A record, and where it came from."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: Any
+    headers: Any = NO_HEADERS
+
+
+class ConsumedBatch(NamedTuple):
+    """Records of one partition as Arrow, from `start` up to, and without, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    batch: pa.RecordBatch
+
+
+class Cursor:
+    """Where the consumer is in one partition: what it reads next, what it has read ahead, and what is done."""
+
+    def __init__(self, place: TopicPartition, key: TopicKey, partition: Partition, position: int) -> None:
+        self.place = place
+        self.key = key
+        self.partition = partition
+        self.next = position
+        """The next offset to be read from the log."""
+        self.frames: deque[StoredFrame] = deque()
+        self.records: deque[ConsumedRecord] = deque()
+        self.move(position)
+
+    def move(self, position: int) -> None:
+        """Begin anew at `position`."""
+        self.next = position
+        self.frames.clear()
+        self.records.clear()
+        self.acks = AckTracker(position)
+        self.committed = position
+        self.delivered = position
+        """The offset after the last record that was handed out."""
+
+    def fetch(self, max_bytes: int) -> bool:
+        """Read ahead if nothing is; whether there is something to hand out."""
+        if self.frames or self.records:
+            return True
+        bounds = self.partition.bounds()
+        if self.next < bounds.start:
+            _log.warning("%s: offsets %d to %d were removed before they were read", self.place, self.next, bounds.start)
+            self.acks.ack(self.next, bounds.start)
+            self.next = bounds.start
+        if self.next >= bounds.end:
+            return False
+        try:
+            self.frames.extend(self.partition.read(self.next, max_bytes=max_bytes))
+        except OffsetOutOfRange:  # removed since the bounds were looked at: the next call finds the new ones
+            return False
+        except Damaged:  # first what is good before it, frame by frame; then it raises here
+            self.frames.extend(self.partition.read(self.next, max_bytes=1))
+        return bool(self.frames)
+
+    def unpack(self) -> None:
+        """Turn the next frame into records. Offsets that hold none, after a compaction, count as done."""
+        frame = self.frames[0]  # a frame that cannot be decoded stays: it is not passed over
+        start, end = self.next, frame.header.next_offset
+        self.records.extend(ConsumedRecord(*self.place, *row) for row in frame.rows(start))
+        self.frames.popleft()
+        self.next = end
+        if len(self.records) != end - start:
+            expected = start
+            for record in self.records:
+                self.acks.ack(expected, record.offset)
+                expected = record.offset + 1
+            self.acks.ack(expected, end)
+
+    def take(self, limit: int) -> Iterator[ConsumedRecord]:
+        """Hand out at most `limit` of the records that are unpacked."""
+        for _ in range(min(limit, len(self.records))):
+            record = self.records.popleft()
+            self.delivered = record.offset + 1
+            yield record
+
+    def take_batches(self, projection: Projection) -> Iterator[ConsumedBatch]:
+        """Hand out the frames that are read ahead."""
+        while self.frames:
+            batch = projection.batch(self.frames[0], self.next)
+            start, self.next = self.next, self.frames.popleft().header.next_offset
+            if batch.num_rows:
+                self.delivered = self.next
+                yield ConsumedBatch(*self.place, start, self.next, batch)
+            else:
+                self.acks.ack(start, self.next)
+
+    def give_back(self, records: list[ConsumedRecord]) -> None:
+        """Take back the last records that were handed out: they come again."""
+        if records and records[-1].offset + 1 == self.delivered:
+            self.records.extendleft(reversed(records))
+            self.delivered = records[0].offset
+
+    def unread(self) -> None:
+        """Forget what is unpacked and not handed out: it will be read again."""
+        if self.records:
+            self.next = self.records[0].offset
+            self.records.clear()
+            self.frames.clear()
+
+    def take_as_done(self) -> None:
+        """Everything that was handed out is done."""
+        self.acks.ack(self.acks.position, self.delivered)

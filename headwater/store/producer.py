@@ -1,0 +1,571 @@
+"""The producer: takes records one by one and writes them in large frames.
+
+`send` only appends to a buffer, which costs about a microsecond. Whoever fills a batch, or finds it older than the
+linger, writes it: there is no flushing thread to fall behind. A thread serves only producers that have gone quiet with
+something in their buffers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from array import array
+from collections.abc import Mapping, Sequence
+from time import time_ns
+from typing import Any, Final, Protocol, Self
+
+import pyarrow as pa
+
+from headwater.config import ProducerConfig
+from headwater.errors import BufferFull, HeadwaterError, InvalidRecord, StoreClosed
+from headwater.log import Appended, Frame, encode, encode_batch
+from headwater.store.catalog import TopicInfo
+from headwater.store.idle import IDLE
+from headwater.store.receipt import Outcome, Receipt
+from headwater.store.routing import partition_of
+from headwater.store.topic import Topic
+from headwater.store.typed import (
+    check_marker,
+    check_row,
+    largest_value,
+    markers,
+    pieces,
+    raw_values,
+    rows_to_batch,
+    size_of,
+    to_batches,
+)
+
+_log = logging.getLogger(__name__)
+_new = tuple.__new__
+_FRAME_OVERHEAD: Final = 1536
+"""More than a frame's header and Arrow's own metadata take."""
+_RECORD_BYTES: Final = 12
+"""What a record takes beside its value: its timestamp, and where its value ends."""
+_SHORTEST_LOOK: Final = 0.001
+"""How many seconds the idle thread leaves between two looks at a producer."""
+
+
+class Sink(Protocol):
+    """Where a producer's frames go: into a partition at once, or into a transaction's stage."""
+
+    def append(self, topic: Topic, partition: int, frame: Frame) -> Appended:
+        """Write one frame; returns where it is."""
+
+    def sync(self, topic: Topic) -> None:
+        """Make what was written durable."""
+
+
+class PartitionSink:
+    """Frames go straight into the topic's partitions."""
+
+    def append(self, topic: Topic, partition: int, frame: Frame) -> Appended:
+        return topic.partition(partition).append(frame)
+
+    def sync(self, topic: Topic) -> None:
+        for partition in topic.partitions():
+            partition.sync()
+
+
+class _Batch:
+    """Records for one partition that are not written yet."""
+
+    __slots__ = ("begun_ns", "headers", "keys", "outcome", "size", "timestamps", "values")
+
+    def __init__(self, partition: int) -> None:
+        self.outcome = Outcome(partition)
+        self.values: list[Any] = []
+        self.keys: list[bytes | None] = []
+        self.timestamps = array("q")
+        self.headers: dict[int, Mapping[str, bytes]] = {}
+        self.size = 0
+        self.begun_ns = 0
+
+    def cut(self, count: int) -> None:
+        """Back to `count` records, when an interruption (Ctrl-C) has left one that is half there."""
+        del self.values[count:], self.keys[count:], self.timestamps[count:]
+        self.headers.pop(count, None)
+
+
+class Producer:
+    """Writes to one topic. Thread-safe: many threads may send through one producer, each in its own order.
+
+    A batch that cannot be written fails as a whole: its receipts raise the error, and so does the call that wrote it,
+    or the next one. Nothing of it is in the log then; send it again when the cause is gone. Changes to the topic, such
+    as more partitions, are seen from the next batch on.
+    """
+
+    def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None = None) -> None:
+        self.topic = topic.pinned()
+        self.config = config
+        self._sink: Sink = sink or PartitionSink()
+        self._mutex = threading.Lock()
+        self._batches: list[_Batch] = []
+        self._writing: list[threading.Lock] = []
+        self._sticky = 0
+        self._linger_ns = int(config.linger * 1e9)
+        self._last_number = config.batch_records - 1
+        self._watched = False
+        self._error: BaseException | None = None
+        self._closed = False
+        self._info: TopicInfo | None = None
+        self._adopt(self.topic.info)
+        _open.add(self)
+
+    def _adopt(self, info: TopicInfo) -> None:
+        """Go on with the topic as it is now."""
+        if info is self._info or info == self._info:
+            return
+        schema = self.topic.schema
+        with self._mutex:
+            self._info = info
+            self._limits = info.config
+            self._schema = schema
+            self._raw = schema.raw
+            self._most = info.config.max_frame_bytes - _FRAME_OVERHEAD
+            self._bytes = min(self.config.batch_bytes, self._most // 2)
+            self._max_value = info.config.max_value_bytes
+            for number in range(len(self._batches), info.partitions):
+                self._batches.append(_Batch(number))
+                self._writing.append(threading.Lock())
+            self._count = info.partitions
+            # Whether a record without key, headers and partition needs the long way through `_route`.
+            self._unready = info.config.compact or self._closed or self._error is not None
+
+    # Taking records.
+
+    def send(  # noqa: C901 - the hot path: a call for each part would cost as much as the parts
+        self,
+        value: Any,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Receipt:
+        """Take one record. It is pending until its batch is written; the receipt tells its offset then.
+
+        A key decides the partition; without one a batch at a time goes to each in turn. `value` is bytes, or a dict of
+        columns in a typed topic; None is a delete marker. An error of an earlier, lingering batch is raised here once.
+        A record that finds no room within `block_timeout` is not taken: that raises BufferFull.
+        """
+        if type(value) is bytes and self._raw:
+            size = len(value)
+        else:
+            value, size = self._value(value, key)
+        if size > self._max_value:
+            raise InvalidRecord(f"a value of {size} bytes is over the limit of {self._max_value} (max_value_bytes)")
+        size += _RECORD_BYTES
+        if key is not None or partition is not None or headers is not None or timestamp is not None or self._unready:
+            partition = self._route(key, partition)
+            size += self._extras(key, headers, timestamp)
+        else:
+            partition = self._sticky
+        if size > self._most:
+            raise InvalidRecord(f"a record of {size} bytes fits no frame of {self._most} (max_frame_bytes)")
+        now = time_ns()
+        while True:
+            with self._mutex:
+                if self._closed:
+                    raise StoreClosed(f"the producer of {self.topic.name!r}")
+                batch = self._batches[partition]
+                number = len(batch.values)
+                if number == 0:
+                    batch.begun_ns = now
+                elif number > self._last_number or batch.size >= self._bytes or batch.size + size > self._most:
+                    number = -1  # no room: the batch goes first
+                if number >= 0:
+                    try:
+                        batch.values.append(value)
+                        batch.keys.append(key)
+                        batch.timestamps.append(now if timestamp is None else timestamp)
+                        if headers is not None:
+                            batch.headers[number] = dict(headers)
+                        batch.size += size
+                    except BaseException:
+                        batch.cut(number)
+                        raise
+                    break
+            self._write(batch)
+        if number >= self._last_number or batch.size >= self._bytes:
+            self._write_or_watch(batch, self.config.block_timeout)
+        elif now - batch.begun_ns >= self._linger_ns:
+            self._write_or_watch(batch, 0)
+        elif number == 0 and not self._watched:
+            self._watch()
+        return _new(Receipt, (batch.outcome, number))
+
+    def _route(self, key: Any, partition: int | None) -> int:
+        """The partition, after the checks that most records do not need."""
+        if self._unready:
+            self._raise_pending()
+        limit = self._limits.max_key_bytes
+        if key is not None and (type(key) is not bytes or len(key) > limit):
+            raise InvalidRecord(f"a key is bytes, at most {limit} of them (max_key_bytes), not {key!r:.60}")
+        if key is None and self._limits.compact:
+            raise InvalidRecord(f"topic {self.topic.name!r} is compacted: every record needs a key")
+        if partition is None:
+            return self._sticky if key is None else partition_of(key, self._count)
+        if not isinstance(partition, int) or not 0 <= partition < self._count:
+            raise InvalidRecord(f"topic {self.topic.name!r} has partitions 0 to {self._count - 1}, not {partition}")
+        return partition
+
+    def _extras(self, key: bytes | None, headers: Any, timestamp: Any) -> int:
+        """About how many bytes they take, all that is beside the value; raises InvalidRecord."""
+        if timestamp is not None and (type(timestamp) is not int or not -(1 << 63) <= timestamp < 1 << 63):
+            raise InvalidRecord(f"a timestamp is nanoseconds in 64 bits, not {timestamp!r}")
+        size = 0 if key is None else len(key) + 4
+        if headers is not None:
+            size += self._check_headers(headers)
+        return size
+
+    def _check_headers(self, headers: Any) -> int:
+        try:
+            size = sum(len(name.encode()) + len(value) for name, value in headers.items())
+            sound = all(isinstance(value, bytes) for value in headers.values())
+        except (AttributeError, TypeError, UnicodeEncodeError):
+            size, sound = 0, False
+        if not sound:
+            raise InvalidRecord("headers are a mapping of str to bytes")
+        if size > self._limits.max_headers_bytes:
+            limit = self._limits.max_headers_bytes
+            raise InvalidRecord(f"headers of {size} bytes are over the limit of {limit} (max_headers_bytes)")
+        return size + 8 * len(headers)
+
+    def _value(self, value: Any, key: bytes | None) -> tuple[Any, int]:
+        """A value that is not simply bytes, and about how large it is."""
+        if value is None:
+            if key is None:
+                raise InvalidRecord("a delete marker (a value of None) needs a key")
+            check_marker(self._schema)
+            return None, 0
+        if not self._raw:
+            row = check_row(value, self._schema)
+            return row, size_of(row)
+        if isinstance(value, bytearray | memoryview):
+            value = bytes(value)
+            return value, len(value)
+        raise InvalidRecord(f"a value is bytes, not {type(value).__name__}: encode it, or use a typed topic")
+
+    def send_batch(
+        self,
+        data: Any,
+        *,
+        keys: Sequence[bytes | None] | pa.Array | None = None,
+        partition: int | None = None,
+        timestamps: int | Sequence[int] | pa.Array | None = None,
+    ) -> list[Receipt]:
+        """Write many records at once: a list of values, or Arrow, pandas or Polars data in a typed topic.
+
+        What is pending goes first. The records are written when it returns; there is one receipt for each frame, which
+        tells the offset of the frame's first record. With keys the rows are spread by them; otherwise all of them go
+        to one partition. Input that cannot be stored is refused before anything is written; when the disk fails, the
+        frames before that are in the log.
+        """
+        self.flush()
+        batches = to_batches(raw_values(data) if self._raw else data, self._schema)
+        listed = _listed(keys)
+        times = timestamps if timestamps is None or isinstance(timestamps, int) else pa.array(timestamps)
+        self._check_batch(batches, listed, times)
+        number = self._sticky if partition is None and not self._unready else None
+        if listed is None and number is None:
+            number = self._route(None, partition)
+        routes = [self._route(key, partition) for key in listed] if listed is not None else []
+        receipts: list[Receipt] = []
+        start = 0
+        for batch in batches:
+            rows = slice(start, start + batch.num_rows)
+            part_times = times if times is None or isinstance(times, int) else times[rows]
+            if listed is None:
+                assert number is not None, "records without keys have one partition"
+                receipts += self._send_frames(batch, None, number, part_times)
+            else:
+                receipts += self._send_routed(batch, listed[rows], routes[rows], part_times)
+            start += batch.num_rows
+        if listed is None and number is not None:
+            self._move_on(number)
+        return receipts
+
+    def _check_batch(self, batches: list[pa.RecordBatch], keys: list[Any] | None, timestamps: Any) -> None:
+        """Raise for what does not fit together or is over a limit."""
+        count = sum(batch.num_rows for batch in batches)
+        for name, column in (("keys", keys), ("timestamps", timestamps)):
+            if column is not None and not isinstance(column, int) and len(column) != count:
+                raise InvalidRecord(f"{len(column)} {name} for {count} records")
+        largest = max((largest_value(batch) for batch in batches), default=0)
+        if largest > self._max_value:
+            raise InvalidRecord(f"a value of {largest} bytes is over the limit of {self._max_value} (max_value_bytes)")
+        start = 0
+        for batch in batches:
+            for row in markers(batch) if self._raw else ():
+                if keys is None or keys[start + row] is None:
+                    raise InvalidRecord(f"record {start + row}: a delete marker (a value of None) needs a key")
+            start += batch.num_rows
+
+    def _send_routed(self, batch: pa.RecordBatch, keys: list[Any], routes: list[int], times: Any) -> list[Receipt]:
+        rows: dict[int, list[int]] = {}
+        for row, number in enumerate(routes):
+            rows.setdefault(number, []).append(row)
+        receipts: list[Receipt] = []
+        for number, chosen in sorted(rows.items()):
+            own = times if times is None or isinstance(times, int) else times.take(pa.array(chosen))
+            receipts += self._send_frames(batch.take(chosen), [keys[row] for row in chosen], number, own)
+        return receipts
+
+    def _send_frames(self, batch: pa.RecordBatch, keys: Any, partition: int, timestamps: Any) -> list[Receipt]:
+        """Frames of about the size of a batch, one after the other."""
+        receipts: list[Receipt] = []
+        for start, count in pieces(batch, self._bytes):
+            part = slice(start, start + count)
+            frame = encode_batch(
+                batch.slice(start, count),
+                self._schema,
+                keys=None if keys is None else keys[part],
+                timestamps=timestamps if timestamps is None or isinstance(timestamps, int) else timestamps[part],
+                compression=self._limits.compression,
+                threshold=self._limits.compression_threshold,
+            )
+            outcome = Outcome(partition)
+            with self._turn(partition, self.config.block_timeout):
+                outcome.succeed(self._sink.append(self.topic, partition, frame))
+            receipts.append(Receipt(outcome, 0))
+        return receipts
+
+    # Writing batches.
+
+    def _write(self, batch: _Batch, timeout: float | None = None) -> None:
+        """Write the batch, unless someone else has taken it. The order of batches is that of their first records.
+
+        Raises BufferFull when the batch before it is still being written after `timeout` seconds.
+        """
+        partition = batch.outcome.partition
+        with self._turn(partition, self.config.block_timeout if timeout is None else timeout):
+            try:
+                with self._mutex:
+                    if self._batches[partition] is not batch or not batch.values:
+                        return
+                    self._batches[partition] = _Batch(partition)
+                    if partition == self._sticky:
+                        self._sticky = (partition + 1) % self._count
+                self._adopt(self.topic.info)
+                batch.outcome.succeed(self._sink.append(self.topic, partition, self._encode(batch)))
+            except BaseException as error:
+                # An interruption (Ctrl-C) may have come before the batch was taken: then it is still pending.
+                if self._batches[partition] is not batch and not batch.outcome.done:
+                    batch.outcome.fail(error)
+                raise
+
+    def _write_or_watch(self, batch: _Batch, timeout: float) -> None:
+        """Write the batch now, or have it written later when the one before it takes too long."""
+        try:
+            self._write(batch, timeout)
+        except BufferFull:
+            self._watch()  # its records were taken: only the next one can be refused
+
+    def _turn(self, partition: int, timeout: float) -> _Turn:
+        return _Turn(self._writing[partition], timeout, self.topic.name)
+
+    def _move_on(self, partition: int) -> None:
+        with self._mutex:
+            if partition == self._sticky:
+                self._sticky = (partition + 1) % self._count
+
+    def _encode(self, batch: _Batch) -> Frame:
+        keys = batch.keys if any(key is not None for key in batch.keys) else None
+        headers = [batch.headers.get(number) for number in range(len(batch.values))] if batch.headers else None
+        compression, threshold = self._limits.compression, self._limits.compression_threshold
+        schema = self._schema
+        if schema.raw:
+            return encode(
+                batch.values,
+                keys=keys,
+                headers=headers,
+                timestamps=batch.timestamps,
+                compression=compression,
+                threshold=threshold,
+            )
+        return encode_batch(
+            rows_to_batch(batch.values, schema),
+            schema,
+            keys=keys,
+            headers=headers,
+            timestamps=batch.timestamps,
+            compression=compression,
+            threshold=threshold,
+        )
+
+    def _watch(self) -> None:
+        """Have the idle thread look after this producer; once is enough."""
+        with self._mutex:
+            watched, self._watched = self._watched, True
+        if not watched:
+            IDLE.watch(self, max(self.config.linger, _SHORTEST_LOOK))
+
+    def write_overdue(self) -> None:
+        """For the idle thread: write what has lingered long enough."""
+        now = time_ns()
+        for batch in list(self._batches):
+            if not batch.values or now - batch.begun_ns < self._linger_ns:
+                continue
+            try:
+                self._write(batch, 0)
+            except BufferFull:
+                continue  # someone is writing: look again
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
+                self._keep_error(error)
+        with self._mutex:
+            begun = [batch.begun_ns for batch in self._batches if batch.values]
+            self._watched = bool(begun)
+        if begun:
+            left = (min(begun) + self._linger_ns - now) / 1e9
+            IDLE.watch(self, max(min(left, self.config.linger), _SHORTEST_LOOK))
+
+    def _keep_error(self, error: BaseException) -> None:
+        with self._mutex:
+            self._error = error
+            self._unready = True
+
+    def _take_error(self) -> BaseException | None:
+        with self._mutex:
+            error, self._error = self._error, None
+            self._unready = self._closed or self._limits.compact
+        return error
+
+    def _raise_pending(self) -> None:
+        """An error that nobody has been told yet, or that the producer is closed."""
+        error = self._take_error()
+        if error is not None:
+            raise error
+        if self._closed:
+            raise StoreClosed(f"the producer of {self.topic.name!r}")
+
+    def flush(self) -> None:
+        """Write everything that is pending. With `sync="always"` it is durable, and visible, when this returns.
+
+        An error of an earlier, lingering batch is raised here too, after the rest is written.
+        """
+        if self._closed:
+            self._raise_pending()
+        self._write_all()
+
+    def _write_all(self) -> None:
+        first: BaseException | None = None
+        for number in range(self._count):
+            batch = self._batches[number]
+            try:
+                if batch.values:
+                    self._write(batch)
+                else:
+                    with self._turn(number, self.config.block_timeout):
+                        pass  # one that another thread is writing counts as pending too
+            except Exception as error:  # noqa: BLE001 - raised below, when the others are written
+                first = first or error
+        first = self._take_error() or first
+        if first is not None:
+            raise first
+
+    @property
+    def pending(self) -> int:
+        """How many records are not written yet."""
+        return sum(len(batch.values) for batch in list(self._batches))
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a batch is being written: the idle thread's would be cut off by the end of the program."""
+        return any(lock.locked() for lock in list(self._writing))
+
+    def sync(self) -> None:
+        """Write everything that is pending and make it durable, whatever the topic's mode."""
+        self.flush()
+        self._sink.sync(self.topic)
+
+    def close(self) -> None:
+        """Write everything that is pending, and take no more."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = self._unready = True
+        try:
+            self._write_all()
+        finally:
+            if not self.pending:
+                _open.discard(self)
+
+    def _abandon(self) -> None:
+        """After a fork, in the child: what is pending is the parent's to write, and no lock can be relied on."""
+        self._mutex = threading.Lock()
+        self._batches = [_Batch(number) for number in range(self._count)]
+        self._closed = self._unready = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _listed(keys: Any) -> list[Any] | None:
+    if keys is None:
+        return None
+    found: list[Any] = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
+    return found
+
+
+class _Turn:
+    """The right to write to one partition, for the length of a block."""
+
+    __slots__ = ("_lock", "_timeout", "_topic")
+
+    def __init__(self, lock: threading.Lock, timeout: float, topic: str) -> None:
+        self._lock = lock
+        self._timeout = timeout
+        self._topic = topic
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=self._timeout):
+            raise BufferFull(
+                f"the producer of {self._topic!r} is still writing the batch before after {self._timeout:g} s: "
+                f"send more slowly, or raise block_timeout"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_open: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _write_at_exit() -> None:
+    """Write what is pending when the program ends, within a time limit, and say what could not be."""
+    begun = time.monotonic()
+    writers: list[tuple[Producer, int, threading.Thread]] = []
+    for producer in list(_open):
+        if producer.pending or producer._busy:
+            writers.append((producer, producer.pending, threading.Thread(target=_write_quietly, args=(producer,))))
+            writers[-1][2].daemon = True
+            writers[-1][2].start()
+    for producer, pending, writer in writers:
+        writer.join(max(begun + producer.config.close_timeout - time.monotonic(), 0))
+        if writer.is_alive():
+            _log.error("%d records or more for %r were not written before the program ended", pending, producer.topic)
+
+
+def _write_quietly(producer: Producer) -> None:
+    try:
+        producer._write_all()
+    except HeadwaterError as error:
+        _log.error("records for %r were lost at the end of the program: %s", producer.topic, error)
+
+
+def _abandon_after_fork() -> None:
+    for producer in list(_open):
+        producer._abandon()
+    _open.clear()
+
+
+atexit.register(_write_at_exit)
+os.register_at_fork(after_in_child=_abandon_after_fork)

@@ -1,0 +1,84 @@
+"""Receipts: what `send` gives at once, and what becomes of it."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from headwater.errors import StoreError
+from headwater.log import Appended
+
+_waiting = threading.Lock()
+"""Held while an outcome gets its event, so that two who wait for it wait for the same one."""
+
+
+class Outcome:
+    """What became of the records of one batch, once that is known."""
+
+    __slots__ = ("_event", "appended", "error", "partition")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.appended: Appended | None = None
+        self.error: BaseException | None = None
+        self._event: threading.Event | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it is known."""
+        return self.appended is not None or self.error is not None
+
+    def succeed(self, appended: Appended) -> None:
+        """The batch is in the log."""
+        self.appended = appended
+        self._tell()
+
+    def fail(self, error: BaseException) -> None:
+        """The batch is not in the log."""
+        self.error = error
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._event is not None:
+            self._event.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether it was known within `timeout` seconds."""
+        if not self.done:
+            with _waiting:
+                self._event = self._event or threading.Event()
+            if not self.done:  # it may have come before the event was there to be set
+                self._event.wait(timeout)
+        return self.done
+
+
+class Receipt(NamedTuple):
+    """One sent record. Its place in the log is known once the batch that carries it is written."""
+
+    outcome: Outcome
+    number: int
+
+    @property
+    def partition(self) -> int:
+        """The partition that the record goes to."""
+        return self.outcome.partition
+
+    @property
+    def done(self) -> bool:
+        """Whether the record is in the log, or has failed."""
+        return self.outcome.done
+
+    @property
+    def offset(self) -> int:
+        """The record's offset; raises what went wrong, or StoreError while it is still pending."""
+        if self.outcome.error is not None:
+            raise self.outcome.error
+        if self.outcome.appended is None:
+            raise StoreError("the record is still pending: call flush() or sync() on the producer, or wait()")
+        return self.outcome.appended.base_offset + self.number
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The record's offset, as soon as it is known; raises TimeoutError."""
+        if not self.outcome.wait(timeout):
+            raise TimeoutError(f"the record was not written within {timeout:g} s")
+        return self.offset

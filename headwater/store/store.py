@@ -1,0 +1,466 @@
+"""A store: what `headwater.open` returns. Topics in a directory, in memory, or behind a broker."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+from uuid import uuid4
+
+import pyarrow as pa
+
+from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.errors import (
+    InvalidConfiguration,
+    OpenFailed,
+    PartitionBusy,
+    PartitionDeleted,
+    SchemaError,
+    StoreClosed,
+    StoreInUse,
+    TopicExists,
+)
+from headwater.log import DirectoryPartition, MemoryPartition, Partition, SchemaDirectory, Schemas
+from headwater.log.clock import REAL_CLOCK, Clock
+from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.lock import PartitionLock
+from headwater.log.recovery import STATE_FILE
+from headwater.schema import RAW, Schema
+from headwater.store.catalog import MAX_PARTITIONS, Catalog, DirectoryCatalog, MemoryCatalog, TopicInfo, grown
+from headwater.store.consumer import Consumer, OnChange
+from headwater.store.group import DirectoryGroup, Group, MemoryGroup
+from headwater.store.names import check_name
+from headwater.store.producer import Producer
+from headwater.store.start import Start
+from headwater.store.steward import Steward
+from headwater.store.topic import Topic, TopicStatistics, check_evolution
+
+LOCK_FILE: Final = "store.lock"
+STEWARD_LOCK_FILE: Final = "steward.lock"
+GROUPS: Final = "__groups"
+_PARTITION_FIELDS: Final = tuple(field.name for field in fields(PartitionConfig))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatistics:
+    """A store in numbers, and each of its topics."""
+
+    topics: tuple[TopicStatistics, ...]
+    records: int
+    bytes: int
+    unhealthy: tuple[str, ...]
+    """Partitions, as `topic/number`, where damage was found or a sync has failed."""
+
+
+class Store(ABC):
+    """Topics, producers, consumers and groups. Thread-safe."""
+
+    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._mutex = threading.RLock()
+        self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
+        self._groups: dict[str, Group] = {}
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._closed = False
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        schema: pa.Schema | None = None,
+        *,
+        config: TopicConfig | None = None,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Topic:
+        """Make a topic: raw, or typed by an Arrow schema. Options are those of TopicConfig, by name.
+
+        Of several processes that create it at once, one does; with `exist_ok` the others get the same topic.
+        """
+        self._check_open()
+        check_name("topic", name)
+        if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
+            raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
+        payload = RAW if schema is None else Schema(schema)
+        info = TopicInfo(
+            name, uuid4().bytes, partitions, (payload.id,), _with_options(config, options), self._clock.now_ns()
+        )
+        try:
+            self._create(info, payload)
+        except TopicExists:
+            if not exist_ok:
+                raise
+        return Topic(self, name)
+
+    def topic(self, name: str) -> Topic:
+        """A topic that exists; raises UnknownTopic."""
+        self.describe_topic(name)
+        return Topic(self, name)
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted; internal ones are left out."""
+        self._check_open()
+        return [name for name in self._catalog.names() if not name.startswith("__")]
+
+    def topic_names(self) -> list[str]:
+        """The names of all topics, sorted, internal ones too."""
+        return self._catalog.names()
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """How a topic is set up now."""
+        self._check_open()
+        return self._catalog.get(name)
+
+    def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
+        """Change a topic: more partitions, or options of TopicConfig by name. Other processes see it within a second.
+
+        More partitions send keys elsewhere from now on: what is there stays where it is.
+        """
+        self._check_open()
+
+        def change(info: TopicInfo) -> TopicInfo:
+            info = replace(info, config=_with_options(info.config, options))
+            return info if partitions is None else grown(info, partitions)
+
+        return self._catalog.change(name, change)
+
+    def evolve_topic(self, name: str, schema: Schema) -> TopicInfo:
+        """Give a typed topic a schema with more, nullable columns."""
+        self._check_open()
+
+        def change(info: TopicInfo) -> TopicInfo:
+            current = self.schema_of(info)
+            if schema == current:
+                return info
+            if current.raw:
+                raise SchemaError(f"topic {name!r} is raw: its records have no columns to add to")
+            check_evolution(current, schema)
+            self._schemas(info).put(schema)
+            return replace(info, schemas=(*info.schemas, schema.id))
+
+        return self._catalog.change(name, change)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with all its records. Whoever has it open gets PartitionDeleted."""
+        self._check_open()
+        info = self._catalog.delete(name)
+        with self._mutex:
+            for key in [key for key in self._partitions if key[0] == info.uuid]:
+                _, partition = self._partitions.pop(key)
+                partition.close()
+
+    def schema_of(self, info: TopicInfo) -> Schema:
+        """The schema that new records of a topic have."""
+        return self._schemas(info).get(info.schemas[-1])
+
+    def partition(self, info: TopicInfo, number: int) -> Partition:
+        """One partition of a topic, opened when it is first asked for."""
+        key = (info.uuid, number)
+        known = self._partitions.get(key)
+        if known is not None and known[0] == info.config:
+            return known[1]  # without the mutex: another partition that takes long to open holds up nobody here
+        with self._mutex:
+            self._check_open()
+            known = self._partitions.get(key)
+            if not 0 <= number < info.partitions:
+                raise InvalidConfiguration(
+                    f"topic {info.name!r} has partitions 0 to {info.partitions - 1}, not {number}"
+                )
+            if known is not None:
+                return self._reconfigure(key, info, known[1])
+            if self._catalog.get(info.name).uuid != info.uuid:
+                raise PartitionDeleted(f"topic {info.name!r}")
+            partition = self._open_partition(info, number)
+            self._partitions[key] = (info.config, partition)
+            return partition
+
+    def _reconfigure(self, key: tuple[bytes, int], info: TopicInfo, partition: Partition) -> Partition:
+        partition.configure(partition_config(info.config))
+        self._partitions[key] = (info.config, partition)
+        return partition
+
+    # Producing and consuming.
+
+    def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
+        """A producer for one topic. Options are those of ProducerConfig, by name."""
+        self._check_open()
+        producer = Producer(self.topic(topic), _configured(ProducerConfig, config, options))
+        self._producers.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str | None = None,
+        start: Start = "earliest",
+        static: tuple[int, int] | None = None,
+        on_assign: OnChange | None = None,
+        on_revoke: OnChange | None = None,
+        config: ConsumerConfig | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """A consumer of topics, by names or patterns (`"orders.*"`); topics may come later. Options: ConsumerConfig.
+
+        With a group it reads on from the group's position and shares the partitions with the group's other members;
+        `start` is for partitions where there is no position yet. `static=(number, total)` takes a fixed share instead.
+        """
+        self._check_open()
+        return Consumer(
+            self,
+            topics,
+            group=None if group is None else self.group(group),
+            start=start,
+            config=_configured(ConsumerConfig, config, options),
+            static=static,
+            on_assign=on_assign,
+            on_revoke=on_revoke,
+        )
+
+    def group(self, name: str) -> Group:
+        """A group of consumers by its name; it comes into being with its first member."""
+        with self._mutex:
+            self._check_open()
+            found = self._groups.get(check_name("group", name))
+            if found is None:
+                found = self._groups[name] = self._open_group(name)
+            return found
+
+    # Cleaning.
+
+    def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
+        """Whoever cleans the store, by what its topics want to keep. Options are those of StewardConfig, by name."""
+        self._check_open()
+        return Steward(self, _configured(StewardConfig, config, options), self._clock)
+
+    def sweep(self, *, dry_run: bool = False) -> int:
+        """Remove what is left of half-deleted topics; of how many."""
+        self._check_open()
+        return self._catalog.sweep(dry_run=dry_run)
+
+    # The handle.
+
+    def statistics(self) -> StoreStatistics:
+        """The store in numbers."""
+        found = tuple(self.topic(name).statistics() for name in self.topics())
+        return StoreStatistics(
+            topics=found,
+            records=sum(topic.records for topic in found),
+            bytes=sum(topic.bytes for topic in found),
+            unhealthy=tuple(f"{topic.name}/{number}" for topic in found for number in topic.unhealthy),
+        )
+
+    def close(self) -> None:
+        """Close everything that was opened here, after writing what is pending. Closing twice does no harm."""
+        with ExitStack() as stack, self._mutex:
+            if self._closed:
+                return
+            for group in self._groups.values():
+                stack.callback(group.close)
+            for _, partition in self._partitions.values():
+                stack.callback(partition.close)
+            stack.callback(self._shut)
+            for producer in list(self._producers):
+                stack.callback(producer.close)
+
+    def _shut(self) -> None:
+        with self._mutex:
+            self._closed = True
+            self._partitions.clear()
+            self._groups.clear()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(str(self))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # What kinds of stores differ in.
+
+    @abstractmethod
+    def _create(self, info: TopicInfo, schema: Schema) -> None: ...
+
+    @abstractmethod
+    def _schemas(self, info: TopicInfo) -> Schemas: ...
+
+    @abstractmethod
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition: ...
+
+    @abstractmethod
+    def _open_group(self, name: str) -> Group: ...
+
+    @abstractmethod
+    def group_names(self) -> list[str]:
+        """The names of all groups that ever were, sorted."""
+
+    @abstractmethod
+    def stewarding(self) -> AbstractContextManager[None]:
+        """The right to clean, for the length of a block; raises PartitionBusy when someone else is at it."""
+
+    @abstractmethod
+    def watched(self, partition: Partition) -> list[Path]:
+        """The files that change when something is appended to the partition."""
+
+
+class MemoryStore(Store):
+    """Topics in this process's memory, gone when the store is closed."""
+
+    def __init__(self, *, clock: Clock = REAL_CLOCK) -> None:
+        super().__init__(MemoryCatalog(), clock)
+        self._cleaning = threading.Lock()
+        self._known: dict[bytes, Schemas] = {}
+
+    def __str__(self) -> str:
+        return "memory:"
+
+    def _create(self, info: TopicInfo, schema: Schema) -> None:
+        self._catalog.create(info)
+        self._schemas(info).put(schema)
+
+    def _schemas(self, info: TopicInfo) -> Schemas:
+        return self._known.setdefault(info.uuid, Schemas())
+
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition:  # noqa: ARG002 - they are all alike
+        return MemoryPartition(partition_config(info.config), schemas=self._schemas(info), clock=self._clock)
+
+    def _open_group(self, name: str) -> Group:
+        return MemoryGroup(name, self._clock)
+
+    def group_names(self) -> list[str]:
+        with self._mutex:
+            return sorted(self._groups)
+
+    @contextmanager
+    def stewarding(self) -> Iterator[None]:
+        if not self._cleaning.acquire(blocking=False):
+            raise PartitionBusy(Path(str(self)), os.getpid(), None, 0)
+        try:
+            yield
+        finally:
+            self._cleaning.release()
+
+    def watched(self, partition: Partition) -> list[Path]:  # noqa: ARG002 - memory has no files
+        return []
+
+
+class DirectoryStore(Store):
+    """Topics in a directory, used by any number of processes at once."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        disk: Disk = REAL_DISK,
+        clock: Clock = REAL_CLOCK,
+        exclusive: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self._disk = disk
+        try:
+            disk.make_directory(self.path)
+            refuse_network_file_system(self.path)
+            self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise OpenFailed(self.path, error) from error
+        try:
+            fcntl.flock(self._lock_fd, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock_fd)
+            who = "others have it open" if exclusive else "a broker serves it: connect to the broker"
+            raise StoreInUse(f"{self.path} cannot be opened: {who}") from None
+        catalog = DirectoryCatalog(self.path, disk)
+        super().__init__(catalog, clock)
+        self._directory = catalog
+        self._known: dict[bytes, Schemas] = {}
+        catalog.sweep()
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def _create(self, info: TopicInfo, schema: Schema) -> None:
+        self._directory.create(info, lambda path: SchemaDirectory(path / "schemas", self._disk).put(schema))
+
+    def _schemas(self, info: TopicInfo) -> Schemas:
+        found = self._known.get(info.uuid)
+        if found is None:
+            path = self._directory.path(info.name) / "schemas"
+            found = self._known[info.uuid] = SchemaDirectory(path, self._disk)
+        return found
+
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition:
+        return DirectoryPartition(
+            self._directory.path(info.name) / str(number),
+            partition_config(info.config),
+            schemas=self._schemas(info),
+            uuid=partition_uuid(info.uuid, number),
+            disk=self._disk,
+            clock=self._clock,
+        )
+
+    def _open_group(self, name: str) -> Group:
+        return DirectoryGroup(self.path / GROUPS / name, name, self._disk, self._clock)
+
+    def group_names(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self.path / GROUPS))
+        except FileNotFoundError:
+            return []
+
+    @contextmanager
+    def stewarding(self) -> Iterator[None]:
+        lock = PartitionLock(self.path / STEWARD_LOCK_FILE)
+        try:
+            lock.acquire(0)
+            yield
+        finally:
+            lock.close()
+
+    def watched(self, partition: Partition) -> list[Path]:
+        assert isinstance(partition, DirectoryPartition)
+        return [partition.path / STATE_FILE]
+
+    def close(self) -> None:
+        if not self._closed:
+            try:
+                super().close()
+            finally:
+                os.close(self._lock_fd)
+
+
+def partition_config(config: TopicConfig) -> PartitionConfig:
+    """The part of a topic's configuration that its partitions need."""
+    return PartitionConfig(**{name: getattr(config, name) for name in _PARTITION_FIELDS})
+
+
+def partition_uuid(topic: bytes, number: int) -> bytes:
+    """The identity of a topic's partition, the same wherever it is stored."""
+    return bytes(a ^ b for a, b in zip(topic, number.to_bytes(16, "big"), strict=True))
+
+
+def _with_options(config: TopicConfig | None, options: dict[str, Any]) -> TopicConfig:
+    return _configured(TopicConfig, config, options)
+
+
+_Config = TypeVar("_Config", TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig)
+
+
+def _configured(kind: type[_Config], config: _Config | None, options: dict[str, Any]) -> _Config:
+    known = [field.name for field in fields(kind)]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InvalidConfiguration(f"unknown options {unknown}; there are {', '.join(known)}")
+    return replace(config or kind(), **options)

@@ -1,0 +1,279 @@
+"""Groups: who reads what, how partitions change hands, and which commits are refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater import Consumer, Store, TopicPartition
+from headwater.store import DirectoryStore, MemoryStore
+from headwater.store.group import Commit, DirectoryGroup
+from headwater.testing import ManualClock
+
+Handles = Callable[[], Store]
+LATE = 400.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["memory", "directory"])
+def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
+    """Handles of one store, with a topic of four partitions that have ten records each."""
+    memory = MemoryStore(clock=clock)
+    opened: list[Store] = [memory]
+
+    def factory() -> Store:
+        if request.param == "memory":
+            return memory
+        opened.append(DirectoryStore(tmp_path / "store", clock=clock))
+        return opened[-1]
+
+    factory().create_topic("orders", partitions=4)
+    fill(factory(), 10)
+    yield factory
+    for store in opened:
+        store.close()
+
+
+def fill(store: Store, count: int) -> None:
+    with store.producer("orders") as out:
+        for partition in range(4):
+            for number in range(count):
+                out.send(str(number).encode(), partition=partition)
+
+
+def place(number: int) -> TopicPartition:
+    return TopicPartition("orders", number)
+
+
+def committed(store: Store, number: int, group: str = "g") -> int | None:
+    found = store.group(group).position((store.describe_topic("orders").uuid, number))
+    return None if found is None else found.offset
+
+
+def settle(*members: Consumer) -> None:
+    """Let every member notice what has changed, twice: the first time some wait for those who come later."""
+    for _ in range(2):
+        for member in members:
+            member._refreshed = 0.0
+            member.assignment()
+
+
+def test_members_share_the_partitions_and_nobody_reads_twice(handle: Handles) -> None:
+    one = handle().consumer("orders", group="g")
+    assert len(one.assignment()) == 4
+    two = handle().consumer("orders", group="g")
+    assert two.assignment() == frozenset()
+    settle(one, two)
+    assert len(one.assignment()) == len(two.assignment()) == 2
+    found = [(record.partition, record.offset) for member in (one, two) for record in member.poll()]
+    assert len(found) == len(set(found)) == 40
+    two.close()
+    settle(one)
+    assert len(one.assignment()) == 4
+    one.close()
+
+
+def test_a_partition_changes_hands_only_when_its_owner_lets_go_and_with_what_it_has_done(handle: Handles) -> None:
+    store = handle()
+    with store.consumer("orders", group="g") as one:
+        for record in one.poll():
+            one.ack(record)
+        with handle().consumer("orders", group="g") as two:
+            assert two.poll() == []  # the other one has not polled since
+            assert one.poll() == []
+            assert two.poll(timeout=0.05) == []
+            assert len(two.assignment()) == 2
+            assert [committed(store, number) for number in range(4)] == [10, 10, 10, 10]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_was_read_ahead_of_a_lost_partition_is_not_handed_out(handle: Handles, which: int) -> None:
+    with handle().consumer("orders", group="g") as one:
+        first = one.poll(1) + one.poll(1)  # of two partitions, and the rest of their frames is read ahead
+        lost = place(first[which].partition)
+        with handle().consumer("orders", group="g") as two:
+            settle(one, two)
+            (owner, other) = (one, two) if lost in one.assignment() else (two, one)
+            assert lost not in {place(record.partition) for record in other.poll()}
+            offsets = [record.offset for record in owner.poll() if place(record.partition) == lost]
+            assert offsets == list(range(1 if owner is one else 0, 10))
+            if owner is two:
+                with pytest.raises(hw.StaleMember):
+                    one.ack(first[which])
+
+
+def test_callbacks_tell_what_comes_and_goes_and_the_last_word_is_committed(handle: Handles) -> None:
+    store = handle()
+    events: list[tuple[str, int]] = []
+    one: Consumer
+
+    def revoked(places: frozenset[TopicPartition]) -> None:
+        events.append(("revoke", len(places)))
+        for lost in places:  # still its own: the work at hand can be finished
+            one.ack_range(*lost, 0, 10)
+
+    one = store.consumer(
+        "orders", group="g", on_assign=lambda new: events.append(("assign", len(new))), on_revoke=revoked
+    )
+    one.poll()
+    with handle().consumer("orders", group="g") as two:
+        settle(one, two)
+        mine = {found.partition for found in two.assignment()}
+        assert events == [("assign", 4), ("revoke", 2)]
+        assert [committed(store, number) for number in mine] == [10, 10]
+        assert two.poll() == []
+    one.close()
+
+
+def test_a_callback_may_seek(handle: Handles) -> None:
+    inbox: Consumer
+
+    def assigned(places: frozenset[TopicPartition]) -> None:
+        for one in places:
+            inbox.seek(*one, -1)
+
+    inbox = handle().consumer("orders", group="g", on_assign=assigned)
+    assert [record.offset for record in inbox.poll()] == [9, 9, 9, 9]
+    inbox.close()
+
+
+def test_a_member_that_does_not_poll_in_time_loses_all_and_joins_again(
+    handle: Handles, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = handle()
+    slow = store.consumer("orders", group="g")
+    old = slow.poll()
+    clock.advance(LATE)
+    with handle().consumer("orders", group="g") as quick:
+        assert len(quick.assignment()) == 4
+        for record in quick.poll():
+            if record.partition == 0:
+                quick.ack(record)
+        quick.commit()
+        for record in old:
+            slow.ack(record)
+        with pytest.raises(hw.StaleMember):
+            slow.commit()
+        assert [committed(store, number) for number in range(4)] == [10, 0, 0, 0]
+        with caplog.at_level(logging.WARNING):
+            assert slow.poll() == []
+        assert "refused" in caplog.text
+        with pytest.raises(hw.StaleMember):
+            slow.ack(old[0])
+        settle(quick, slow)
+        assert len(slow.assignment()) == len(quick.assignment()) == 2
+        repeated = [(one.partition, one.offset) for member in (slow, quick) for one in member.poll()]
+        assert {number for number, _ in repeated} <= {1, 2, 3}
+    slow.close()
+
+
+def test_a_member_that_waits_for_records_is_not_late(handle: Handles) -> None:
+    with handle().consumer("orders", group="g", max_poll_interval=0.3) as one:
+        while records := one.poll():
+            for record in records:
+                one.ack(record)
+        member = one._member
+        assert one.poll(timeout=0.5) == []
+        one.assignment()
+        assert one._member == member
+
+
+def test_reset_moves_running_members_and_refuses_what_they_did_before(handle: Handles) -> None:
+    store = handle()
+    with store.consumer("orders", group="g") as one:
+        for record in one.poll():
+            one.ack(record)
+        one.commit()
+        fill(store, 5)
+        late = one.poll()
+        uuid = store.describe_topic("orders").uuid
+        handle().group("g").reset({place(0): Commit((uuid, 0), 3), place(1): Commit((uuid, 1), 12)})
+        for record in late:
+            one.ack(record)
+        with pytest.raises(hw.StaleMember):
+            one.commit()
+        assert [committed(store, number) for number in range(4)] == [3, 12, 15, 15]
+        found = sorted((record.partition, record.offset) for record in one.poll())
+        assert found == [(0, offset) for offset in range(3, 15)] + [(1, offset) for offset in range(12, 15)]
+
+
+def test_positions_move_back_only_by_reset(handle: Handles) -> None:
+    store = handle()
+    group = store.group("g")
+    uuid = store.describe_topic("orders").uuid
+    assert group.commit(None, {place(0): Commit((uuid, 0), 7)}) == frozenset()
+    with pytest.raises(hw.CommitRefused, match="use reset"):
+        group.commit(None, {place(1): Commit((uuid, 1), 5), place(0): Commit((uuid, 0), 6)})
+    assert (committed(store, 0), committed(store, 1)) == (7, None)
+    group.reset({place(0): Commit((uuid, 0), 2)})
+    assert committed(store, 0) == 2
+
+
+def test_a_position_beyond_the_end_is_brought_back_to_it(handle: Handles) -> None:
+    store = handle()
+    uuid = store.describe_topic("orders").uuid
+    store.group("g").reset({place(0): Commit((uuid, 0), 99)})
+    with store.consumer("orders", group="g") as inbox:
+        assert {record.partition for record in inbox.poll()} == {1, 2, 3}
+        assert committed(store, 0) == 10
+        fill(store, 2)
+        found = [record for record in inbox.poll() if record.partition == 0]
+        assert [record.offset for record in found] == [10, 11]
+        inbox.ack(found[0])
+        inbox.commit()
+        assert committed(store, 0) == 11
+
+
+def test_a_group_has_members_or_fixed_shares(handle: Handles) -> None:
+    with handle().consumer("orders", group="g") as member, handle().consumer("orders", group="g", static=(0, 1)) as one:
+        member.poll()
+        for record in one.poll():
+            one.ack(record)
+        with pytest.raises(hw.StaleMember, match="not both"):
+            one.poll()
+
+
+def test_a_group_without_members_keeps_its_positions(handle: Handles) -> None:
+    with handle().consumer("orders", group="g", auto_ack=True) as one:
+        one.poll()
+    info = handle().group("g").describe()
+    assert (info.members, info.owners) == ({}, {})
+    assert sorted(position.offset for position in info.positions.values()) == [10, 10, 10, 10]
+
+
+def test_a_damaged_document_costs_the_memberships_and_no_position(tmp_path: Path) -> None:
+    with hw.open(tmp_path / "store") as store:
+        store.create_topic("orders", partitions=4)
+        fill(store, 10)
+        with store.consumer("orders", group="g", refresh_interval=0.001) as one:
+            for record in one.poll():
+                one.ack(record)
+            one.commit()
+            document = next((tmp_path / "store").glob("**/group.json"))
+            document.write_bytes(document.read_bytes()[:-20])
+            one._refreshed = 0.0
+            assert one.poll() == []
+            assert len(one.assignment()) == 4
+            fill(store, 1)
+            assert len(one.poll()) == 4
+
+
+def test_members_of_a_closed_store_are_dead(tmp_path: Path) -> None:
+    with hw.open(tmp_path / "store") as store:
+        store.create_topic("orders", partitions=4)
+        other = hw.open(tmp_path / "store")
+        assert len(other.consumer("orders", group="g").assignment()) == 4
+        other.close()
+        with store.consumer("orders", group="g") as one:
+            assert len(one.assignment()) == 4
+            group = store.group("g")
+            assert isinstance(group, DirectoryGroup)
+            assert len(group.describe().members) == 1

@@ -1,0 +1,190 @@
+"""A group of real processes: each record is handed to one member, and to another one only if it was not committed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater import Store
+from tests.faults.members import GROUP, HANDED, STORE, TOPIC, Positions, consume, read_journals, repeated, verify
+
+SPAWN = multiprocessing.get_context("spawn")
+PARTITIONS = 8
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with hw.open(tmp_path / STORE) as store:
+        store.create_topic(TOPIC, partitions=PARTITIONS, sync="never")
+        yield store
+
+
+@pytest.fixture
+def crew() -> Iterator[dict[str, BaseProcess]]:
+    members: dict[str, BaseProcess] = {}
+    yield members
+    for member in members.values():
+        member.kill()
+        member.join()
+
+
+def join(crew: dict[str, BaseProcess], directory: Path, name: str, *limits: float) -> None:
+    crew[name] = SPAWN.Process(target=consume, args=(directory, name, *limits))
+    crew[name].start()
+
+
+def fill(store: Store, count: int) -> None:
+    with store.producer(TOPIC) as out:
+        for number in range(count):
+            out.send(b"%d" % number, key=b"%d" % number)
+
+
+def finish(store: Store, positions: Positions, records: int) -> None:
+    assert list(positions.watch(PATIENCE, records)) == []
+    assert positions.finished(records)
+    ends = {number: bounds.end for number, bounds in store.topic(TOPIC).bounds().items()}
+    assert list(verify(Path(str(store)).parent, ends)) == []
+
+
+def wait_for_members(store: Store, number: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while len(set(store.group(GROUP).describe().owners.values())) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_four_processes_share_the_work_and_nothing_is_read_twice(
+    store: Store, crew: dict[str, BaseProcess], tmp_path: Path
+) -> None:
+    for number in range(4):
+        join(crew, tmp_path, f"member{number}", 500)
+    wait_for_members(store, 4)
+    fill(store, 200_000)
+    finish(store, Positions(store), 200_000)
+    assert repeated(tmp_path) == 0
+    assert {entry.member for entry in read_journals(tmp_path)} == set(crew)
+
+
+def test_a_member_that_joins_or_leaves_makes_nobody_repeat(
+    store: Store, crew: dict[str, BaseProcess], tmp_path: Path
+) -> None:
+    fill(store, 20_000)
+    join(crew, tmp_path, "first", 50, 0.005)
+    wait_for_members(store, 1)
+    for name in ("second", "third"):
+        join(crew, tmp_path, name, 50, 0.005)
+        time.sleep(0.3)
+    wait_for_members(store, 3)
+    (tmp_path / "first.stop").touch()
+    crew["first"].join(PATIENCE)
+    assert crew["first"].exitcode == 0
+    finish(store, Positions(store), 20_000)
+    assert repeated(tmp_path) == 0
+
+
+def test_killed_members_make_others_repeat_only_what_was_not_committed(
+    store: Store, crew: dict[str, BaseProcess], tmp_path: Path
+) -> None:
+    fill(store, 20_000)
+    positions = Positions(store)
+    for number in range(3):
+        join(crew, tmp_path, f"early{number}", 50, 0.01)
+    wait_for_members(store, 3)
+    for number in range(3):
+        assert list(positions.watch(0.2)) == []
+        crew[f"early{number}"].kill()
+        join(crew, tmp_path, f"late{number}", 50, 0.0)
+    finish(store, positions, 20_000)
+    handed = [entry for entry in read_journals(tmp_path) if entry.event == HANDED]
+    assert repeated(tmp_path) <= 3 * max(sum(e.end - e.start for e in handed if e.at == one.at) for one in handed)
+
+
+def test_a_dead_members_partitions_are_taken_over_within_the_refresh_interval(
+    store: Store, crew: dict[str, BaseProcess], tmp_path: Path
+) -> None:
+    with store.consumer(TOPIC, group=GROUP, refresh_interval=0.5) as survivor:
+        survivor.poll()
+        join(crew, tmp_path, "victim")
+        deadline = time.monotonic() + PATIENCE
+        while len(survivor.assignment()) == PARTITIONS:
+            assert time.monotonic() < deadline
+            survivor.poll(timeout=0.05)
+        wait_for_members(store, 2)
+        crew["victim"].kill()
+        crew["victim"].join()
+        killed = time.monotonic()
+        while len(survivor.assignment()) < PARTITIONS:
+            survivor.poll(timeout=0.01)
+        assert time.monotonic() - killed < 0.5 + 2.0  # the interval, and a busy machine
+
+
+def _send(directory: Path, wanted: Connection) -> None:
+    with hw.open(directory / STORE) as store, store.producer(TOPIC) as out:
+        while wanted.recv():
+            out.send(b"wake up")
+            begun = time.monotonic()
+            out.sync()
+            wanted.send(begun)
+
+
+def test_a_waiting_consumer_is_woken_by_another_process(
+    store: Store, tmp_path: Path, crew: dict[str, BaseProcess], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = SPAWN.Pipe()
+    crew["sender"] = SPAWN.Process(target=_send, args=(tmp_path, theirs))
+    crew["sender"].start()
+    delays: list[float] = []
+    with store.consumer(TOPIC, refresh_interval=3600.0) as inbox:
+        assert inbox.poll() == []
+        for _ in range(50):
+            ours.send(True)
+            assert len(inbox.poll(timeout=30.0)) == 1
+            woken = time.monotonic()
+            delays.append(woken - ours.recv())
+    ours.send(False)
+    delays.sort()
+    with capsys.disabled():
+        middle, worst = delays[25] * 1e3, delays[-1] * 1e3
+        sys.stdout.write(
+            f"\nfrom sync in one process to poll in another: {middle:.2f} ms median, {worst:.2f} ms most\n"
+        )
+    assert delays[-1] < 10.0
+
+
+FORKING_MEMBER = """
+import os, sys, time
+import headwater as hw
+store = hw.open(sys.argv[1])
+inbox = store.consumer("orders", group="billing")
+inbox.poll()
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_forked_child_does_not_keep_its_dead_parent_in_the_group(store: Store, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKING_MEMBER, str(tmp_path / STORE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            parent.kill()
+            parent.wait()
+            with store.consumer(TOPIC, group=GROUP) as survivor:
+                assert len(survivor.assignment()) == PARTITIONS
+        finally:
+            os.kill(child, signal.SIGKILL)

@@ -1,0 +1,121 @@
+"""Membership as a state machine: whoever joins, leaves, dies or settles, and in whatever order.
+
+A model of the members goes along: each one holds what it was last told is its own, as a consumer does, and lets go
+only when it settles. No partition is ever held by two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headwater.store.membership import Member, Membership
+from headwater.store.topic import TopicPartition
+
+
+class GroupMachine(RuleBasedStateMachine):
+    """Members of one group over one topic, which may grow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group = Membership()
+        self.held: dict[str, frozenset[TopicPartition]] = {}
+        self.numbers = count()
+        self.partitions = 0
+
+    def partitions_of(self, _: Member) -> list[TopicPartition]:
+        return [TopicPartition("orders", number) for number in range(self.partitions)]
+
+    @initialize(partitions=st.integers(0, 12))
+    def create(self, partitions: int) -> None:
+        self.partitions = partitions
+
+    @rule()
+    def join(self) -> None:
+        member_id = f"{next(self.numbers):03d}"
+        self.group.join(member_id, Member(["orders"], 0))
+        self.group.assign(self.partitions_of)
+        self.held[member_id] = frozenset()
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def leave_or_die(self, data: st.DataObject) -> None:
+        member_id = data.draw(st.sampled_from(sorted(self.held)))
+        before = self.group.generation
+        assert self.group.remove(member_id)
+        assert not self.group.remove(member_id)
+        assert self.group.generation == before + 1
+        del self.held[member_id]
+        self.group.assign(self.partitions_of)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), holds_on=st.booleans())
+    def settle(self, data: st.DataObject, holds_on: bool) -> None:
+        """With `holds_on` the member still has work in the partitions that it should let go."""
+        self.settle_one(data.draw(st.sampled_from(sorted(self.held))), holds_on)
+
+    def settle_one(self, member_id: str, holds_on: bool) -> bool:
+        """Whether the member waits for others."""
+        before = self.held[member_id]
+        settled = self.group.settle(member_id, before)
+        assert settled.leaving <= before
+        assert settled.taken == settled.owned - before
+        if settled.leaving and not holds_on:
+            self.held[member_id] = before - settled.leaving
+            settled = self.group.settle(member_id, self.held[member_id])
+            assert not settled.leaving
+        self.held[member_id] = settled.owned | settled.leaving
+        return settled.waiting
+
+    @rule(more=st.integers(1, 3))
+    def grow(self, more: int) -> None:
+        self.partitions += more
+        assert self.group.assign(self.partitions_of) is bool(self.held)
+        assert not self.group.assign(self.partitions_of)
+
+    @rule()
+    def go_through_a_file(self) -> None:
+        again = Membership.from_dict(self.group.to_dict())
+        assert again == self.group
+        self.group = again
+
+    @precondition(lambda self: self.held)
+    @rule()
+    def everybody_settles(self) -> None:
+        for member_id in self.held:
+            self.settle_one(member_id, holds_on=False)
+        # The first time some waited for those who came later.
+        waiting = [member_id for member_id in self.held if self.settle_one(member_id, holds_on=False)]
+        assert not waiting
+        owners = Counter(place for held in self.held.values() for place in held)
+        assert owners == Counter(self.partitions_of(Member([], 0)))
+        shares = [len(held) for held in self.held.values()]
+        assert max(shares) - min(shares) <= 1
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        owners = Counter(place for held in self.held.values() for place in held)
+        assert all(number == 1 for number in owners.values())
+        assert {place: one for one, held in self.held.items() for place in held} == self.group.owners
+
+
+GroupMachine.TestCase.settings = settings(stateful_step_count=40)
+TestMembership = GroupMachine.TestCase
+
+
+def test_members_share_only_what_they_want() -> None:
+    topics = {"a": 3, "b": 2}
+
+    def partitions_of(member: Member) -> list[TopicPartition]:
+        return [TopicPartition(name, number) for name in member.topics for number in range(topics[name])]
+
+    group = Membership()
+    group.join("one", Member(["a"], 0))
+    group.join("two", Member(["a", "b"], 0))
+    group.assign(partitions_of)
+    assert {place for place, member in group.target.items() if member == "one"} <= set(partitions_of(Member(["a"], 0)))
+    assert set(group.target) == set(partitions_of(Member(["a", "b"], 0)))

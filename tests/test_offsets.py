@@ -1,0 +1,97 @@
+"""The table of committed positions: small, checked, and never worse than one commit behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.store.offsets import OffsetTable, Position, _newest, _pack, _unpack
+
+COPY = 64
+SLOT = 2 * COPY
+UUID = bytes(range(16))
+POSITIONS = st.builds(
+    Position,
+    st.binary(min_size=16, max_size=16),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**64 - 1),
+)
+
+
+@given(POSITIONS)
+def test_what_is_packed_is_unpacked(position: Position) -> None:
+    assert _unpack(_pack(position)) == position
+
+
+@given(POSITIONS, st.integers(0, COPY * 8 - 1))
+def test_no_bit_flips_unseen(position: Position, bit: int) -> None:
+    copy = bytearray(_pack(position))
+    copy[bit // 8] ^= 1 << bit % 8
+    assert _unpack(bytes(copy)) is None
+
+
+@given(POSITIONS, st.integers(0, COPY - 1))
+def test_half_a_copy_is_none(position: Position, size: int) -> None:
+    assert _unpack(_pack(position)[:size]) is None
+    assert _newest(_pack(position)[:size].ljust(SLOT, b"\0")) is None
+
+
+@pytest.mark.parametrize("slot", [b"", bytes(SLOT), b"\xff" * SLOT])
+def test_an_empty_slot_holds_nothing(slot: bytes) -> None:
+    assert _newest(slot) is None
+
+
+@given(
+    writes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1000)), min_size=1, max_size=30),
+    seed=st.integers(0, 2**32),
+)
+def test_a_torn_copy_brings_back_the_position_before_it(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[int, int]], seed: int
+) -> None:
+    path = tmp_path_factory.mktemp("table") / "offsets"
+    table = OffsetTable(path)
+    history: dict[int, list[int]] = {}
+    for partition, offset in writes:
+        table.write(UUID, partition, offset, 1, 1)
+        history.setdefault(partition, []).append(offset)
+    assert {key[1]: one.offset for key, one in table.read_all().items()} == {p: h[-1] for p, h in history.items()}
+
+    random = Random(seed)
+    victim = random.choice(list(history))
+    slot = list(history).index(victim)
+    newest = len(history[victim]) & 1
+    content = bytearray(path.read_bytes())
+    for byte in random.sample(range(COPY), 3):
+        content[slot * SLOT + newest * COPY + byte] ^= 0xFF
+    path.write_bytes(content)
+
+    expected = {p: h[-1] for p, h in history.items() if p != victim}
+    expected |= dict.fromkeys([victim] if len(history[victim]) > 1 else [], history[victim][-2:][0])
+    for reader in (table, OffsetTable(path)):
+        assert {key[1]: one.offset for key, one in reader.read_all().items()} == expected
+        reader.write(UUID, victim, 7, 1, 1)
+        assert {key[1]: one.offset for key, one in reader.read_all().items()} == expected | {victim: 7}
+        found = reader.read(UUID, victim)
+        assert found is not None
+        assert found.offset == 7
+        reader.close()
+        path.write_bytes(content)
+
+
+def test_two_handles_see_each_others_positions_at_once(tmp_path: Path) -> None:
+    one, other = OffsetTable(tmp_path / "offsets"), OffsetTable(tmp_path / "offsets")
+    for number in range(100):
+        (one, other)[number % 2].write(UUID, number % 7, number, 1, 1)
+        found = (other, one)[number % 2].read(UUID, number % 7)
+        assert found is not None
+        assert found.offset == number
+    assert (tmp_path / "offsets").stat().st_size == 7 * SLOT
+    one.close()
+    other.close()
