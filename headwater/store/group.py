@@ -29,7 +29,7 @@ from headwater.store.offsets import OffsetTable, Position
 from headwater.store.topic import TopicPartition
 
 _DOCUMENT: Final = "group.json"
-_OFFSETS: Final = "offsets"
+OFFSETS_FILE: Final = "offsets"
 _LOCK: Final = "lock"
 _MEMBERS: Final = "members"
 _POLLED = struct.Struct("<q")
@@ -307,7 +307,7 @@ class DirectoryGroup(Group):
         disk.make_directory(directory / _MEMBERS)
         self._mutex = threading.RLock()
         self._lock_fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._offsets = OffsetTable(directory / _OFFSETS)
+        self._offsets = OffsetTable(directory / OFFSETS_FILE)
         self._lives_here: dict[str, int] = {}
         self._known: tuple[int, Membership] | None = None
         self._pid = os.getpid()

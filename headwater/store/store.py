@@ -35,12 +35,13 @@ from headwater.log.recovery import STATE_FILE
 from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, DirectoryCatalog, MemoryCatalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
-from headwater.store.group import DirectoryGroup, Group, MemoryGroup
+from headwater.store.group import OFFSETS_FILE, Commit, DirectoryGroup, Group, MemoryGroup
 from headwater.store.names import check_name
+from headwater.store.offsets import OffsetTable
 from headwater.store.producer import Producer
 from headwater.store.start import Start
 from headwater.store.steward import Steward
-from headwater.store.topic import Topic, TopicStatistics, check_evolution
+from headwater.store.topic import Topic, TopicPartition, TopicStatistics, check_evolution
 
 LOCK_FILE: Final = "store.lock"
 STEWARD_LOCK_FILE: Final = "steward.lock"
@@ -402,7 +403,7 @@ class DirectoryStore(Store):
         return found
 
     def _open_partition(self, info: TopicInfo, number: int) -> Partition:
-        return DirectoryPartition(
+        partition = DirectoryPartition(
             self._directory.path(info.name) / str(number),
             partition_config(info.config),
             schemas=self._schemas(info),
@@ -410,6 +411,26 @@ class DirectoryStore(Store):
             disk=self._disk,
             clock=self._clock,
         )
+        if info.config.sync != "always" or partition.recovery_reports:
+            self._clamp_positions(info, number, partition)
+        return partition
+
+    def _clamp_positions(self, info: TopicInfo, number: int, partition: Partition) -> None:
+        """Bring groups back that are beyond the end, because a power loss has taken records that were not synced.
+
+        Every process does so before its own first append, so no new record comes in the place of a lost one while a
+        group would still pass over it.
+        """
+        key = (info.uuid, number)
+        for name in self.group_names():
+            table = OffsetTable(self.path / GROUPS / name / OFFSETS_FILE)
+            try:
+                position = table.read(*key)
+            finally:
+                table.close()
+            end = partition.bounds().end  # after the position was read, so that no member can be beyond it by right
+            if position is not None and position.offset > end:
+                self.group(name).clamp({TopicPartition(info.name, number): Commit(key, end)})
 
     def _open_group(self, name: str) -> Group:
         return DirectoryGroup(self.path / GROUPS / name, name, self._disk, self._clock)
