@@ -189,9 +189,12 @@ class Expected:
 
     def possible(self, power_loss: bool) -> list[Log]:
         """The logs that may be left when the process, or the power, is gone."""
-        logs = self.logs + (_done(self.logs, self.under_way) if self.under_way else [])
+        done = _done(self.logs, self.under_way) if self.under_way else []
+        logs = self.logs + done
         if power_loss:
-            logs += [log.copy().place(action) for log in self.logs for action in self.undone]
+            # What was taken back may return behind a cut at the front, which does not touch the end.
+            front = self.under_way is not None and self.under_way.action.kind in (Do.DELETE_BEFORE, Do.RETAIN)
+            logs += [log.copy().place(action) for log in self.logs + done * front for action in self.undone]
             logs += [log.copy().cut(end) for log in logs for end in log.ends if log.durable <= end < log.end]
         return logs
 
