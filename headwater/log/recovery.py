@@ -88,10 +88,11 @@ class Recovery:
         if found is None and segments:
             self.report.rebuilt.append(STATE_FILE)
         state = found or BLANK._replace(partition=partition)
-        state = self._find_start(state, segments, known=found is not None)
+        start = max(state.start, self._read_mark(START_FILE) or 0)
         target = self._read_mark(TRUNCATE_FILE)
         if target is not None:
-            return self._truncate(state, segments, target)
+            return self._truncate(state._replace(start=min(start, target)), segments, target)
+        state = self._find_start(state, segments, start, known=found is not None)
         if not segments:
             state = self._begin(state, max(state.durable_end, state.start))
         else:
@@ -100,9 +101,8 @@ class Recovery:
                 state = state._replace(layout=state.layout + 1)
         return state if state == found else self._publish(state)
 
-    def _find_start(self, state: State, segments: list[Segment], *, known: bool) -> State:
+    def _find_start(self, state: State, segments: list[Segment], start: int, *, known: bool) -> State:
         """The state with the log's start: what was deleted on purpose, or what is no longer there."""
-        start = max(state.start, self._read_mark(START_FILE) or 0)
         first = segments[0].base if segments else max(state.durable_end, start)
         if first > start and known:
             self._lost(self._directory, 0, start, first, "the beginning of the log is missing")
@@ -330,7 +330,7 @@ class Recovery:
                 self._disk.unlink(snapshot)
         if kept:
             cut_segment(self._disk, kept[-1], target, self._schemas)
-        state = self._begin(state._replace(start=min(state.start, target)), target)
+        state = self._begin(state, target)
         # The mark goes before anyone may append: else it would be found later, and cut what was appended since.
         state = self._publish(state, flags=CHANGING)
         self._disk.unlink(self._directory / TRUNCATE_FILE)
