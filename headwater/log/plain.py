@@ -3,8 +3,8 @@
 The metadata of two such batches differs in a few numbers only. So it is taken from pyarrow once, and from then on
 filled in. The bytes are the very ones that pyarrow makes; where they would not be (another version lays metadata out in
 another way), or where records are not plain, `plain_message` gives None and pyarrow does the work. One record takes
-7 µs to encode instead of 20, and the interpreter's lock is not let go, for which threads that send one record each would
-queue.
+7 µs to encode instead of 20, and the interpreter's lock is not let go, for which threads that send one record each
+would queue.
 """
 
 from __future__ import annotations
