@@ -51,7 +51,7 @@ from headwater.log.segment import (
     seed_of,
 )
 from headwater.log.state import CHANGING, POISONED, State, StatePage, begin_segment
-from headwater.log.syncer import SYNCER
+from headwater.log.syncer import sync_later
 
 LOCK_FILE: Final = "lock"
 REPORTS_KEPT: Final = 64
@@ -225,7 +225,7 @@ class Writer:
                 state = self._append(state, run)
         if state.durable_end < state.end and not self._sync_scheduled and self.config.sync != "never":
             self._sync_scheduled = True
-            SYNCER.schedule(self, float(self.config.sync))
+            sync_later(self, float(self.config.sync))
 
     def _roll_due(self, state: State, size: int) -> bool:
         if state.position == SEGMENT_HEADER_BYTES:

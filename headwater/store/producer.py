@@ -403,7 +403,7 @@ class Producer:
         with self._mutex:
             watched, self._watched = self._watched, True
         if not watched:
-            IDLE.watch(self, max(self.config.linger, _SHORTEST_LOOK))
+            IDLE.call(max(self.config.linger, _SHORTEST_LOOK), self.write_overdue)
 
     def write_overdue(self) -> None:
         """For the idle thread: write what has lingered long enough."""
@@ -422,7 +422,7 @@ class Producer:
             self._watched = bool(begun)
         if begun:
             left = (min(begun) + self._linger_ns - now) / 1e9
-            IDLE.watch(self, max(min(left, self.config.linger), _SHORTEST_LOOK))
+            IDLE.call(max(min(left, self.config.linger), _SHORTEST_LOOK), self.write_overdue)
 
     def _keep_error(self, error: BaseException) -> None:
         with self._mutex:
