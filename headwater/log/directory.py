@@ -15,7 +15,7 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
-from headwater.log.frame import Frame, StoredFrame
+from headwater.log.frame import Frame, Take, Taken
 from headwater.log.lock import PartitionLock
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.reader import OnDamage, Reader
@@ -122,8 +122,8 @@ class DirectoryPartition(Partition):
         state = self._state()
         return Bounds(state.start, state.end, state.durable_end)
 
-    def _frames(self, start: int, end: int, on_damage: OnDamage | None) -> Iterator[StoredFrame]:
-        return self._reader.frames(start, end, on_damage)
+    def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
+        return self._reader.read(start, end, take, on_damage)
 
     def _time_hint(self, timestamp: int) -> int | None:
         return self._reader.time_position(timestamp)
@@ -173,7 +173,7 @@ class DirectoryPartition(Partition):
         compactor = Compactor(self.config.compaction_memory)
         for one in reversed(closed):
             with suppress(FrameDamaged, OffsetOutOfRange):
-                if not compactor.learn(self._frames(one.first, one.end, None)):
+                if not compactor.learn(self.frames(one.first, one.end)):
                     break
         compactor.finish_learning()
         rewritten = damaged = removed = before = after = 0
@@ -203,13 +203,13 @@ class DirectoryPartition(Partition):
         """How many records were removed, and the size of the new file."""
         segment, _, first, end, closed_ns = closed
         drop_markers = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9
-        masks = compactor.plan(self._frames(first, end, None), drop_markers=drop_markers)
+        masks = compactor.plan(self.frames(first, end), drop_markers=drop_markers)
         if all(mask is None for mask in masks):
             return 0, 0
-        count = sum(frame.header.record_count for frame in self._frames(first, end, None))
+        count = sum(frame.header.record_count for frame in self.frames(first, end))
         path = segment.path.with_suffix(_COMPACTING)
         try:
-            kept, size = self._rewrite(segment, path, rewrite_frames(self._frames(first, end, None), masks))
+            kept, size = self._rewrite(segment, path, rewrite_frames(self.frames(first, end), masks))
             swapped = self._writer.swap(segment, path)
         except HeadwaterError:
             raise

@@ -11,10 +11,10 @@ owner can give a frame its offsets without touching, or hashing, the records, an
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -29,8 +29,8 @@ MAGIC: Final = b"HWF1"
 _STAMP = struct.Struct("<4sIqqIIII")  # all of the stamp but its own checksum
 BODY = struct.Struct("<IQIIqq16sqII")  # the producer's part of the header
 _HEADER = struct.Struct("<4sIqqIIIIIIQIIqq16sqII")
-_STAMP_BYTES: Final = _STAMP.size
-BODY_START: Final = _STAMP_BYTES + 4
+STAMP_BYTES: Final = _STAMP.size
+BODY_START: Final = STAMP_BYTES + 4
 HEADER_BYTES: Final = _HEADER.size
 MIN_FRAME_BYTES: Final = HEADER_BYTES + 16
 MAX_FRAME_BYTES: Final = 1 << 30
@@ -150,7 +150,7 @@ def read_header(view: memoryview, position: int = 0) -> FrameHeader:
 def parse_header(view: memoryview, position: int, seed: int) -> FrameHeader:
     """The header at `position`, with its stamp verified. The body is not: see `verify_body`."""
     header = read_header(view, position)
-    if crc32c(view[position : position + _STAMP_BYTES], seed) != header.stamp_crc:
+    if crc32c(view[position : position + STAMP_BYTES], seed) != header.stamp_crc:
         raise FrameDamaged("the stamp of a frame does not match its checksum")
     length = header.length
     if length & 7 or not MIN_FRAME_BYTES <= length <= MAX_FRAME_BYTES or not 0 <= header.group <= GROUP_ONLY:
@@ -169,31 +169,21 @@ def verify_body(view: memoryview, position: int, header: FrameHeader) -> None:
         raise FrameDamaged("a frame uses features that this version does not know", offset=header.base_offset)
 
 
-_unpack = _HEADER.unpack_from
-_new_header = tuple.__new__
+Fields = tuple[Any, ...]
+"""A FrameHeader without its names, which cost a scan of small frames more time than the checks of a header do."""
 
+LENGTH: Final = 1
+BASE_OFFSET: Final = 2
+PREVIOUS: Final = 5
+BODY_CRC: Final = 7
+STAMP_CRC: Final = 8
+ATTRIBUTES: Final = 9
+SCHEMA_ID: Final = 10
+RECORD_COUNT: Final = 11
+LAST_OFFSET_DELTA: Final = 12
+RESERVED: Final = 18
 
-def parse_frame(view: memoryview, position: int, seed: int) -> FrameHeader:
-    """The header at `position`, with stamp and body verified: `parse_header` and `verify_body` for reading in order.
-
-    This is the loop that all reading goes through, so it checks with the fewest calls and leaves explaining to them.
-    """
-    if len(view) - position >= HEADER_BYTES:
-        fields = _unpack(view, position)
-        end = position + fields[1]
-        if (
-            fields[0] == MAGIC
-            and crc32c(view[position : position + _STAMP_BYTES], seed) == fields[8]
-            and end <= len(view)
-            and crc32c(view[position + BODY_START : end]) == fields[7]
-            and fields[9] <= ALL_ATTRIBUTES
-            and fields[11]
-            and not fields[18]
-        ):
-            return _new_header(FrameHeader, fields)
-    header = parse_header(view, position, seed)
-    verify_body(view, position, header)
-    return header
+unpack_fields = _HEADER.unpack_from
 
 
 def frame_schema(schema: Schema, attributes: int) -> pa.Schema:
@@ -301,6 +291,19 @@ class StoredFrame(NamedTuple):
             column += 1
         values = batch.column(column).to_pylist() if self.schema.raw else _rows(batch, column)
         return zip(offsets, timestamps, keys, values, headers, strict=False)
+
+
+SchemaOf = Callable[[int], Schema]
+"""Finds a schema by its id."""
+
+Taken = TypeVar("Taken")
+Take = Callable[[Fields, pa.Buffer, int], Taken | None]
+"""Makes something of a verified frame: of its header's fields, the buffer that it is in and its position there."""
+
+
+def stored_frame(fields: Fields, buffer: pa.Buffer, position: int, schema_of: SchemaOf) -> StoredFrame:
+    """The frame with all that belongs to it."""
+    return StoredFrame(tuple.__new__(FrameHeader, fields), buffer, schema_of(fields[SCHEMA_ID]), position)
 
 
 def _rows(batch: pa.RecordBatch, first: int) -> list[dict[str, Any] | None]:

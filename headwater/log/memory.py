@@ -15,7 +15,7 @@ from headwater.errors import OffsetOutOfRange, PartitionClosed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended
 from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
-from headwater.log.frame import GROUP_FIRST, GROUP_LAST, GROUP_ONLY, Frame, StoredFrame, parse_header
+from headwater.log.frame import GROUP_FIRST, GROUP_LAST, GROUP_ONLY, Frame, StoredFrame, Take, Taken, parse_header
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.producers import ProducerTable
 from headwater.log.reader import OnDamage
@@ -126,7 +126,13 @@ class MemoryPartition(Partition):
         with self._open():
             return Bounds(self._start, self._end, self._end)
 
-    def _frames(self, start: int, end: int, on_damage: OnDamage | None) -> Iterator[StoredFrame]:  # noqa: ARG002 - memory has no damage
+    def _read(
+        self,
+        start: int,
+        end: int,
+        take: Take[Taken],
+        on_damage: OnDamage | None = None,  # noqa: ARG002 - memory has no damage
+    ) -> Iterator[Taken]:
         offset = start
         while offset < end:
             with self._open():
@@ -138,7 +144,9 @@ class MemoryPartition(Partition):
                 after = self._end if last else self._segments[number + 1].base
             for frame in frames:
                 if frame.header.next_offset > offset and frame.header.base_offset < end:
-                    yield frame
+                    taken = take(frame.header, frame.buffer, frame.start)
+                    if taken is not None:
+                        yield taken
             offset = after
 
     def _time_hint(self, timestamp: int) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Self
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
 from headwater.log.commit import Appended
 from headwater.log.compaction import CompactionReport
-from headwater.log.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame
+from headwater.log.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame, Take, Taken, stored_frame
 from headwater.log.index import NEVER
 from headwater.log.projection import Projection
 from headwater.log.reader import OnDamage
@@ -123,16 +124,22 @@ class Partition(ABC):
 
         Frames are views on the log's bytes, verified. Damage raises, or is passed to `on_damage` and passed over.
         """
+        schema_of = self.schemas.get
+        return self._read(*self._range(start, end), partial(stored_frame, schema_of=schema_of), on_damage)
+
+    def _range(self, start: int | None, end: int | None) -> tuple[int, int]:
+        """What is asked for, if it is there."""
         bounds = self.bounds()
         first = bounds.start if start is None else start
         last = bounds.end if end is None else end
         for offset in (first, last):
             if not bounds.start <= offset <= bounds.end:
                 raise OffsetOutOfRange(offset, bounds.start, bounds.end, str(self))
-        return self._frames(first, last, on_damage)
+        return first, last
 
     @abstractmethod
-    def _frames(self, start: int, end: int, on_damage: OnDamage | None) -> Iterator[StoredFrame]: ...
+    def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
+        """What `take` makes of each frame with records in [start, end)."""
 
     def read(self, offset: int, *, max_bytes: int = 1024 * 1024) -> list[StoredFrame]:
         """Frames from the one that holds `offset` on: at least one, if there is one, and about `max_bytes`."""
@@ -171,9 +178,9 @@ class Partition(ABC):
         `columns` chooses and orders; columns that are not chosen are not decompressed.
         """
         projection = Projection(schema, columns)
-        first = self.bounds().start if start is None else start
-        frames = self.frames(first, end, on_damage=on_damage)
-        return pa.RecordBatchReader.from_batches(projection.schema, projection.batches(frames, first, end))
+        first, last = self._range(start, end)
+        batches = self._read(first, last, projection.taking(self.schemas.get, first, last), on_damage)
+        return pa.RecordBatchReader.from_batches(projection.schema, batches)
 
     def offset_at(self, timestamp: int) -> int | None:
         """The least offset whose record is not older than `timestamp` (nanoseconds); None when all are older."""

@@ -7,14 +7,29 @@ in a compressed frame only the chosen columns are decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import FrameDamaged, SchemaError
-from headwater.log.frame import CODEC_MASK, CONTROL, EXPLICIT_OFFSETS, HEADER_BYTES, StoredFrame, frame_schema
+from headwater.log.frame import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CODEC_MASK,
+    CONTROL,
+    EXPLICIT_OFFSETS,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    SCHEMA_ID,
+    Fields,
+    SchemaOf,
+    StoredFrame,
+    Take,
+    frame_schema,
+    stored_frame,
+)
 from headwater.schema import Schema
 
 _OFFSETS: Final = object()
@@ -46,30 +61,32 @@ class Projection:
             batch = batch.slice(first, last - first)
         return batch
 
-    def batches(
-        self, frames: Iterable[StoredFrame], start: int = 0, end: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The records of all the frames with `start` <= offset < `end`; control frames hold none.
+    def taking(self, schema_of: SchemaOf, start: int, end: int) -> Take[pa.RecordBatch]:
+        """Makes batches of the frames that a reader meets: of the records with `start` <= offset < `end`.
 
         Frames that are wanted whole and as they are stored, which is most of a scan, are decoded with the fewest calls.
+        Control frames hold no records.
         """
         read = pa.ipc.read_record_batch
         schema_id = attributes = -1
         stored: pa.Schema | None = None
-        for frame in frames:
-            header = frame[0]
-            if header.attributes != attributes or header.schema_id != schema_id:
-                if header.attributes & CONTROL:
-                    continue
-                attributes, schema_id = header.attributes, header.schema_id
-                stored = self._plan(frame).stored_as_wanted
-            if stored is None or header.base_offset < start or (end is not None and header.next_offset > end):
-                yield self.batch(frame, start, end)
-                continue
+
+        def take(fields: Fields, buffer: pa.Buffer, position: int) -> pa.RecordBatch | None:
+            nonlocal schema_id, attributes, stored
+            if fields[ATTRIBUTES] != attributes or fields[SCHEMA_ID] != schema_id:
+                if fields[ATTRIBUTES] & CONTROL:
+                    return None
+                attributes, schema_id = fields[ATTRIBUTES], fields[SCHEMA_ID]
+                stored = self._plan(stored_frame(fields, buffer, position, schema_of)).stored_as_wanted
+            base: int = fields[BASE_OFFSET]
+            if stored is None or base < start or base + fields[LAST_OFFSET_DELTA] >= end:
+                return self.batch(stored_frame(fields, buffer, position, schema_of), start, end)
             try:
-                yield read(frame[1].slice(frame[3] + HEADER_BYTES, header.length - HEADER_BYTES), stored)
+                return read(buffer.slice(position + HEADER_BYTES, fields[LENGTH] - HEADER_BYTES), stored)
             except (pa.ArrowException, OSError) as error:
-                raise FrameDamaged(f"a frame is not decodable: {error}", offset=header.base_offset) from error
+                raise FrameDamaged(f"a frame is not decodable: {error}", offset=base) from error
+
+        return take
 
     def _plan(self, frame: StoredFrame) -> _Plan:
         key = (frame.header.schema_id, frame.header.attributes)

@@ -15,11 +15,32 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import pyarrow as pa
+from crc32c import crc32c
 
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, IndexDamaged, OffsetOutOfRange
 from headwater.log.disk import Disk
-from headwater.log.frame import StoredFrame, parse_frame, parse_header
+from headwater.log.frame import (
+    ALL_ATTRIBUTES,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BODY_CRC,
+    BODY_START,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    MAGIC,
+    PREVIOUS,
+    RECORD_COUNT,
+    RESERVED,
+    STAMP_BYTES,
+    STAMP_CRC,
+    Take,
+    Taken,
+    parse_header,
+    unpack_fields,
+    verify_body,
+)
 from headwater.log.index import IndexBuilder, IndexEntry, IndexReader, open_index
 from headwater.log.mapping import MappingCache, Span
 from headwater.log.report import Damage
@@ -27,7 +48,6 @@ from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
 from headwater.log.state import State
 from headwater.log.writer import Writer
-from headwater.schema import RAW
 
 MAPPED_FROM: Final = 1024 * 1024
 """Spans of the growing segment at least this large are mapped; smaller ones are read."""
@@ -35,7 +55,6 @@ MAPPED_FROM: Final = 1024 * 1024
 _PATIENCE: Final = 10
 """How often a reader looks again when the files are not as the state says, because someone is changing them."""
 
-_new = tuple.__new__
 _Found = TypeVar("_Found")
 OnDamage = Callable[[Damage], None]
 """Called for each damaged stretch that a reader passes over."""
@@ -96,8 +115,8 @@ class Reader:
 
     # Frames in order.
 
-    def frames(self, start: int, end: int, on_damage: OnDamage | None = None) -> Iterator[StoredFrame]:
-        """Every frame with records in [start, end), in order; all of them, or an error.
+    def read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
+        """What `take` makes of every frame with records in [start, end), in order; of all of them, or an error.
 
         Damage raises FrameDamaged where `on_damage` is not given; otherwise it is reported and passed over. Records
         that retention removes before they are reached raise OffsetOutOfRange.
@@ -110,7 +129,7 @@ class Reader:
                 raise OffsetOutOfRange(offset, state.start, state.end, str(self._directory))
             before = offset
             try:
-                offset = yield from self._segment_frames(state, offset, end, on_damage)
+                offset = yield from self._read_segment(state, offset, end, take, on_damage)
             except FileNotFoundError:
                 self._writer.check_present()
                 self._listed = (-1, [])  # retention, compaction or a truncation was faster than this reader
@@ -118,10 +137,10 @@ class Reader:
             if attempts > _PATIENCE:
                 raise FrameDamaged("the log ends before its published end", file=self._directory, offset=offset)
 
-    def _segment_frames(
-        self, state: State, offset: int, end: int, on_damage: OnDamage | None
-    ) -> Generator[StoredFrame, None, int]:
-        """Frames of the segment that holds `offset`; returns the offset to go on with."""
+    def _read_segment(
+        self, state: State, offset: int, end: int, take: Take[Taken], on_damage: OnDamage | None
+    ) -> Generator[Taken, None, int]:
+        """The frames of the segment that holds `offset`; returns the offset to go on with."""
         segments = self.segments(state)
         number = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
         if number < 0:
@@ -132,58 +151,12 @@ class Reader:
         with self._opened(segment, after, state) as file:
             position = self._seek(segment, after, state, file, lambda index: index.at_offset(offset))
             span = self._span(segment, after, file, position)
-            offset, position = yield from self._follow(file, span, position, segment.base, offset, stop, on_damage)
+            offset, position = yield from _follow(file, span, position, segment.base, offset, stop, take, on_damage)
         if after is None or offset >= stop:
             return offset
         if not segment.header.compacted:
             _damaged(Damage(segment.path, position, offset, stop, "the end of a segment is missing"), on_damage)
         return stop
-
-    def _follow(
-        self,
-        file: FrameFile,
-        span: Span,
-        position: int,
-        base: int,
-        offset: int,
-        stop: int,
-        on_damage: OnDamage | None,
-    ) -> Generator[StoredFrame, None, tuple[int, int]]:
-        """Frames from `position` on, from `offset` up to `stop`; returns the next offset and position."""
-        start, buffer, view = span
-        seed, limit, schema_of = file.seed, file.end, self._schemas.get
-        schema_id, schema = -1, RAW
-        position, previous, passed = _skip(file, view, start, position, base, offset)
-        while position < limit:
-            resume = position
-            try:
-                header = parse_frame(view, position - start, seed)
-                if header.base_offset >= stop:
-                    break
-                if header.previous != previous and previous is not None:
-                    # Behind a gap it is good; in the very place of another frame it is not the one that was there.
-                    resume = position if header.base_offset > offset else position + header.length
-                    raise FrameDamaged("a frame does not follow the one before it")
-            except FrameDamaged as error:
-                found = file.find(resume, passed)
-                while found and found[1].next_offset <= offset:
-                    found = file.find(found[0] + found[1].length, found[1].next_offset)
-                lost_to = min(found[1].base_offset, stop) if found else stop
-                if lost_to > offset:
-                    _damaged(Damage(file.path, position, offset, lost_to, error.reason), on_damage)
-                    offset = lost_to
-                if found is None:
-                    break
-                position, previous = found[0], None
-                continue
-            if header.schema_id != schema_id:
-                schema_id = header.schema_id
-                schema = schema_of(schema_id)
-            yield _new(StoredFrame, (header, buffer, schema, position - start))
-            previous = header.stamp_crc
-            position += header.length
-            offset = passed = header.base_offset + header.last_offset_delta + 1
-        return offset, position
 
     @contextmanager
     def _opened(self, segment: Segment, after: int | None, state: State) -> Iterator[FrameFile]:
@@ -256,6 +229,69 @@ class Reader:
                     if header.max_timestamp >= timestamp:
                         return header.base_offset
         return None
+
+
+def _follow(
+    file: FrameFile,
+    span: Span,
+    position: int,
+    base: int,
+    offset: int,
+    stop: int,
+    take: Take[Taken],
+    on_damage: OnDamage | None,
+) -> Generator[Taken, None, tuple[int, int]]:
+    """The frames from `position` on, from `offset` up to `stop`; returns the next offset and position.
+
+    All reading goes through this loop, so it verifies with the fewest calls, and leaves explaining what is wrong to
+    those that do the same at leisure.
+    """
+    start, buffer, view = span
+    seed, limit, size = file.seed, file.end, len(view)
+    position, previous, passed = _skip(file, view, start, position, base, offset)
+    while position < limit:
+        resume = position
+        try:
+            at = position - start
+            if size - at < HEADER_BYTES:
+                raise FrameDamaged("the header of a frame is cut short")
+            fields = unpack_fields(view, at)
+            end = at + fields[LENGTH]
+            if (
+                fields[0] != MAGIC
+                or crc32c(view[at : at + STAMP_BYTES], seed) != fields[STAMP_CRC]
+                or end > size
+                or crc32c(view[at + BODY_START : end]) != fields[BODY_CRC]
+                or fields[ATTRIBUTES] > ALL_ATTRIBUTES
+                or not fields[RECORD_COUNT]
+                or fields[RESERVED]
+            ):
+                verify_body(view, at, parse_header(view, at, seed))  # says what is wrong
+            if fields[BASE_OFFSET] >= stop:
+                break
+            if fields[PREVIOUS] != previous and previous is not None:
+                # Behind a gap it is good; in the very place of another frame it is not the one that was there.
+                resume = position if fields[BASE_OFFSET] > offset else position + fields[LENGTH]
+                raise FrameDamaged("a frame does not follow the one before it")
+        except FrameDamaged as error:
+            found = file.find(resume, passed)
+            while found and found[1].next_offset <= offset:
+                found = file.find(found[0] + found[1].length, found[1].next_offset)
+            lost_to = min(found[1].base_offset, stop) if found else stop
+            if lost_to > offset:
+                _damaged(Damage(file.path, position, offset, lost_to, error.reason), on_damage)
+                offset = lost_to
+            if found is None:
+                break
+            position, previous = found[0], None
+            continue
+        taken = take(fields, buffer, at)
+        if taken is not None:
+            yield taken
+        previous = fields[STAMP_CRC]
+        position += fields[LENGTH]
+        offset = passed = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] + 1
+    return offset, position
 
 
 def _skip(
