@@ -226,3 +226,14 @@ class StaleMember(StoreError):
 
 class CommitRefused(StoreError, ValueError):
     """A commit would move a group's position back, or beyond the end. Use reset to do that on purpose."""
+
+
+class TransactionAborted(StoreError):
+    """The transaction was given up, so nothing of it is in the log and no position has moved. It may be done again."""
+
+
+class TransactionUnfinished(StoreError):
+    """The transaction is decided, and could not be carried out yet. It will be: do not do it again.
+
+    Whoever opens the store, stewards it or begins a transaction goes on with it; the cause says what was in the way.
+    """

@@ -88,7 +88,8 @@ class Partition(ABC):
         for frame in group:
             if not isinstance(frame, Frame):
                 raise InvalidRecord(f"frames are appended, not {type(frame).__name__}: make one with encode()")
-            if frame.length > self.config.max_frame_bytes:
+            decided = frame.identity is not None and frame.identity.forever  # whatever the limit has become since
+            if frame.length > self.config.max_frame_bytes and not decided:
                 raise InvalidRecord(
                     f"a frame of {frame.length} bytes is over the limit of {self.config.max_frame_bytes}: "
                     f"send fewer records at a time or raise max_frame_bytes"

@@ -14,6 +14,7 @@ from headwater.store.start import Time, time
 from headwater.store.steward import CleanedPartition, Steward, StewardReport
 from headwater.store.store import DirectoryStore, MemoryStore, Store, StoreStatistics
 from headwater.store.topic import Topic, TopicPartition, TopicStatistics
+from headwater.store.transaction import Transaction
 
 __all__ = [
     "Assignment",
@@ -42,6 +43,7 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
     "TopicStatistics",
+    "Transaction",
     "open",
     "time",
 ]

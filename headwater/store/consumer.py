@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -29,6 +29,7 @@ from headwater.errors import (
     PartitionForked,
     StaleMember,
     StoreClosed,
+    StoreError,
     UnknownTopic,
 )
 from headwater.log import Partition
@@ -102,6 +103,8 @@ class Consumer:
         self._delivered = 0
         self._projections: dict[bytes, Projection] = {}
         self._closed = False
+        self._holding = False
+        self._lost = False
         self._pid = os.getpid()
         self._at_start = {self._key(place) for place in self._partitions_of(Member(self._topics, 0))}
         """What was there when this consumer began; what comes later is read from its beginning, wherever it starts."""
@@ -229,7 +232,8 @@ class Consumer:
         if self.config.auto_ack:
             for cursor in self._cursors.values():
                 cursor.take_as_done()
-        self._commit_or_forget()
+        if not self._holding:
+            self._commit_or_forget()
         if self._group is not None and self._member is not None:
             self._group.touch(self._member)
 
@@ -301,8 +305,8 @@ class Consumer:
             self._waiting = settled.waiting
             # What was taken anew has another position, even if this consumer read there before: it was reset.
             self._forget(settled.taken & self._cursors.keys())
-            if not settled.leaving:
-                return settled.owned
+            if not settled.leaving or self._holding:
+                return settled.owned | settled.leaving
             self._revoke(settled.leaving)
 
     def _revoke(self, places: AbstractSet[TopicPartition]) -> None:
@@ -321,7 +325,9 @@ class Consumer:
 
     def _drop(self, places: AbstractSet[TopicPartition]) -> None:
         for place in places:
-            self._cursors.pop(place, None)
+            cursor = self._cursors.pop(place, None)
+            if cursor is not None and cursor.delivered > cursor.committed:
+                self._lost = True
             self._paused.discard(place)
         self._order = deque(sorted(self._cursors))
 
@@ -329,6 +335,8 @@ class Consumer:
         keys = {place: key for place in owned if (key := self._key(place)) is not None}
         self._forget({place for place, cursor in self._cursors.items() if keys.get(place) != cursor.key})
         assigned = frozenset(keys.keys() - self._cursors.keys())
+        if assigned and self._group is not None:
+            self._store.roll_forward(self._group.name)  # the member before may have decided and died
         for place in sorted(assigned):
             partition = self._store.topic(place.topic).partition(place.partition)
             position = self._position(place, keys[place], partition)
@@ -386,16 +394,18 @@ class Consumer:
             self._refreshed = 0.0
             self._forget(refused)
 
-    def _commit_done(self) -> frozenset[TopicPartition]:
-        """Commit what is done; returns the partitions where that was refused."""
-        if self._group is None:
-            return frozenset()
-        changed = {
+    def _done(self) -> dict[TopicPartition, Commit]:
+        """What is done and not committed."""
+        return {
             place: Commit(cursor.key, cursor.acks.position)
             for place, cursor in self._cursors.items()
             if cursor.acks.position > cursor.committed
         }
-        if not changed:
+
+    def _commit_done(self) -> frozenset[TopicPartition]:
+        """Commit what is done; returns the partitions where that was refused."""
+        changed = self._done()
+        if self._group is None or self._holding or not changed:
             return frozenset()
         refused = self._group.commit(self._member, changed)
         for place in changed.keys() - refused:
@@ -413,6 +423,44 @@ class Consumer:
         if cursor is None:
             raise StaleMember(f"{place} is not assigned to this consumer (any more)")
         return cursor
+
+    # Being part of a transaction.
+
+    @property
+    def group_name(self) -> str | None:
+        """The group that keeps this consumer's positions."""
+        return None if self._group is None else self._group.name
+
+    def hold(self) -> None:
+        """Commit nothing from now on: what is done is part of a transaction, and partitions are kept until its end."""
+        self.commit()
+        if self._holding:
+            raise StoreError("the consumer is part of another transaction: end that one first")
+        self._holding, self._lost = True, False
+
+    def held(self) -> dict[TopicPartition, Commit]:
+        """What is done since; raises StaleMember when something of it was taken away."""
+        if self._lost:
+            raise StaleMember("partitions were taken from this consumer, and what it read there is another's to do")
+        if self.config.auto_ack:
+            for cursor in self._cursors.values():
+                cursor.take_as_done()
+        return self._done()
+
+    def deciding(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
+        """The right to decide that these positions will be set; see `Group.deciding`."""
+        assert self._group is not None, "there are positions only in a group"
+        return self._group.deciding(self._member, commits)
+
+    def let_go(self, *, committed: bool) -> None:
+        """The transaction is over. What it has not committed is read again."""
+        self._holding = False
+        self._refreshed = 0.0  # partitions that others wait for are let go at the next poll
+        for cursor in self._cursors.values():
+            if committed:
+                cursor.committed = cursor.acks.position
+            elif cursor.delivered > cursor.committed:
+                cursor.move(cursor.committed)
 
     # Moving about.
 

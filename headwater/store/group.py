@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 from weakref import WeakSet
 
-from headwater.errors import CommitRefused, PartitionForked, StaleMember, StoreClosed
+from headwater.errors import CommitRefused, PartitionForked, StaleMember, StoreClosed, WriteFailed
 from headwater.log.clock import Clock
 from headwater.log.disk import Disk, read_plain
 from headwater.store.membership import Member, Membership, Settled
@@ -145,15 +145,40 @@ class Group(ABC):
         """
         with self._unchanged() as membership:
             owned = {place: one for place, one in commits.items() if membership.owners.get(place) == member_id}
-            for place, (key, offset) in owned.items():
-                before = self.position(key)
-                if before is not None and offset < before.offset:
-                    raise CommitRefused(
-                        f"group {self.name!r} is at {before.offset} in {place}; {offset} would move it back: use reset"
-                    )
+            self._refuse_moving_back(owned)
             for key, offset in owned.values():
                 self._set(key, offset, membership.generation)
         return frozenset(commits.keys() - owned.keys())
+
+    def _refuse_moving_back(self, commits: dict[TopicPartition, Commit]) -> None:
+        for place, (key, offset) in commits.items():
+            before = self.position(key)
+            if before is not None and offset < before.offset:
+                raise CommitRefused(
+                    f"group {self.name!r} is at {before.offset} in {place}; {offset} would move it back: use reset"
+                )
+
+    @contextmanager
+    def deciding(self, member_id: str | None, commits: dict[TopicPartition, Commit]) -> Iterator[int]:
+        """The right to decide that these positions will be set, for the length of a block; gives the generation.
+
+        Raises StaleMember when one of the partitions is not the member's any more.
+        """
+        with self._unchanged() as membership:
+            lost = [str(place) for place in commits if membership.owners.get(place) != member_id]
+            if lost:
+                raise StaleMember(f"{', '.join(sorted(lost))}: no longer this consumer's in group {self.name!r}")
+            self._refuse_moving_back(commits)
+            yield membership.generation
+
+    def carry_out(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
+        """Set positions that were decided in a generation, durably, unless they are passed or were set anew since."""
+        with self._unchanged():
+            for key, offset in commits.values():
+                before = self.position(key)
+                if before is None or (before.offset < offset and before.generation <= generation):
+                    self._set(key, offset, generation)
+        self._make_durable()
 
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
         """Set positions on purpose, forwards or backwards. Members go on from there with their next poll.
@@ -237,6 +262,10 @@ class Group(ABC):
     def _set(self, key: TopicKey, offset: int, generation: int) -> None: ...
 
     @abstractmethod
+    def _make_durable(self) -> None:
+        """Return when the positions are on the device."""
+
+    @abstractmethod
     def close(self) -> None:
         """Give the resources back; members that did not leave are dead from now on."""
 
@@ -292,6 +321,9 @@ class MemoryGroup(Group):
         before = self._positions.get(key)
         sequence = before.sequence + 1 if before else 1
         self._positions[key] = Position(*key, sequence, offset, self._clock.now_ns(), generation)
+
+    def _make_durable(self) -> None:
+        """Memory is all there is."""
 
     def close(self) -> None:
         self._polled.clear()
@@ -419,6 +451,13 @@ class DirectoryGroup(Group):
 
     def _set(self, key: TopicKey, offset: int, generation: int) -> None:
         self._offsets.write(*key, offset, self._clock.now_ns(), generation)
+
+    def _make_durable(self) -> None:
+        try:
+            self._offsets.sync()
+            self._disk.sync_directory(self._directory)
+        except OSError as error:
+            raise WriteFailed(self._directory, error) from error
 
     # The handle.
 

@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from headwater.log.disk import REAL_DISK
+
 _COPY = struct.Struct("<16sIIqqQ")
 _COPY_BYTES: Final = 64
 _SLOT_BYTES: Final = 2 * _COPY_BYTES
@@ -75,6 +77,10 @@ class OffsetTable:
     def _free_slot(self) -> int:
         """Behind the last one. A slot whose both copies are damaged is not used again: it may be anyone's."""
         return -(-os.fstat(self._fd).st_size // _SLOT_BYTES)
+
+    def sync(self) -> None:
+        """Return when the positions are on the device, for those who promise more than this table does."""
+        REAL_DISK.sync(self._fd)
 
     def close(self) -> None:
         """Give the descriptor back."""

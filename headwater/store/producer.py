@@ -16,17 +16,18 @@ import weakref
 from array import array
 from collections.abc import Mapping, Sequence
 from time import time_ns
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from headwater.config import ProducerConfig
-from headwater.errors import BufferFull, HeadwaterError, InvalidRecord, StoreClosed
-from headwater.log import Appended, Frame, encode, encode_batch
+from headwater.errors import BufferFull, HeadwaterError, InvalidRecord, StoreClosed, TransactionAborted
+from headwater.log import Frame, encode, encode_batch
 from headwater.store.catalog import TopicInfo
 from headwater.store.idle import IDLE
 from headwater.store.receipt import Outcome, Receipt
 from headwater.store.routing import partition_of
+from headwater.store.sink import PartitionSink, Sink
 from headwater.store.topic import Topic
 from headwater.store.typed import (
     check_marker,
@@ -48,27 +49,6 @@ _RECORD_BYTES: Final = 12
 """What a record takes beside its value: its timestamp, and where its value ends."""
 _SHORTEST_LOOK: Final = 0.001
 """How many seconds the idle thread leaves between two looks at a producer."""
-
-
-class Sink(Protocol):
-    """Where a producer's frames go: into a partition at once, or into a transaction's stage."""
-
-    def append(self, topic: Topic, partition: int, frame: Frame) -> Appended:
-        """Write one frame; returns where it is."""
-
-    def sync(self, topic: Topic) -> None:
-        """Make what was written durable."""
-
-
-class PartitionSink:
-    """Frames go straight into the topic's partitions."""
-
-    def append(self, topic: Topic, partition: int, frame: Frame) -> Appended:
-        return topic.partition(partition).append(frame)
-
-    def sync(self, topic: Topic) -> None:
-        for partition in topic.partitions():
-            partition.sync()
 
 
 class _Batch:
@@ -328,10 +308,11 @@ class Producer:
                 timestamps=timestamps if timestamps is None or isinstance(timestamps, int) else timestamps[part],
                 compression=self._limits.compression,
                 threshold=self._limits.compression_threshold,
+                identity=self._sink.identity,
             )
             outcome = Outcome(partition)
             with self._turn(partition, self.config.block_timeout):
-                outcome.succeed(self._sink.append(self.topic, partition, frame))
+                self._sink.append(self.topic, partition, frame, outcome)
             receipts.append(Receipt(outcome, 0))
         return receipts
 
@@ -352,7 +333,7 @@ class Producer:
                     if partition == self._sticky:
                         self._sticky = (partition + 1) % self._count
                 self._adopt(self.topic.info)
-                batch.outcome.succeed(self._sink.append(self.topic, partition, self._encode(batch)))
+                self._sink.append(self.topic, partition, self._encode(batch), batch.outcome)
             except BaseException as error:
                 # An interruption (Ctrl-C) may have come before the batch was taken: then it is still pending.
                 if self._batches[partition] is not batch and not batch.outcome.done:
@@ -387,6 +368,7 @@ class Producer:
                 timestamps=batch.timestamps,
                 compression=compression,
                 threshold=threshold,
+                identity=self._sink.identity,
             )
         return encode_batch(
             rows_to_batch(batch.values, schema),
@@ -396,6 +378,7 @@ class Producer:
             timestamps=batch.timestamps,
             compression=compression,
             threshold=threshold,
+            identity=self._sink.identity,
         )
 
     def _watch(self) -> None:
@@ -494,6 +477,16 @@ class Producer:
         finally:
             if not self.pending:
                 _open.discard(self)
+
+    def discard(self) -> None:
+        """Take no more, and forget what is pending: it was part of something that was given up."""
+        with self._mutex:
+            self._closed = self._unready = True
+            pending = [batch for batch in self._batches if batch.values]
+            self._batches = [_Batch(number) for number in range(self._count)]
+        for batch in pending:
+            batch.outcome.fail(TransactionAborted("the transaction of this record was given up"))
+        _open.discard(self)
 
     def _abandon(self) -> None:
         """After a fork, in the child: what is pending is the parent's to write, and no lock can be relied on."""

@@ -1,4 +1,4 @@
-"""The steward: whoever cleans a store. Rolling, compaction, retention, forgotten groups, remains of deleted topics.
+"""The steward: whoever cleans a store. Undone transactions, rolling, compaction, retention, what nobody needs any more.
 
 A pass first decides for every partition and then acts, so a dry run tells what a real one would do. Nothing is removed
 that a group has yet to read, unless the configuration forces it, and what went wrong in one partition does not keep the
@@ -23,6 +23,7 @@ from headwater.store.catalog import TopicInfo
 from headwater.store.group import GroupInfo
 from headwater.store.stopping import Stop, stop_on_signals
 from headwater.store.topic import TopicPartition
+from headwater.store.transaction import STAGES_KEPT
 
 if TYPE_CHECKING:
     from headwater.store.store import Store
@@ -66,6 +67,10 @@ class StewardReport:
     expired_groups: tuple[str, ...] = ()
     swept_topics: int = 0
     """Of how many deleted topics the remains were removed."""
+    finished_transactions: int = 0
+    """How many transactions were carried out that were decided and left undone."""
+    dropped_stages: int = 0
+    """How many were given up whose program has not decided them within a day."""
     bytes_left: int = 0
     """How large all topics together are afterwards; compaction may have made them smaller than that."""
     errors: tuple[str, ...] = ()
@@ -225,7 +230,10 @@ class _Pass:
         self._errors: list[str] = []
 
     def run(self) -> StewardReport:
-        swept = 0
+        finished = dropped = swept = 0
+        with self._noting("transactions"):
+            finished = self._store.roll_forward(dry_run=self._dry_run)
+            dropped = self._store.sweep_stages(self._now_ns / 1e9 - STAGES_KEPT, dry_run=self._dry_run)
         with self._noting("the remains of deleted topics"):
             swept = self._store.sweep(dry_run=self._dry_run)
         gone = self._expire_groups()
@@ -238,6 +246,8 @@ class _Pass:
             partitions=tuple(self._delete(plan) for plan in plans),
             expired_groups=tuple(gone),
             swept_topics=swept,
+            finished_transactions=finished,
+            dropped_stages=dropped,
             bytes_left=sum(plan.bytes_left for plan in plans),
             errors=tuple(self._errors),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import threading
 import weakref
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import (
+    HeadwaterError,
     InvalidConfiguration,
     OpenFailed,
     PartitionBusy,
@@ -36,16 +38,21 @@ from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, DirectoryCatalog, MemoryCatalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
 from headwater.store.group import OFFSETS_FILE, Commit, DirectoryGroup, Group, MemoryGroup
+from headwater.store.ledger import DirectoryLedger, Ledger, MemoryLedger
 from headwater.store.names import check_name
 from headwater.store.offsets import OffsetTable
 from headwater.store.producer import Producer
+from headwater.store.sink import Sink
 from headwater.store.start import Start
 from headwater.store.steward import Steward
 from headwater.store.topic import Topic, TopicPartition, TopicStatistics, check_evolution
+from headwater.store.transaction import Transaction, Transactions
 
+_log = logging.getLogger(__name__)
 LOCK_FILE: Final = "store.lock"
 STEWARD_LOCK_FILE: Final = "steward.lock"
 GROUPS: Final = "__groups"
+TRANSACTIONS: Final = "__transactions"
 _PARTITION_FIELDS: Final = tuple(field.name for field in fields(PartitionConfig))
 
 
@@ -63,8 +70,9 @@ class StoreStatistics:
 class Store(ABC):
     """Topics, producers, consumers and groups. Thread-safe."""
 
-    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, ledger: Ledger, clock: Clock) -> None:
         self._catalog = catalog
+        self._transactions = Transactions(self, ledger)
         self._clock = clock
         self._mutex = threading.RLock()
         self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
@@ -194,10 +202,36 @@ class Store(ABC):
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
         """A producer for one topic. Options are those of ProducerConfig, by name."""
+        return self._producer(topic, config, options)
+
+    def _producer(
+        self, topic: str, config: ProducerConfig | None, options: dict[str, Any], sink: Sink | None = None
+    ) -> Producer:
         self._check_open()
-        producer = Producer(self.topic(topic), _configured(ProducerConfig, config, options))
+        producer = Producer(self.topic(topic), _configured(ProducerConfig, config, options), sink)
         self._producers.add(producer)
         return producer
+
+    def transaction(
+        self, consumer: Consumer | None = None, *, writer: str | None = None, sequence: int | None = None
+    ) -> Transaction:
+        """A block whose writes, to any topics, happen together or not at all: `with store.transaction() as t:`.
+
+        With a consumer, its progress in the block is part of it: each record counts exactly once. A `writer` with a
+        `sequence` makes the block repeatable: the second time, under the same or a lower number, it does nothing.
+        """
+        self._check_open()
+        return self._transactions.begin(consumer, writer, sequence)
+
+    def roll_forward(self, group: str | None = None, *, dry_run: bool = False) -> int:
+        """Carry out the transactions that are decided and were left undone, all or those of a group; how many."""
+        self._check_open()
+        return self._transactions.roll_forward(group=group, dry_run=dry_run)
+
+    def sweep_stages(self, before: float, *, dry_run: bool = False) -> int:
+        """Drop transactions that nobody has written to since that time (seconds since 1970), undecided; how many."""
+        self._check_open()
+        return self._transactions.ledger.sweep(before, dry_run=dry_run)
 
     def consumer(
         self,
@@ -266,6 +300,7 @@ class Store(ABC):
         with ExitStack() as stack, self._mutex:
             if self._closed:
                 return
+            stack.callback(self._transactions.ledger.close)
             for group in self._groups.values():
                 stack.callback(group.close)
             for _, partition in self._partitions.values():
@@ -321,7 +356,7 @@ class MemoryStore(Store):
     """Topics in this process's memory, gone when the store is closed."""
 
     def __init__(self, *, clock: Clock = REAL_CLOCK) -> None:
-        super().__init__(MemoryCatalog(), clock)
+        super().__init__(MemoryCatalog(), MemoryLedger(), clock)
         self._cleaning = threading.Lock()
         self._known: dict[bytes, Schemas] = {}
 
@@ -384,10 +419,14 @@ class DirectoryStore(Store):
             who = "others have it open" if exclusive else "a broker serves it: connect to the broker"
             raise StoreInUse(f"{self.path} cannot be opened: {who}") from None
         catalog = DirectoryCatalog(self.path, disk)
-        super().__init__(catalog, clock)
+        super().__init__(catalog, DirectoryLedger(self.path / TRANSACTIONS, disk), clock)
         self._directory = catalog
         self._known: dict[bytes, Schemas] = {}
         catalog.sweep()
+        try:
+            self.roll_forward()
+        except HeadwaterError as error:
+            _log.warning("a transaction is decided and cannot be carried out yet: %s", error)
 
     def __str__(self) -> str:
         return str(self.path)

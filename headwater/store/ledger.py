@@ -1,0 +1,454 @@
+"""The ledger: where the frames of transactions wait, and which transactions are decided.
+
+A transaction is one file. Frames go into it as they are produced; a description of all that is to be done goes behind
+them; the file is synced; and one rename decides. From then on it is done by whoever comes across it, as often as it
+takes: frames are known by their writer and its sequence, which partitions remember for ever, so nothing is done twice.
+
+Writers are few. A transaction that names none borrows a slot, which nobody else has meanwhile, so the numbers of a slot
+reach every partition in their order. The slots of dead processes are used again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import mmap
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headwater.errors import Damaged, PartitionForked, StoreClosed, WriteFailed
+from headwater.log import Frame, StoredFrame
+from headwater.log.disk import Disk, read_plain
+from headwater.log.frame import GROUP_ONLY, SchemaOf, parse_header, verify_body
+from headwater.store.decision import Decision, Extent, Output
+
+_log = logging.getLogger(__name__)
+_STAGE: Final = ".stage"
+_COMMITTED: Final = ".committed"
+_WRITERS: Final = "writers"
+_SEED: Final = 0x5A6E
+"""Where the stamp checksums of staged frames start from: they are no part of any log."""
+_RESERVED_AT_ONCE: Final = 1000
+"""How many sequences a slot sets aside with one sync. Numbers that are not used do no harm."""
+
+
+class Stage(ABC):
+    """Frames that wait for a decision."""
+
+    @abstractmethod
+    def append(self, frame: Frame) -> Extent:
+        """Keep a frame; returns where it is."""
+
+    @abstractmethod
+    def seal(self, decision: Decision) -> None:
+        """Make everything durable, with what is to be decided."""
+
+    @property
+    @abstractmethod
+    def waiting(self) -> bool:
+        """Whether it is still there, and undecided."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove it, unless it is decided; twice does no harm."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """A writer that one transaction at a time may borrow, and its next sequence."""
+
+    writer: bytes
+    next: int
+    reserved: int
+    number: int = 0
+    lock_fd: int = -1
+
+
+class Ledger(ABC):
+    """What kinds of stores keep transactions in. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._idle: list[Slot] = []
+
+    def borrow(self) -> Slot:
+        """A slot that nobody else has, with a sequence that nobody has used."""
+        self._check_open()
+        with self._mutex:
+            slot = self._idle.pop() if self._idle else self._find_slot()
+        if slot.next >= slot.reserved:
+            self._reserve(slot)
+        return slot
+
+    def give_back(self, slot: Slot) -> None:
+        """The slot's sequence was used, or will never be."""
+        slot.next += 1
+        with self._mutex:
+            self._idle.append(slot)
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise when the ledger cannot be used any more."""
+
+    @abstractmethod
+    def _find_slot(self) -> Slot: ...
+
+    @abstractmethod
+    def _reserve(self, slot: Slot) -> None:
+        """Make sure that no one uses the slot's next sequences, not even after a crash."""
+
+    @abstractmethod
+    def writing_as(self, writer: bytes) -> AbstractContextManager[None]:
+        """The right to decide for a named writer, for the length of a block."""
+
+    @abstractmethod
+    def used(self, writer: bytes) -> int:
+        """The last sequence of a named writer that is decided and done; -1 for none."""
+
+    @abstractmethod
+    def stage(self) -> Stage:
+        """A new stage, empty."""
+
+    @abstractmethod
+    def decide(self, stage: Stage, decision: Decision) -> None:
+        """Decide, in one step: from now on it will be done, whatever happens."""
+
+    @abstractmethod
+    def decided(self) -> list[Decision]:
+        """Everything that is decided and not done."""
+
+    @abstractmethod
+    def make_durable(self) -> None:
+        """Return when what was decided is on the device: a power loss must not take back what is half done."""
+
+    @abstractmethod
+    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame]:
+        """The frames for one partition; raises FileNotFoundError when another process has finished the transaction."""
+
+    @abstractmethod
+    def finish(self, decision: Decision) -> None:
+        """Everything is done: forget the transaction, but not the sequence of a named writer."""
+
+    @abstractmethod
+    def sweep(self, before: float, *, dry_run: bool = False) -> int:
+        """Drop the stages that nobody has written to since that time (seconds since 1970); how many."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back."""
+
+
+def named_writer(name: str) -> bytes:
+    """The identity of a writer that has a name: the same wherever and whenever it writes."""
+    return blake2b(name.encode(), digest_size=16, person=b"headwater writer").digest()
+
+
+class MemoryStage(Stage):
+    """Frames in memory."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self._waiting = True
+
+    def append(self, frame: Frame) -> Extent:
+        self.frames.append(frame)
+        return Extent("", len(self.frames) - 1, 1)
+
+    def seal(self, decision: Decision) -> None:
+        """Memory is all there is."""
+
+    @property
+    def waiting(self) -> bool:
+        return self._waiting
+
+    def discard(self) -> None:
+        self._waiting = False
+
+
+class MemoryLedger(Ledger):
+    """Transactions in this process's memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decided: dict[str, tuple[Decision, list[Frame]]] = {}
+        self._used: dict[bytes, int] = {}
+        self._turn = threading.RLock()
+
+    def _check_open(self) -> None:
+        """It is open for as long as someone has it."""
+
+    def _find_slot(self) -> Slot:
+        return Slot(os.urandom(16), 0, 1 << 62)
+
+    def _reserve(self, slot: Slot) -> None:
+        """Nobody else can use them."""
+
+    @contextmanager
+    def writing_as(self, writer: bytes) -> Iterator[None]:  # noqa: ARG002 - one turn for all of them
+        with self._turn:
+            yield
+
+    def used(self, writer: bytes) -> int:
+        return self._used.get(writer, -1)
+
+    def stage(self) -> Stage:
+        return MemoryStage()
+
+    def decide(self, stage: Stage, decision: Decision) -> None:
+        assert isinstance(stage, MemoryStage)
+        self._decided[decision.name] = (decision, stage.frames)
+        stage.discard()
+
+    def make_durable(self) -> None:
+        """Memory is all there is."""
+
+    def decided(self) -> list[Decision]:
+        return [decision for decision, _ in list(self._decided.values())]
+
+    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame]:  # noqa: ARG002
+        found = self._decided.get(decision.name)
+        if found is None:
+            raise FileNotFoundError(decision.name)
+        return [found[1][extent.position] for extent in output.extents]
+
+    def finish(self, decision: Decision) -> None:
+        if decision.named:
+            self._used[decision.writer] = max(decision.sequence, self.used(decision.writer))
+        self._decided.pop(decision.name, None)
+
+    def sweep(self, before: float, *, dry_run: bool = False) -> int:  # noqa: ARG002 - no stage outlives its owner
+        return 0
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class FileStage(Stage):
+    """Frames in a file of their own, made when the first one comes."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+        self._mutex = threading.Lock()
+        self._fd: int | None = None
+        self._size = 0
+
+    def append(self, frame: Frame) -> Extent:
+        head, _ = frame.stamp(0, durable_end=0, leader_epoch=0, previous=0, group=GROUP_ONLY, seed=_SEED)
+        with self._mutex:
+            extent = Extent("", self._size, frame.length)
+            self._write([head, frame.message], frame.length)
+        return extent
+
+    def _write(self, buffers: list[Any], size: int) -> None:
+        try:
+            if self._fd is None:
+                self._fd = self._disk.create(self.path)
+            self._disk.writev(self._fd, buffers, self._size, size)
+        except OSError as error:
+            raise WriteFailed(self.path, error) from error
+        self._size += size
+
+    def seal(self, decision: Decision) -> None:
+        content = decision.pack()
+        with self._mutex:
+            self._write([content], len(content))
+            assert self._fd is not None
+            try:
+                self._disk.sync(self._fd)
+            except OSError as error:
+                raise WriteFailed(self.path, error) from error
+
+    @property
+    def waiting(self) -> bool:
+        return self.path.exists()
+
+    def discard(self) -> None:
+        with self._mutex:
+            fd, self._fd = self._fd, None
+        if fd is not None:
+            self._disk.close(fd)
+            self._disk.unlink(self.path)
+
+
+class DirectoryLedger(Ledger):
+    """Transactions in a directory, shared by any number of processes."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        super().__init__()
+        self._directory = directory
+        self._disk = disk
+        self._borrowed: list[Slot] = []
+        self._pid = os.getpid()
+        self._closed = False
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store")
+        if self._pid != os.getpid():
+            raise PartitionForked(self._directory)
+        if not (self._directory / _WRITERS).is_dir():
+            self._disk.make_directory(self._directory / _WRITERS)
+
+    # Writers.
+
+    def _find_slot(self) -> Slot:
+        for number in count():
+            path = self._directory / _WRITERS / f"slot-{number}"
+            fd = self._lock_file(path)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                writer, used = self._read_writer(path) or (os.urandom(16), -1)
+            except (BlockingIOError, Damaged):
+                os.close(fd)
+                continue
+            slot = Slot(writer, used + 1, used + 1, number, fd)
+            self._borrowed.append(slot)
+            return slot
+        raise AssertionError("numbers do not end")
+
+    def _lock_file(self, path: Path) -> int:
+        return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def _read_writer(self, path: Path) -> tuple[bytes, int] | None:
+        """A writer and the last of its sequences that are taken; None when it has not written yet."""
+        try:
+            found = json.loads(read_plain(path))
+            return bytes.fromhex(found["writer"]), int(found["used"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"not a writer of transactions: {error}", file=path) from error
+
+    def _keep_writer(self, path: Path, writer: bytes, used: int) -> None:
+        content = json.dumps({"writer": writer.hex(), "used": used}).encode()
+        try:
+            self._disk.replace(path, content)
+            self._disk.sync_directory(path.parent)
+        except OSError as error:
+            raise WriteFailed(path, error) from error
+
+    def _reserve(self, slot: Slot) -> None:
+        slot.reserved = slot.next + _RESERVED_AT_ONCE
+        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", slot.writer, slot.reserved - 1)
+
+    @contextmanager
+    def writing_as(self, writer: bytes) -> Iterator[None]:
+        self._check_open()
+        fd = self._lock_file(self._directory / _WRITERS / writer.hex())
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def used(self, writer: bytes) -> int:
+        found = self._read_writer(self._directory / _WRITERS / writer.hex())
+        return -1 if found is None else found[1]
+
+    # Stages and decisions.
+
+    def stage(self) -> Stage:
+        self._check_open()
+        return FileStage(self._directory / f"{os.urandom(16).hex()}{_STAGE}", self._disk)
+
+    def decide(self, stage: Stage, decision: Decision) -> None:
+        assert isinstance(stage, FileStage)
+        try:
+            self._disk.rename(stage.path, self._path(decision))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise WriteFailed(stage.path, error) from error
+
+    def make_durable(self) -> None:
+        try:
+            self._disk.sync_directory(self._directory)
+        except OSError as error:
+            raise WriteFailed(self._directory, error) from error
+
+    def _path(self, decision: Decision) -> Path:
+        return self._directory / f"{decision.name}{_COMMITTED}"
+
+    def _named(self, suffix: str) -> list[Path]:
+        with suppress(FileNotFoundError):
+            return [Path(entry.path) for entry in os.scandir(self._directory) if entry.name.endswith(suffix)]
+        return []
+
+    def decided(self) -> list[Decision]:
+        found = []
+        for path in self._named(_COMMITTED):
+            try:
+                found.append(Decision.unpack(memoryview(_mapped(path)), path))
+            except FileNotFoundError:
+                continue  # done by another process
+            except Damaged as error:
+                _log.error("a decided transaction cannot be done: %s", error)
+        return found
+
+    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame]:
+        files = {"": _mapped(self._path(decision))}
+        found = []
+        for file, position, length in output.extents:
+            if file not in files:
+                files[file] = self._mapped_stage(decision, file)
+            buffer = files[file]
+            view = memoryview(buffer)[position : position + length]
+            try:
+                header = parse_header(view, 0, _SEED)
+                verify_body(view, 0, header)
+            except Damaged as error:
+                raise error.at(file=self._path(decision), position=position) from None
+            found.append(StoredFrame(header, buffer, schema_of(header.schema_id), position).unstamped())
+        return found
+
+    def _mapped_stage(self, decision: Decision, file: str) -> pa.Buffer:
+        try:
+            return _mapped(self._directory / file)
+        except FileNotFoundError:
+            if not self._path(decision).exists():
+                raise  # another process has finished the transaction meanwhile
+            raise Damaged("a stage of a decided transaction is missing", file=self._directory / file) from None
+
+    def finish(self, decision: Decision) -> None:
+        if decision.named and self.used(decision.writer) < decision.sequence:
+            path = self._directory / _WRITERS / decision.writer.hex()
+            self._keep_writer(path, decision.writer, decision.sequence)
+        self._disk.unlink(self._path(decision))
+        for file in decision.files:
+            self._disk.unlink(self._directory / file)
+
+    def sweep(self, before: float, *, dry_run: bool = False) -> int:
+        swept = 0
+        needed = {file for decision in self.decided() for file in decision.files}
+        for path in self._named(_STAGE):
+            with suppress(FileNotFoundError):
+                if path.name not in needed and path.stat().st_mtime < before:
+                    swept += 1
+                    if not dry_run:
+                        self._disk.unlink(path)
+        return swept
+
+    def close(self) -> None:
+        self._closed = True
+        with self._mutex:
+            for slot in self._borrowed:
+                os.close(slot.lock_fd)
+            self._borrowed.clear()
+            self._idle.clear()
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    with open(path, "rb") as file:
+        return pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))

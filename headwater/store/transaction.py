@@ -1,0 +1,307 @@
+"""Transactions: writes to several partitions and topics, and the positions of a consumer, all of them or none.
+
+*Stage*: frames go into a file of the transaction's own. *Decide*: one rename, under the group's lock when a consumer's
+positions are part of it, after a look whether the partitions are still the consumer's. *Apply*: to each partition as
+one atomic group, then the positions, then the file goes. What was decided is applied by whoever comes across it, so a
+crash at any point leaves all of it or nothing. Readers of several partitions can see one before the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+
+from headwater.config import ProducerConfig
+from headwater.errors import (
+    HeadwaterError,
+    InvalidConfiguration,
+    PartitionDeleted,
+    StoreError,
+    TransactionAborted,
+    TransactionUnfinished,
+    UnknownTopic,
+)
+from headwater.log import Appended, Frame, Identity
+from headwater.log.frame import MAX_SEQUENCE
+from headwater.store.catalog import TopicInfo
+from headwater.store.decision import Decision, Extent, Input, Output
+from headwater.store.group import Commit, TopicKey
+from headwater.store.ledger import Ledger, Slot, Stage, named_writer
+from headwater.store.names import check_name
+from headwater.store.producer import Producer
+from headwater.store.receipt import Outcome
+from headwater.store.topic import Topic, TopicPartition
+
+if TYPE_CHECKING:
+    from headwater.store.consumer import Consumer
+    from headwater.store.store import Store
+
+STAGES_KEPT: Final = 24 * 60 * 60.0
+"""How long a stage that nobody writes to waits for its decision. Seconds."""
+
+
+class _Staged(NamedTuple):
+    """One frame in the stage, and who waits for its place in the log."""
+
+    extent: Extent
+    records: int
+    outcome: Outcome
+
+
+class StageSink:
+    """Where the producers of a transaction write. Thread-safe."""
+
+    def __init__(self, stage: Stage, identity: Identity) -> None:
+        self.identity: Identity | None = identity
+        self._stage = stage
+        self._mutex = threading.Lock()
+        self.outputs: dict[tuple[str, bytes, int], list[_Staged]] = {}
+
+    def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
+        info = topic.info
+        limit = info.config.max_frame_bytes
+        if frame.length > limit:
+            raise StoreError(f"a frame of {frame.length} bytes is over the limit of {limit} (max_frame_bytes)")
+        with self._mutex:
+            staged = _Staged(self._stage.append(frame), frame.last_offset_delta + 1, outcome)
+            self.outputs.setdefault((info.name, info.uuid, partition), []).append(staged)
+
+    def sync(self, topic: Topic) -> None:
+        """The records of a transaction are durable, and visible, when it is committed."""
+
+    def fail(self, error: BaseException) -> None:
+        """Tell everyone who waits."""
+        for staged in self.outputs.values():
+            for one in staged:
+                if not one.outcome.done:
+                    one.outcome.fail(error)
+
+
+class Transaction:
+    """A block whose writes, and a consumer's progress, count together or not at all. For one thread.
+
+    Leaving the block commits; an error in it gives everything up, and the consumer goes back to where it was.
+    """
+
+    def __init__(
+        self, store: Store, transactions: Transactions, consumer: Consumer | None, named: tuple[str, int] | None
+    ) -> None:
+        self._store = store
+        self._transactions = transactions
+        self._ledger = transactions.ledger
+        self._consumer = consumer
+        self._named = named is not None
+        self._slot: Slot | None = None
+        if named is None:
+            self._slot = self._ledger.borrow()
+            self._identity = Identity(self._slot.writer, 0, self._slot.next, forever=True)
+        else:
+            self._identity = Identity(named_writer(named[0]), 0, named[1], forever=True)
+        self._stage = self._ledger.stage()
+        self._sink = StageSink(self._stage, self._identity)
+        self._producers: list[Producer] = []
+        self._decision: Decision | None = None
+        self.state: Literal["open", "committed", "aborted", "repeated"] = "open"
+        """Repeated: this writer has committed this sequence before, and that one counts."""
+        if consumer is not None:
+            consumer.hold()
+
+    def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
+        """A producer whose records are part of this transaction. Options are those of ProducerConfig, by name.
+
+        Receipts tell their offsets once the transaction is committed.
+        """
+        self._check_open()
+        producer = self._store._producer(topic, config, options, self._sink)
+        self._producers.append(producer)
+        return producer
+
+    def commit(self) -> None:
+        """Decide and apply. When this returns, everything is durable and visible.
+
+        Raises what went wrong before the decision: then nothing has happened. StaleMember says that partitions were
+        taken from the consumer meanwhile. After the decision it is TransactionUnfinished: it will happen.
+        """
+        self._check_open()
+        try:
+            for producer in self._producers:
+                producer.close()
+            self._commit()
+        except HeadwaterError as error:
+            if self._decided:
+                raise TransactionUnfinished(
+                    f"the transaction is decided, but could not be carried out yet ({error}): it will be when the "
+                    f"store is next opened or stewarded; do not repeat it"
+                ) from error
+            raise
+        finally:
+            self._end("committed" if self._decided else "aborted")
+
+    def abort(self) -> None:
+        """Give everything up: nothing of it was ever visible. The consumer reads again what it has read here."""
+        if self.state == "open":
+            self._end("aborted")
+
+    @property
+    def _decided(self) -> bool:
+        """Even an interruption (Ctrl-C) right after the rename does not take the decision back."""
+        return self.state == "repeated" or (self._decision is not None and not self._stage.waiting)
+
+    def _commit(self) -> None:
+        commits = self._consumer.held() if self._consumer is not None else {}
+        if not commits and not self._sink.outputs:
+            self.state = "committed"
+            return
+        decision = self._describe(commits)
+        turn = self._ledger.writing_as(decision.writer) if self._named else nullcontext()
+        with turn:
+            # The numbers of a writer reach a partition in their order, or the earlier one would count as repeated.
+            self._transactions.roll_forward(writer=decision.writer)
+            if self._named and self._ledger.used(decision.writer) >= decision.sequence:
+                self.state = "repeated"
+                return
+            self._stage.seal(decision)
+            with self._inputs(commits) as generation:
+                self._decision = replace(decision, generation=generation)
+                self._decide(self._decision)
+            self._tell(self._transactions.apply(self._decision))
+
+    def _describe(self, commits: dict[TopicPartition, Commit]) -> Decision:
+        outputs = tuple(Output(*place, [one.extent for one in staged]) for place, staged in self._sink.outputs.items())
+        inputs = tuple(Input(place.topic, *one.key, one.offset) for place, one in commits.items())
+        group = self._consumer.group_name if self._consumer is not None else None
+        return Decision(self._identity.producer_id, self._identity.sequence, self._named, outputs, group, inputs)
+
+    def _inputs(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
+        """The right to decide over these positions, and the generation in which it is given."""
+        if self._consumer is None or not commits:
+            return nullcontext(0)
+        return self._consumer.deciding(commits)
+
+    def _decide(self, decision: Decision) -> None:
+        try:
+            self._ledger.decide(self._stage, decision)
+        except FileNotFoundError:
+            self._decision = None
+            raise TransactionAborted("the transaction was open for so long that its stage has been dropped") from None
+
+    def _tell(self, applied: dict[TopicKey, Appended | None]) -> None:
+        """Give the receipts their offsets."""
+        for (name, uuid, number), staged in self._sink.outputs.items():
+            place = applied.get((uuid, number))
+            if place is None:
+                why = f"{name}/{number}: committed, but where is not known: it was deleted, or another process wrote it"
+                self._sink.fail(StoreError(why))
+                continue
+            offset = place.base_offset
+            for one in staged:
+                one.outcome.succeed(Appended(offset, offset + one.records))
+                offset += one.records
+
+    def _end(self, state: Literal["committed", "aborted"]) -> None:
+        self.state = state if self.state == "open" else self.state
+        committed = self.state != "aborted"
+        with ExitStack() as stack:
+            if self._slot is not None:
+                stack.callback(self._ledger.give_back, self._slot)
+            stack.callback(self._stage.discard)
+            if self._consumer is not None:
+                stack.callback(self._consumer.let_go, committed=committed)
+            for producer in self._producers:
+                stack.callback(producer.discard)
+            if self.state == "repeated":
+                self._sink.fail(StoreError("this writer has committed this sequence before: that one counts"))
+            elif not committed:
+                self._sink.fail(TransactionAborted("the transaction of this record was given up"))
+
+    def _check_open(self) -> None:
+        if self.state != "open":
+            raise StoreError(f"the transaction is {self.state}: begin another one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.abort()
+        elif self.state == "open":
+            self.commit()
+
+
+class Transactions:
+    """The transactions of a store: begins them, and carries out what is decided. Thread-safe."""
+
+    def __init__(self, store: Store, ledger: Ledger) -> None:
+        self._store = store
+        self.ledger = ledger
+
+    def begin(self, consumer: Consumer | None, writer: str | None, sequence: int | None) -> Transaction:
+        """A new transaction, with the progress of a consumer, or under a name and number that make it repeatable."""
+        if (writer is None) != (sequence is None):
+            raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
+        if writer is None or sequence is None:
+            if consumer is not None and consumer.group_name is None:
+                raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
+            return Transaction(self._store, self, consumer, None)
+        if consumer is not None:
+            raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
+        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
+            raise InvalidConfiguration(f"a sequence is a number from 0 on, not {sequence!r}")
+        return Transaction(self._store, self, None, (check_name("writer", writer), sequence))
+
+    def roll_forward(self, *, writer: bytes | None = None, group: str | None = None, dry_run: bool = False) -> int:
+        """Carry out everything that is decided, or what one writer or one group has decided; how many transactions."""
+        chosen = [
+            decision
+            for decision in self.ledger.decided()
+            if (writer is None or decision.writer == writer) and (group is None or decision.group == group)
+        ]
+        for decision in sorted(chosen, key=lambda decision: decision.sequence) if not dry_run else ():
+            self.apply(decision)
+        return len(chosen)
+
+    def apply(self, decision: Decision) -> dict[TopicKey, Appended | None]:
+        """Carry out a decision: as often as it is tried, it happens once. Returns where the outputs are.
+
+        None stands for a partition that is gone, and for outputs that were there already.
+        """
+        self.ledger.make_durable()
+        applied: dict[TopicKey, Appended | None] = {}
+        try:
+            for output in decision.outputs:
+                applied[output.uuid, output.partition] = self._append(decision, output)
+        except FileNotFoundError:
+            return applied  # another process has carried it out meanwhile
+        if decision.group is not None:
+            self._move_group(decision, decision.group)
+        self.ledger.finish(decision)
+        return applied
+
+    def _append(self, decision: Decision, output: Output) -> Appended | None:
+        try:
+            info = self._topic(output.topic, output.uuid)
+            partition = self._store.partition(info, output.partition)
+            appended = partition.append(self.ledger.frames(decision, output, partition.schemas.get))
+            partition.sync()  # the decision is forgotten after this, whatever the topic promises on its own
+        except (UnknownTopic, PartitionDeleted):
+            return None
+        return appended if appended.base_offset >= 0 else None
+
+    def _topic(self, name: str, uuid: bytes) -> TopicInfo:
+        info = self._store.describe_topic(name)
+        if info.uuid != uuid:
+            raise PartitionDeleted(f"topic {name!r}")
+        return info
+
+    def _move_group(self, decision: Decision, name: str) -> None:
+        commits: dict[TopicPartition, Commit] = {}
+        for topic, uuid, number, offset in decision.inputs:
+            try:
+                end = self._store.partition(self._topic(topic, uuid), number).bounds().end
+            except (UnknownTopic, PartitionDeleted):
+                continue
+            # A power loss may have taken inputs that were never synced. What comes in their place is not done.
+            commits[TopicPartition(topic, number)] = Commit((uuid, number), min(offset, end))
+        self._store.group(name).carry_out(commits, decision.generation)
