@@ -1,4 +1,4 @@
-"""Later: one thread that does things when their time has come."""
+"""Later: threads that do things when their time has come."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 Work = Callable[[], None]
+
+_WAITING_AT_MOST: Final = 2
 
 
 class Later:
     """Calls what it was given, after a delay, in a daemon thread that begins with the first call.
 
-    What is called must not raise, and must not take long: the next one waits for it. A forked child has nothing due.
+    What is called must not raise. It may take long, for instance because another process that holds a lock is stopped:
+    whoever sets to work leaves somebody behind who waits for the next thing. So there are two threads, and one more for
+    each thing that takes long. A forked child has nothing due.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,18 +32,21 @@ class Later:
         self._changed = threading.Condition()
         self._due: list[tuple[float, int, Work]] = []
         self._serial = itertools.count()
-        self._thread: threading.Thread | None = None
+        self._waiting = 0
 
     def call(self, delay: float, work: Work) -> None:
         """Call `work` in `delay` seconds; it is held on to until then."""
         due = time.monotonic() + delay
         with self._changed:
             heapq.heappush(self._due, (due, next(self._serial), work))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+            if not self._waiting:
+                self._begin_waiting()
             elif self._due[0][0] == due:
                 self._changed.notify()
+
+    def _begin_waiting(self) -> None:
+        self._waiting += 1
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def _run(self) -> None:
         while True:
@@ -46,5 +54,12 @@ class Later:
                 while not self._due or self._due[0][0] > time.monotonic():
                     self._changed.wait(self._due[0][0] - time.monotonic() if self._due else None)
                 work = heapq.heappop(self._due)[2]
+                self._waiting -= 1
+                if not self._waiting:
+                    self._begin_waiting()
             work()
             del work  # it may be the last to hold something, and the wait for the next may be long
+            with self._changed:
+                if self._waiting >= _WAITING_AT_MOST:
+                    return
+                self._waiting += 1

@@ -1,4 +1,4 @@
-"""The syncer: one thread per process that syncs partitions in interval mode when their appenders have gone quiet.
+"""The syncer: a thread that syncs partitions in interval mode when their appenders have gone quiet.
 
 Busy appenders sync by themselves on the way. The thread is for the last appends before a pause, which would otherwise
 wait for the next one.
@@ -10,7 +10,7 @@ import logging
 import weakref
 from typing import Protocol
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, PartitionClosed, PartitionForked
 from headwater.log.later import Later
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ def sync_later(writer: Syncable, delay: float) -> None:
         try:
             if found is not None:
                 found.sync()
+        except (PartitionClosed, PartitionForked):
+            pass  # whoever closed it has synced it
         except HeadwaterError as error:
             # The next append of that partition gets the error too; nobody is waiting for this one.
             _log.warning("background sync failed: %s", error)

@@ -1,8 +1,8 @@
 """The idle thread: writes the last records of producers that have gone quiet.
 
-Busy producers write by themselves. One thread per process is enough for the rest: it looks at each producer once its
-linger has passed, and writes what nobody has written by then. It holds on to the producer meanwhile: one that is
-dropped with records in its buffer still gets them written.
+Busy producers write by themselves. This is for the rest: it looks at each producer once its linger has passed, and
+writes what nobody has written by then. It holds on to the producer meanwhile: one that is dropped with records in its
+buffer still gets them written.
 """
 
 from __future__ import annotations
