@@ -51,11 +51,10 @@ def overridden(preset: Preset, environment: Mapping[str, str]) -> Preset:
 
 def _refuse_mistake(name: str) -> None:
     """Raise if the unknown variable looks like one of ours. Others may be anybody's, and are left alone."""
-    if name == STORE:
-        return
-    upper = name.upper()
-    ours = any(upper.startswith(f"{PREFIX}{noun.upper()}_") for noun in nouns())
-    without_noun = [known for known, (_, option) in VARIABLES.items() if upper == f"{PREFIX}{option.name.upper()}"]
-    nearest = without_noun or get_close_matches(upper, VARIABLES, n=1, cutoff=0.0 if ours else _ALIKE)
-    if nearest:
-        raise InvalidConfiguration(f"there is no option for {name}; the nearest variable is {nearest[0]}")
+    said = name.removeprefix(PREFIX).upper()
+    ours = said.startswith(tuple(f"{noun.upper()}_" for noun in nouns()))
+    known = {variable.removeprefix(PREFIX): option for variable, (_, option) in VARIABLES.items()}
+    nearest = [variable for variable, option in known.items() if option.name.upper() == said]  # the noun is missing
+    nearest = nearest or get_close_matches(said, known, n=1, cutoff=0.0 if ours else _ALIKE)
+    if nearest and name != STORE:
+        raise InvalidConfiguration(f"there is no option for {name}; the nearest variable is {PREFIX}{nearest[0]}")

@@ -11,7 +11,7 @@ from typing import Any, Final, get_type_hints
 
 from headwater.config import ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import InvalidConfiguration
-from headwater.option import KIB, MIB
+from headwater.option import KIB, MIB, TIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,9 @@ store's files per second in each process; and a worker that takes over a minute 
 
 
 def sized(*, partitions: int, memory: int) -> Preset:
-    """For a process with little memory, or many partitions: one producer, one consumer and one steward of so many
-    partitions together, each holding what it can hold, stay within about `memory` bytes, Python and Arrow not counted.
+    """For little memory, or many partitions: a producer and a consumer of so many partitions in all, each holding what
+    it can hold, stay within `memory` bytes. What Python and Arrow take by themselves, and the records that a poll has
+    handed to you, are not counted. Compaction remembers keys in a quarter of it, and takes more while it works.
 
     It costs speed: frames get as small as the memory demands, and small frames are slow and large on disk. Compaction
     removes less where keys are many, and values larger than a 16th of the memory are refused.
@@ -86,7 +87,7 @@ def sized(*, partitions: int, memory: int) -> Preset:
         topic=TopicConfig(
             max_value_bytes=min(memory // 16, 10 * MIB),
             max_frame_bytes=min(memory // 8, 64 * MIB),
-            compaction_memory=memory // 4,
+            compaction_memory=min(memory // 4, TIB),
         ),
         producer=ProducerConfig(batch_bytes=batch, batch_records=min(batch // _SMALL_RECORD, 50_000)),
         consumer=ConsumerConfig(fetch_bytes=batch),
@@ -95,8 +96,7 @@ def sized(*, partitions: int, memory: int) -> Preset:
 
 _COPIES: Final = 16
 """How many times the bytes of a batch are held for each partition, at worst: as objects and encoded in the producer, as
-read and as objects in the consumer. A record of 100 bytes takes four times as much as an object. A quarter of the
-memory is for compaction."""
+read and as objects in the consumer, where a record of 16 bytes takes 20 times as much."""
 
 _SMALL_RECORD: Final = 64
 """Smaller records count for so many bytes: that is what their objects take anyway."""
