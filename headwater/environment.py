@@ -16,9 +16,6 @@ from headwater.option import Option, options_of
 from headwater.presets import Preset, nouns
 
 PREFIX: Final = "HEADWATER_"
-STORE: Final = f"{PREFIX}STORE"
-"""Where the store is, for the command. It is no option of a store."""
-
 _ALIKE: Final = 0.8
 """How much a name of another form has to look like one of ours to be taken for a mistake."""
 
@@ -56,5 +53,5 @@ def _refuse_mistake(name: str) -> None:
     known = {variable.removeprefix(PREFIX): option for variable, (_, option) in VARIABLES.items()}
     nearest = [variable for variable, option in known.items() if option.name.upper() == said]  # the noun is missing
     nearest = nearest or get_close_matches(said, known, n=1, cutoff=0.0 if ours else _ALIKE)
-    if nearest and name != STORE:
+    if nearest:
         raise InvalidConfiguration(f"there is no option for {name}; the nearest variable is {PREFIX}{nearest[0]}")

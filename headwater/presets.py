@@ -11,7 +11,7 @@ from typing import Any, Final, get_type_hints
 
 from headwater.config import ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import InvalidConfiguration
-from headwater.option import KIB, MIB, TIB
+from headwater.option import KIB, MIB, PIB, TIB, Option, count, size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +76,8 @@ def sized(*, partitions: int, memory: int) -> Preset:
     It costs speed: frames get as small as the memory demands, and small frames are slow and large on disk. Compaction
     removes less where keys are many, and values larger than a 16th of the memory are refused.
     """
-    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in (partitions, memory))
-    if not whole or partitions < 1 or memory < partitions * _LEAST:
-        raise InvalidConfiguration(
-            f"sized needs partitions, at least 1, and memory, at least {_LEAST // KIB} KiB for each of them, "
-            f"not {partitions!r} and {memory!r}"
-        )
+    Option("partitions", None, (), count(1, 1_000_000)).check(partitions)
+    Option("memory", None, (), size(_LEAST * partitions, PIB)).check(memory)
     batch = min(memory // (_COPIES * partitions), 4 * MIB)
     return Preset(
         topic=TopicConfig(
@@ -102,3 +98,4 @@ _SMALL_RECORD: Final = 64
 """Smaller records count for so many bytes: that is what their objects take anyway."""
 
 _LEAST: Final = 64 * KIB
+"""With less memory for a partition there would be no batches to speak of."""
