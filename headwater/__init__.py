@@ -4,6 +4,7 @@ The package is imported as `hw`. This file is the one place where public names a
 are in `headwater.log`, and what users need to test against faults is in `headwater.testing`.
 """
 
+from headwater import presets
 from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import (
     BufferFull,
@@ -38,6 +39,7 @@ from headwater.errors import (
     UntrustedFrame,
     WriteFailed,
 )
+from headwater.presets import Preset
 from headwater.record import Record
 from headwater.schema import RAW, Schema
 from headwater.store import (
@@ -104,6 +106,7 @@ __all__ = [
     "PartitionForked",
     "PartitionPoisoned",
     "Position",
+    "Preset",
     "ProcessOptions",
     "ProcessSummary",
     "Producer",
@@ -139,5 +142,6 @@ __all__ = [
     "WriteFailed",
     "__version__",
     "open",
+    "presets",
     "time",
 ]

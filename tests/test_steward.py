@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from headwater import HeadwaterError, InvalidConfiguration, Store, Topic
-from headwater.config import DAY, StewardConfig
+from headwater.config import StewardConfig
 from headwater.log import Partition
+from headwater.option import DAY
 from headwater.store import DirectoryStore, MemoryStore
 from headwater.store.steward import StewardReport
 from headwater.testing import ManualClock

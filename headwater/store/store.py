@@ -34,6 +34,7 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.lock import PartitionLock
 from headwater.log.recovery import STATE_FILE
+from headwater.presets import DEFAULT, Preset
 from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, DirectoryCatalog, MemoryCatalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
@@ -68,9 +69,13 @@ class StoreStatistics:
 
 
 class Store(ABC):
-    """Topics, producers, consumers and groups. Thread-safe."""
+    """Topics, producers, consumers and groups. Thread-safe.
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, clock: Clock) -> None:
+    `defaults` is what they are made with when nothing else is said.
+    """
+
+    def __init__(self, catalog: Catalog, ledger: Ledger, clock: Clock, defaults: Preset) -> None:
+        self.defaults = defaults
         self._catalog = catalog
         self._transactions = Transactions(self, ledger)
         self._clock = clock
@@ -101,9 +106,8 @@ class Store(ABC):
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)
-        info = TopicInfo(
-            name, uuid4().bytes, partitions, (payload.id,), _with_options(config, options), self._clock.now_ns()
-        )
+        config = _configured(self.defaults.topic, config, options)
+        info = TopicInfo(name, uuid4().bytes, partitions, (payload.id,), config, self._clock.now_ns())
         try:
             self._create(info, payload)
         except TopicExists:
@@ -138,7 +142,7 @@ class Store(ABC):
         self._check_open()
 
         def change(info: TopicInfo) -> TopicInfo:
-            info = replace(info, config=_with_options(info.config, options))
+            info = replace(info, config=_configured(info.config, None, options))
             return info if partitions is None else grown(info, partitions)
 
         return self._catalog.change(name, change)
@@ -208,7 +212,7 @@ class Store(ABC):
         self, topic: str, config: ProducerConfig | None, options: dict[str, Any], sink: Sink | None = None
     ) -> Producer:
         self._check_open()
-        producer = Producer(self.topic(topic), _configured(ProducerConfig, config, options), sink)
+        producer = Producer(self.topic(topic), _configured(self.defaults.producer, config, options), sink)
         self._producers.add(producer)
         return producer
 
@@ -256,7 +260,7 @@ class Store(ABC):
             topics,
             group=None if group is None else self.group(group),
             start=start,
-            config=_configured(ConsumerConfig, config, options),
+            config=_configured(self.defaults.consumer, config, options),
             static=static,
             on_assign=on_assign,
             on_revoke=on_revoke,
@@ -276,7 +280,7 @@ class Store(ABC):
     def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
         """Whoever cleans the store, by what its topics want to keep. Options are those of StewardConfig, by name."""
         self._check_open()
-        return Steward(self, _configured(StewardConfig, config, options), self._clock)
+        return Steward(self, _configured(self.defaults.steward, config, options), self._clock)
 
     def sweep(self, *, dry_run: bool = False) -> int:
         """Remove what is left of half-deleted topics; of how many."""
@@ -355,8 +359,8 @@ class Store(ABC):
 class MemoryStore(Store):
     """Topics in this process's memory, gone when the store is closed."""
 
-    def __init__(self, *, clock: Clock = REAL_CLOCK) -> None:
-        super().__init__(MemoryCatalog(), MemoryLedger(), clock)
+    def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
+        super().__init__(MemoryCatalog(), MemoryLedger(), clock, defaults)
         self._cleaning = threading.Lock()
         self._known: dict[bytes, Schemas] = {}
 
@@ -403,6 +407,7 @@ class DirectoryStore(Store):
         disk: Disk = REAL_DISK,
         clock: Clock = REAL_CLOCK,
         exclusive: bool = False,
+        defaults: Preset = DEFAULT,
     ) -> None:
         self.path = Path(path)
         self._disk = disk
@@ -419,7 +424,7 @@ class DirectoryStore(Store):
             who = "others have it open" if exclusive else "a broker serves it: connect to the broker"
             raise StoreInUse(f"{self.path} cannot be opened: {who}") from None
         catalog = DirectoryCatalog(self.path, disk)
-        super().__init__(catalog, DirectoryLedger(self.path / TRANSACTIONS, disk), clock)
+        super().__init__(catalog, DirectoryLedger(self.path / TRANSACTIONS, disk), clock, defaults)
         self._directory = catalog
         self._known: dict[bytes, Schemas] = {}
         catalog.sweep()
@@ -511,16 +516,16 @@ def partition_uuid(topic: bytes, number: int) -> bytes:
     return bytes(a ^ b for a, b in zip(topic, number.to_bytes(16, "big"), strict=True))
 
 
-def _with_options(config: TopicConfig | None, options: dict[str, Any]) -> TopicConfig:
-    return _configured(TopicConfig, config, options)
-
-
 _Config = TypeVar("_Config", TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig)
 
 
-def _configured(kind: type[_Config], config: _Config | None, options: dict[str, Any]) -> _Config:
+def _configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
+    """What is made explicitly, or else the default, with the options by name over it."""
+    kind = type(default)
+    if config is not None and not isinstance(config, kind):
+        raise InvalidConfiguration(f"config must be a {kind.__name__}, not {config!r:.60}")
     known = [field.name for field in fields(kind)]
     unknown = [name for name in options if name not in known]
     if unknown:
         raise InvalidConfiguration(f"unknown options {unknown}; there are {', '.join(known)}")
-    return replace(config or kind(), **options)
+    return replace(config or default, **options)
