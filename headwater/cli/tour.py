@@ -32,6 +32,7 @@ from rich.text import Text
 from headwater.cli.check import describe
 from headwater.cli.output import console, printable, shown, size
 from headwater.cli.tour_speed import measure
+from headwater.cli.tour_streams import stream
 from headwater.cli.tour_writer import CONFIG, NUMBER_DIGITS, RECORDS, key_of
 from headwater.errors import FrameDamaged, HeadwaterError
 from headwater.log import Damage, DirectoryPartition
@@ -121,6 +122,7 @@ class Tour:
             self._die("unpublished", "after its frame was synced, before anyone was told")
             self._read_back()
             self._flip()
+            stream(self, self.directory / "store")
         finally:
             for writer in self.writers:
                 if writer.process.poll() is None:
@@ -137,17 +139,20 @@ class Tour:
         )
         self.people.print(Panel(text, border_style="cyan", expand=False) if self.people.is_terminal else text)
 
-    def _heading(self, text: str) -> None:
+    def heading(self, text: str) -> None:
+        """Begin a step."""
         self._step += 1
         self.people.print()
         self.people.print(Text(f"{self._step}. {text}", "bold cyan"))
 
-    def _say(self, text: Text | str) -> None:
+    def say(self, text: Text | str) -> None:
+        """Tell something."""
         whole = not self.people.is_terminal  # in a pipe a line is a line
         self.people.print(Text.assemble("   ", text), soft_wrap=whole)
 
-    def _promise(self, kept: bool, text: str) -> None:
-        self._say(Text.assemble(("✓ ", "bold green"), text) if kept else Text(f"✗ BROKEN: {text}", "bold red"))
+    def promise(self, kept: bool, text: str) -> None:
+        """Tell what was promised, and whether it was kept; the tour fails in the end when it was not."""
+        self.say(Text.assemble(("✓ ", "bold green"), text) if kept else Text(f"✗ BROKEN: {text}", "bold red"))
         if not kept:
             self.broken.append(text)
 
@@ -163,7 +168,7 @@ class Tour:
         return writer
 
     def _write(self) -> None:
-        self._heading(f"{_WRITERS} processes append to one partition at once; one of them is killed")
+        self.heading(f"{_WRITERS} processes append to one partition at once; one of them is killed")
         writers = [self._start(number, _FRAMES) for number in range(_WRITERS)]
         victim = writers[_VICTIM]
         with self._bars(writers) as show:
@@ -194,16 +199,16 @@ class Tour:
             )
         self.people.print(table)
         total = sum(writer.records for writer in writers)
-        self._say(f"{total:,} records in {seconds:.1f} s, each append synced to the disk before it was acknowledged")
+        self.say(f"{total:,} records in {seconds:.1f} s, each append synced to the disk before it was acknowledged")
         for writer in writers:
             for report in writer.recovered:
-                self._say(
+                self.say(
                     Text.assemble(f"{key_of(writer.number).decode()} cleaned up after the dead one: ", shown(report))
                 )
-        self._promise(victim.process.returncode == -signal.SIGKILL, "the victim was killed while it was writing")
+        self.promise(victim.process.returncode == -signal.SIGKILL, "the victim was killed while it was writing")
         others = [writer for writer in writers if writer is not victim]
         unharmed = all(writer.process.returncode == 0 and writer.records for writer in others)
-        self._promise(unharmed, "a dead process blocked nobody: the others went on to their end")
+        self.promise(unharmed, "a dead process blocked nobody: the others went on to their end")
 
     @contextmanager
     def _bars(self, writers: list[Writer]) -> Iterator[Callable[[], None]]:
@@ -224,33 +229,33 @@ class Tour:
             yield show
 
     def _die(self, moment: str, meaning: str) -> None:
-        self._heading(f"A writer dies {meaning}")
+        self.heading(f"A writer dies {meaning}")
         writer = self._start(len(self.writers), 20, moment)
         code = writer.finish()
-        self._promise(code == -signal.SIGKILL, f"it is dead, with {writer.records:,} records acknowledged")
+        self.promise(code == -signal.SIGKILL, f"it is dead, with {writer.records:,} records acknowledged")
         began = time.monotonic()
         with DirectoryPartition(self.partition, CONFIG) as partition:
             milliseconds = (time.monotonic() - began) * 1000
             reports = partition.recovery_reports
             for report in reports:
                 told = str(report).partition(": ")[2]
-                self._say(Text.assemble(f"reopened in {milliseconds:.1f} ms, recovery says: ", shown(told, "bold")))
+                self.say(Text.assemble(f"reopened in {milliseconds:.1f} ms, recovery says: ", shown(told, "bold")))
         if moment == "halfway":
-            self._promise(any(report.cut_bytes for report in reports), "the half frame is gone")
+            self.promise(any(report.cut_bytes for report in reports), "the half frame is gone")
         else:
             adopted = sum(report.adopted_records for report in reports)
-            self._promise(adopted == RECORDS, "the whole frame was kept, although nobody had been told of it yet")
+            self.promise(adopted == RECORDS, "the whole frame was kept, although nobody had been told of it yet")
 
     # Proving.
 
     def _read_back(self) -> None:
-        self._heading("Everything is read back and compared with what was acknowledged")
+        self.heading("Everything is read back and compared with what was acknowledged")
         with DirectoryPartition(self.partition, CONFIG) as partition:
             table = partition.scan(columns=["offset", "key", "value"]).read_all()
         writers, numbers = _parse(table)
         acknowledged = sum(writer.records for writer in self.writers)
         offsets = table.column("offset").to_pylist()
-        self._promise(offsets == list(range(len(offsets))), f"{len(offsets):,} records, every offset there once")
+        self.promise(offsets == list(range(len(offsets))), f"{len(offsets):,} records, every offset there once")
         missing = doubled = misplaced = 0
         for writer in self.writers:
             found = [number for name, number in zip(writers, numbers, strict=True) if name == writer.number]
@@ -261,14 +266,14 @@ class Tour:
                 missing += sum(number not in there for number in range(first, first + count))
                 told = numbers[base : base + count] == list(range(first, first + count))
                 misplaced += not (told and set(writers[base : base + count]) == {writer.number})
-        self._promise(missing == 0, f"{acknowledged:,} acknowledged records, {missing} missing")
-        self._promise(doubled == 0, f"{doubled} doubled")
-        self._promise(misplaced == 0, f"{misplaced} out of order, or not at the offset that was acknowledged")
+        self.promise(missing == 0, f"{acknowledged:,} acknowledged records, {missing} missing")
+        self.promise(doubled == 0, f"{doubled} doubled")
+        self.promise(misplaced == 0, f"{misplaced} out of order, or not at the offset that was acknowledged")
         extra = len(offsets) - acknowledged
-        self._say(Text(f"{extra:,} more were on their way when their writers died: whole frames, kept", "dim"))
+        self.say(Text(f"{extra:,} more were on their way when their writers died: whole frames, kept", "dim"))
 
     def _flip(self) -> None:
-        self._heading("One bit flips in a copy")
+        self.heading("One bit flips in a copy")
         copy = self.directory / "flipped"
         shutil.copytree(self.partition, copy)
         path, position, base, after = _some_frame(copy, self.random)
@@ -279,12 +284,12 @@ class Tour:
             byte = file.read(1)[0]
             file.seek(target)
             file.write(bytes([byte ^ (1 << bit)]))
-        self._say(f"bit {bit} of byte {target:,} in {path.name}, in the frame with offsets {base} to {after[0] - 1}")
+        self.say(f"bit {bit} of byte {target:,} in {path.name}, in the frame with offsets {base} to {after[0] - 1}")
         findings = [finding for finding in Check(copy).run() if finding.kind == "damage"]
         for finding in findings:
-            self._say(describe(finding))
+            self.say(describe(finding))
         named = [(finding.file, finding.offset, finding.next_offset) for finding in findings]
-        self._promise(named == [(path, base, after[0])], "the damage is found, and named to the frame")
+        self.promise(named == [(path, base, after[0])], "the damage is found, and named to the frame")
         damage: list[Damage] = []
         with DirectoryPartition(copy, CONFIG) as partition:
             try:
@@ -294,13 +299,13 @@ class Tour:
                 refused = True
             rest = sum(batch.num_rows for batch in partition.scan(columns=["offset"], on_damage=damage.append))
             end = partition.bounds().end
-        self._promise(refused, "a reader gets an error, never the damaged record")
-        self._promise(rest == end - (after[0] - base), f"a reader who asks to go on gets the other {rest:,} records")
+        self.promise(refused, "a reader gets an error, never the damaged record")
+        self.promise(rest == end - (after[0] - base), f"a reader who asks to go on gets the other {rest:,} records")
 
     # Numbers, and the end.
 
     def _speed(self) -> None:
-        self._heading("How fast it is here: records of 100 bytes, 1000 in a frame, one thread")
+        self.heading("How fast it is here: records of 100 bytes, 1000 in a frame, one thread")
         figures = measure(self.directory / "speed")
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column("  ")
@@ -317,7 +322,7 @@ class Tour:
                 figure.remark,
             )
         self.people.print(table)
-        self._say(Text("rough figures of a second each; benchmarks measure with more care", "dim"))
+        self.say(Text("rough figures of a second each; benchmarks measure with more care", "dim"))
 
     def _close(self, seconds: float) -> int:
         self.people.print()
