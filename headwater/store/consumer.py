@@ -111,7 +111,9 @@ class Consumer:
         self._member = None
         if group is not None and static is None:
             self._member = group.join(self._topics, self._partitions_of)
-        self._watch = Watch()
+        self.watch = Watch()
+        """What wakes this consumer when there may be something to poll; an event loop can wait for it too."""
+        self._followed: set[TopicKey] | None = None
 
     # Polling.
 
@@ -139,7 +141,7 @@ class Consumer:
             left = deadline - time.monotonic()
             if found or left <= 0:
                 return found
-            self._watch.wait(self._anything, min(left, self._pause()))
+            self.watch.wait(self._anything, min(left, self._pause()))
 
     def _anything(self) -> bool:
         """Whether there is a reason to wake up: records, or a change in the group."""
@@ -341,12 +343,19 @@ class Consumer:
             partition = self._store.topic(place.topic).partition(place.partition)
             position = self._position(place, keys[place], partition)
             self._cursors[place] = Cursor(place, keys[place], partition, position)
+        self._follow()
         if assigned:
             self._order = deque(sorted(self._cursors))
-            paths = [path for cursor in self._cursors.values() for path in self._store.watched(cursor.partition)]
-            self._watch.add(paths + (self._group.watched() if self._group is not None else []))
             if self._on_assign is not None:
                 self._on_assign(assigned)
+
+    def _follow(self) -> None:
+        """Be woken by what is appended to the partitions at hand, and by changes in the group."""
+        keys = {cursor.key for cursor in self._cursors.values()}
+        if keys != self._followed:
+            paths = [path for cursor in self._cursors.values() for path in self._store.watched(cursor.partition)]
+            self.watch.follow(paths + (self._group.watched() if self._group is not None else []))
+            self._followed = keys
 
     def _position(self, place: TopicPartition, key: TopicKey, partition: Partition) -> int:
         """Where to begin in a partition: the group's position, or else where the consumer was told to start."""
@@ -535,7 +544,7 @@ class Consumer:
             if self._group is not None and self._member is not None:
                 with suppress(StoreClosed):
                     self._group.leave(self._member, self._partitions_of)
-            self._watch.close()
+            self.watch.close()
 
     def _check_open(self) -> None:
         if self._closed:
