@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -203,6 +204,55 @@ def test_reset_moves_running_members_and_refuses_what_they_did_before(handle: Ha
         assert [committed(store, number) for number in range(4)] == [3, 12, 15, 15]
         found = sorted((record.partition, record.offset) for record in one.poll())
         assert found == [(0, offset) for offset in range(3, 15)] + [(1, offset) for offset in range(12, 15)]
+
+
+def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: Handles) -> None:
+    store = handle()
+    uuid = store.describe_topic("orders").uuid
+    told: list[tuple[str, list[int]]] = []
+
+    def tell(what: str) -> Callable[[frozenset[TopicPartition]], None]:
+        return lambda places: told.append((what, sorted(one.partition for one in places)))
+
+    shares = [
+        handle().consumer("orders", group="g", static=(n, 2), on_assign=tell("assign"), on_revoke=tell("revoke"))
+        for n in (0, 1)
+    ]
+    for share in shares:
+        for record in share.poll():
+            share.ack(record)
+        share.commit()
+    fill(store, 5)
+    late = shares[0].poll()
+    told.clear()
+    handle().group("g").reset({place(0): Commit((uuid, 0), 3), place(1): Commit((uuid, 1), 12)})
+    for record in late:
+        shares[0].ack(record)
+    for _ in range(2):
+        with pytest.raises(hw.StaleMember, match="orders/0"):
+            shares[0].commit()
+    assert [committed(store, number) for number in range(4)] == [3, 12, 15, 10]
+    found = [(record.partition, record.offset) for record in shares[0].poll()]
+    assert found == [(0, offset) for offset in range(3, 15)]
+    found = sorted((record.partition, record.offset) for record in shares[1].poll())
+    assert found == [(1, offset) for offset in range(12, 15)] + [(3, offset) for offset in range(10, 15)]
+    assert told == [("revoke", [0]), ("assign", [0]), ("revoke", [1]), ("assign", [1])]
+    for share in shares:
+        share.ack_range("orders", shares.index(share), 0, 15)
+        share.commit()
+        share.close()
+    assert [committed(store, number) for number in range(4)] == [15, 15, 15, 10]
+
+
+def test_a_fixed_share_that_waits_is_woken_by_a_reset(handle: Handles) -> None:
+    store = handle()
+    uuid = store.describe_topic("orders").uuid
+    with store.consumer("orders", group="g", static=(0, 4), refresh_interval=60) as share:
+        share.ack_range("orders", 0, 0, len(share.poll()))
+        reset = threading.Timer(0.05, handle().group("g").reset, [{place(0): Commit((uuid, 0), 7)}])
+        reset.start()
+        assert [record.offset for record in share.poll(timeout=30)] == [7, 8, 9]
+        reset.join()
 
 
 def test_positions_move_back_only_by_reset(handle: Handles) -> None:

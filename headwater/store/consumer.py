@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -258,7 +258,7 @@ class Consumer:
         return None
 
     def _current_generation(self) -> int:
-        return self._group.generation() if self._group is not None and self._member is not None else 0
+        return self._group.generation() if self._group is not None else 0
 
     def _pause(self) -> float:
         """How long to wait between looks at the group: so short that a member that waits is not taken for late."""
@@ -283,7 +283,10 @@ class Consumer:
 
     def _share(self) -> AbstractSet[TopicPartition]:
         """The partitions of a consumer that has no others to agree with: all, or a fixed share."""
-        self._generation = 0
+        before, self._generation = self._generation, self._current_generation()
+        if self._group is not None and before != self._generation:
+            cursors = list(self._cursors.values())
+            self._forget({one.place for one in cursors if self._group.was_reset(one.key, one.generation)})
         number, total = self._static or (0, 1)
         everything = sorted(self._partitions_of(Member(self._topics, 0)))
         return {place for i, place in enumerate(everything) if i % total == number}
@@ -341,8 +344,8 @@ class Consumer:
             self._store.roll_forward(self._group.name)  # the member before may have decided and died
         for place in sorted(assigned):
             partition = self._store.topic(place.topic).partition(place.partition)
-            position = self._position(place, keys[place], partition)
-            self._cursors[place] = Cursor(place, keys[place], partition, position)
+            position, generation = self._position(place, keys[place], partition)
+            self._cursors[place] = Cursor(place, keys[place], partition, position, generation)
         self._follow()
         if assigned:
             self._order = deque(sorted(self._cursors))
@@ -357,20 +360,24 @@ class Consumer:
             self.watch.follow(paths + (self._group.watched() if self._group is not None else []))
             self._followed = keys
 
-    def _position(self, place: TopicPartition, key: TopicKey, partition: Partition) -> int:
-        """Where to begin in a partition: the group's position, or else where the consumer was told to start."""
+    def _position(self, place: TopicPartition, key: TopicKey, partition: Partition) -> tuple[int, int]:
+        """Where to begin in a partition: the group's position, or else where the consumer was told to start.
+
+        Also the generation in which that was set.
+        """
         known = self._group.position(key) if self._group is not None else None
         end = partition.bounds().end
-        if known is not None and known.offset <= end:
-            return known.offset
-        if known is not None and self._group is not None:  # a power loss has taken what was not synced
-            self._group.clamp({place: Commit(key, end)})
-            return end
+        if known is not None and self._group is not None and known.offset > end:
+            self._group.clamp({place: Commit(key, end)})  # a power loss has taken what was not synced
+            known = self._group.position(key)
+        if known is not None:
+            return min(known.offset, end), known.generation
         position = resolve(partition, self._start if key in self._at_start else "earliest")
         if self._group is not None:
             # The group begins here even if this member dies before it has done anything: "latest" would be later then.
-            self._group.commit(self._member, {place: Commit(key, position)})
-        return position
+            known_to_us = None if self._member is not None else {key: self._generation}
+            self._group.commit(self._member, {place: Commit(key, position)}, known=known_to_us)
+        return position, self._generation
 
     # Acknowledging.
 
@@ -397,7 +404,9 @@ class Consumer:
         """Commit what is done; what is no longer this member's is given up, since others repeat it."""
         refused = self._commit_done()
         if refused and self._static is not None:
-            raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
+            assert self._group is not None
+            if not refused.isdisjoint(self._group.describe().owners):
+                raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
         if refused:
             _log.warning("%s: others may repeat what was done there", self._refusal(refused))
             self._refreshed = 0.0
@@ -416,10 +425,16 @@ class Consumer:
         changed = self._done()
         if self._group is None or self._holding or not changed:
             return frozenset()
-        refused = self._group.commit(self._member, changed)
+        refused = self._group.commit(self._member, changed, known=self._known(changed))
         for place in changed.keys() - refused:
             self._cursors[place].committed = changed[place].offset
         return refused
+
+    def _known(self, places: Iterable[TopicPartition]) -> dict[TopicKey, int] | None:
+        """How a reset is noticed by who is no member; from a member, it takes the partition away."""
+        if self._member is not None:
+            return None
+        return {self._cursors[place].key: self._cursors[place].generation for place in places}
 
     def _refusal(self, places: AbstractSet[TopicPartition]) -> str:
         assert self._group is not None
@@ -456,10 +471,14 @@ class Consumer:
                 cursor.take_as_done()
         return self._done()
 
-    def deciding(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
+    @contextmanager
+    def deciding(self, commits: dict[TopicPartition, Commit]) -> Iterator[int]:
         """The right to decide that these positions will be set; see `Group.deciding`."""
         assert self._group is not None, "there are positions only in a group"
-        return self._group.deciding(self._member, commits)
+        with self._group.deciding(self._member, commits, known=self._known(commits)) as generation:
+            yield generation
+        for place in commits:
+            self._cursors[place].generation = generation
 
     def let_go(self, *, committed: bool) -> None:
         """The transaction is over. What it has not committed is read again."""

@@ -45,9 +45,13 @@ class ConsumedBatch(NamedTuple):
 class Cursor:
     """Where the consumer is in one partition: what it reads next, what it has read ahead, and what is done."""
 
-    def __init__(self, place: TopicPartition, key: TopicKey, partition: Partition, position: int) -> None:
+    def __init__(
+        self, place: TopicPartition, key: TopicKey, partition: Partition, position: int, generation: int = 0
+    ) -> None:
         self.place = place
         self.key = key
+        self.generation = generation
+        """In which generation of the group the position was set from which this began."""
         self.partition = partition
         self.next = position
         """The next offset to be read from the log."""

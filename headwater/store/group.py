@@ -13,7 +13,7 @@ import os
 import struct
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,17 +138,32 @@ class Group(ABC):
 
     # Positions.
 
-    def commit(self, member_id: str | None, commits: dict[TopicPartition, Commit]) -> frozenset[TopicPartition]:
+    def commit(
+        self,
+        member_id: str | None,
+        commits: dict[TopicPartition, Commit],
+        *,
+        known: Mapping[TopicKey, int] | None = None,
+    ) -> frozenset[TopicPartition]:
         """Set the positions of the partitions that the member owns; returns the others, where nothing was set.
 
+        Who is no member says for each key of which generation the position is that it goes on from, as far as `known`
+        to it. Nothing is set where it is of another one by now, because of a reset.
         Positions do not move back: all are refused, with CommitRefused, when one of them would.
         """
         with self._unchanged() as membership:
             owned = {place: one for place, one in commits.items() if membership.owners.get(place) == member_id}
+            if known is not None:
+                owned = {place: one for place, one in owned.items() if not self.was_reset(one.key, known[one.key])}
             self._refuse_moving_back(owned)
             for key, offset in owned.values():
-                self._set(key, offset, membership.generation)
+                self._set(key, offset, membership.generation if known is None else known[key])
         return frozenset(commits.keys() - owned.keys())
+
+    def was_reset(self, key: TopicKey, generation: int) -> bool:
+        """Whether the position is of another generation than it was: set on purpose, not by who goes on from it."""
+        found = self.position(key)
+        return found is not None and found.generation != generation
 
     def _refuse_moving_back(self, commits: dict[TopicPartition, Commit]) -> None:
         for place, (key, offset) in commits.items():
@@ -159,13 +174,24 @@ class Group(ABC):
                 )
 
     @contextmanager
-    def deciding(self, member_id: str | None, commits: dict[TopicPartition, Commit]) -> Iterator[int]:
+    def deciding(
+        self,
+        member_id: str | None,
+        commits: dict[TopicPartition, Commit],
+        *,
+        known: Mapping[TopicKey, int] | None = None,
+    ) -> Iterator[int]:
         """The right to decide that these positions will be set, for the length of a block; gives the generation.
 
-        Raises StaleMember when one of the partitions is not the member's any more.
+        Raises StaleMember when one of the partitions is not the member's any more, or was reset (see `commit`).
         """
         with self._unchanged() as membership:
-            lost = [str(place) for place in commits if membership.owners.get(place) != member_id]
+            lost = [
+                str(place)
+                for place, one in commits.items()
+                if membership.owners.get(place) != member_id
+                or (known is not None and self.was_reset(one.key, known[one.key]))
+            ]
             if lost:
                 raise StaleMember(f"{', '.join(sorted(lost))}: no longer this consumer's in group {self.name!r}")
             self._refuse_moving_back(commits)
