@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
 from headwater.store import DirectoryStore, MemoryStore
-from headwater.store.group import Commit, DirectoryGroup
+from headwater.store.group import Commit, DirectoryGroup, Group, TopicKey
 from headwater.testing import ManualClock
 
 Handles = Callable[[], Store]
@@ -297,6 +298,65 @@ def test_a_group_without_members_keeps_its_positions(handle: Handles) -> None:
     info = handle().group("g").describe()
     assert (info.members, info.owners) == ({}, {})
     assert sorted(position.offset for position in info.positions.values()) == [10, 10, 10, 10]
+
+
+def test_positions_in_topics_that_are_gone_are_pruned_after_a_time(handle: Handles, clock: ManualClock) -> None:
+    store, other = handle(), handle()
+    group, gone, kept = store.group("g"), bytes(16), store.describe_topic("orders").uuid
+    group.commit(None, {TopicPartition("gone", 0): Commit((gone, 0), 5), place(0): Commit((kept, 0), 6)})
+    clock.advance(10)
+    group.commit(None, {TopicPartition("gone", 1): Commit((gone, 1), 7)})
+    before_ns = clock.now_ns() - 5 * 10**9
+    assert other.group("g").position((gone, 0)) is not None
+    assert group.prune({kept}, before_ns, dry_run=True) == 1
+    assert len(group.committed()) == 3
+    assert group.prune({kept}, before_ns) == 1
+    assert group.prune({kept}, before_ns) == 0
+    for one in (group, other.group("g")):
+        assert {key: found.offset for key, found in one.committed().items()} == {(gone, 1): 7, (kept, 0): 6}
+        assert one.position((gone, 0)) is None
+
+
+def commit_and_look(group: Group, key: TopicKey) -> Iterator[str]:
+    """Commit to one partition, and to one of a topic that is gone, each time another one; says what is wrong."""
+    for offset in range(1, 300):
+        gone = bytes([key[1], offset % 256] * 8)
+        group.commit(None, {place(key[1]): Commit(key, offset), TopicPartition("gone", 0): Commit((gone, 0), offset)})
+        found = group.position(key)
+        if found is None or found.offset != offset:
+            yield f"{offset} was committed, {found} found"
+
+
+def look(group: Group, keys: list[TopicKey], stop: threading.Event) -> Iterator[str]:
+    """Read positions until told to stop; says what is wrong."""
+    last = dict.fromkeys(keys, 0)
+    while not stop.is_set():
+        for key in keys:
+            found = group.position(key)
+            if found is not None and (found[:2] != key or found.offset < last[key]):
+                yield f"{found} after {last[key]}"
+            last[key] = last[key] if found is None else found.offset
+
+
+def test_pruning_disturbs_neither_those_who_commit_nor_those_who_read(handle: Handles) -> None:
+    uuid, stop = handle().describe_topic("orders").uuid, threading.Event()
+    keys = [(uuid, number) for number in range(4)]
+
+    def prune(group: Group) -> None:
+        while not stop.is_set():
+            group.prune({uuid}, 1 << 62)
+
+    with ThreadPoolExecutor(6) as pool:
+        pruner = pool.submit(prune, handle().group("g"))
+        reader = pool.submit(list, look(handle().group("g"), keys, stop))
+        committers = [pool.submit(list, commit_and_look(handle().group("g"), key)) for key in keys]
+        assert [one.result() for one in committers] == [[], [], [], []]
+        stop.set()
+        pruner.result()
+        assert reader.result() == []
+    group = handle().group("g")
+    group.prune({uuid}, 1 << 62)
+    assert {key: found.offset for key, found in group.committed().items()} == dict.fromkeys(keys, 299)
 
 
 def test_a_damaged_document_costs_the_memberships_and_no_position(tmp_path: Path) -> None:

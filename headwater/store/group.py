@@ -14,6 +14,7 @@ import struct
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,6 +243,16 @@ class Group(ABC):
                     self._set(key, FORGOTTEN, membership.generation)
             return forgotten
 
+    def prune(self, topics: AbstractSet[bytes], before_ns: int, *, dry_run: bool = False) -> int:
+        """Forget positions in other topics than these, where the last commit was before that time; how many."""
+        with self._unchanged():
+            gone = [
+                key for key, one in self._remembered().items() if key[0] not in topics and one.committed_ns < before_ns
+            ]
+            for key in () if dry_run else gone:
+                self._unset(key)
+            return len(gone)
+
     # What kinds of groups differ in.
 
     @abstractmethod
@@ -272,9 +283,13 @@ class Group(ABC):
     def generation(self) -> int:
         """The present generation: one small read, for every poll."""
 
-    @abstractmethod
     def committed(self) -> dict[TopicKey, Position]:
         """All positions."""
+        return {key: one for key, one in self._remembered().items() if one.offset != FORGOTTEN}
+
+    @abstractmethod
+    def _remembered(self) -> dict[TopicKey, Position]:
+        """All positions, and what takes the place of those that were forgotten."""
 
     @abstractmethod
     def position(self, key: TopicKey) -> Position | None:
@@ -286,6 +301,10 @@ class Group(ABC):
 
     @abstractmethod
     def _set(self, key: TopicKey, offset: int, generation: int) -> None: ...
+
+    @abstractmethod
+    def _unset(self, key: TopicKey) -> None:
+        """Nothing is left of the position."""
 
     @abstractmethod
     def _make_durable(self) -> None:
@@ -332,9 +351,9 @@ class MemoryGroup(Group):
     def generation(self) -> int:
         return self._membership.generation
 
-    def committed(self) -> dict[TopicKey, Position]:
+    def _remembered(self) -> dict[TopicKey, Position]:
         with self._mutex:
-            return {key: one for key, one in self._positions.items() if one.offset != FORGOTTEN}
+            return dict(self._positions)
 
     def position(self, key: TopicKey) -> Position | None:
         found = self._positions.get(key)
@@ -347,6 +366,9 @@ class MemoryGroup(Group):
         before = self._positions.get(key)
         sequence = before.sequence + 1 if before else 1
         self._positions[key] = Position(*key, sequence, offset, self._clock.now_ns(), generation)
+
+    def _unset(self, key: TopicKey) -> None:
+        del self._positions[key]
 
     def _make_durable(self) -> None:
         """Memory is all there is."""
@@ -466,9 +488,9 @@ class DirectoryGroup(Group):
 
     # Positions.
 
-    def committed(self) -> dict[TopicKey, Position]:
+    def _remembered(self) -> dict[TopicKey, Position]:
         self._check_open()
-        return {key: one for key, one in self._offsets.read_all().items() if one.offset != FORGOTTEN}
+        return self._offsets.read_all()
 
     def position(self, key: TopicKey) -> Position | None:
         self._check_open()
@@ -477,6 +499,9 @@ class DirectoryGroup(Group):
 
     def _set(self, key: TopicKey, offset: int, generation: int) -> None:
         self._offsets.write(*key, offset, self._clock.now_ns(), generation)
+
+    def _unset(self, key: TopicKey) -> None:
+        self._offsets.free(*key)
 
     def _make_durable(self) -> None:
         try:
