@@ -34,7 +34,7 @@ from headwater.errors import (
 )
 from headwater.log import Partition
 from headwater.log.projection import Projection
-from headwater.store.cursor import ConsumedBatch, ConsumedRecord, Cursor
+from headwater.store.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
 from headwater.store.group import Commit, Group, TopicKey
 from headwater.store.membership import Member
 from headwater.store.pattern import TopicFilter
@@ -81,6 +81,7 @@ class Consumer:
         static: tuple[int, int] | None = None,
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
+        on_damage: OnLoss | None = None,
     ) -> None:
         if static is not None and not 0 <= static[0] < static[1]:
             raise InvalidConfiguration(f"a static assignment is (number, of how many), not {static}")
@@ -93,6 +94,7 @@ class Consumer:
         self._static = static
         self._on_assign = on_assign
         self._on_revoke = on_revoke
+        self._on_damage = on_damage
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._order: deque[TopicPartition] = deque()
         self._paused: set[TopicPartition] = set()
@@ -345,7 +347,7 @@ class Consumer:
         for place in sorted(assigned):
             partition = self._store.topic(place.topic).partition(place.partition)
             position, generation = self._position(place, keys[place], partition)
-            self._cursors[place] = Cursor(place, keys[place], partition, position, generation)
+            self._cursors[place] = Cursor(place, keys[place], partition, position, generation, self._on_damage)
         self._follow()
         if assigned:
             self._order = deque(sorted(self._cursors))
