@@ -265,3 +265,17 @@ class TransactionUnfinished(StoreError):
 
     Whoever opens the store, stewards it or begins a transaction goes on with it; the cause says what was in the way.
     """
+
+
+class DeadLetterRefused(StoreError):
+    """A record failed for good, and the dead-letter topic cannot take it: it is not done, and nothing of it is lost."""
+
+    def __init__(self, topic: str, partition: int, offset: int, dead_letter: str, cause: HeadwaterError) -> None:
+        super().__init__(
+            f"{topic}/{partition} offset {offset} failed for good, and the dead-letter topic {dead_letter!r} cannot "
+            f"take it ({cause}): raise its limits by alter_topic, use another topic, or on_error alone"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.dead_letter = dead_letter
