@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,34 +12,9 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store import DirectoryStore, MemoryStore
-from headwater.testing import ManualClock
-
-Handles = Callable[[], Store]
-"""Gives a handle of one and the same store: in memory the same one, on disk another one each time."""
+from tests.backends import Handles
 
 ORDERS = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["memory", "directory"])
-def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
-    memory = MemoryStore(clock=clock)
-    opened: list[Store] = [memory]
-
-    def factory() -> Store:
-        if request.param == "memory":
-            return memory
-        opened.append(DirectoryStore(tmp_path / "store", clock=clock))
-        return opened[-1]
-
-    yield factory
-    for store in opened:
-        store.close()
 
 
 @pytest.fixture

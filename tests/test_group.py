@@ -12,36 +12,19 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store import DirectoryStore, MemoryStore
 from headwater.store.group import Commit, DirectoryGroup, Group, TopicKey
 from headwater.testing import ManualClock
+from tests.backends import Handles
 
-Handles = Callable[[], Store]
 LATE = 400.0
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["memory", "directory"])
-def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
-    """Handles of one store, with a topic of four partitions that have ten records each."""
-    memory = MemoryStore(clock=clock)
-    opened: list[Store] = [memory]
-
-    def factory() -> Store:
-        if request.param == "memory":
-            return memory
-        opened.append(DirectoryStore(tmp_path / "store", clock=clock))
-        return opened[-1]
-
-    factory().create_topic("orders", partitions=4)
-    fill(factory(), 10)
-    yield factory
-    for store in opened:
-        store.close()
+def handle(handle: Handles) -> Handles:
+    """The store has a topic of four partitions that have ten records each."""
+    handle().create_topic("orders", partitions=4)
+    fill(handle(), 10)
+    return handle
 
 
 def fill(store: Store, count: int) -> None:
@@ -243,6 +226,34 @@ def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: H
         share.commit()
         share.close()
     assert [committed(store, number) for number in range(4)] == [15, 15, 15, 10]
+
+
+def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise_goes_on(handle: Handles) -> None:
+    store = handle()
+    store.create_topic("copies")
+    uuid = store.describe_topic("orders").uuid
+
+    def copy(share: Consumer, limit: int) -> None:
+        with store.transaction(share) as together:
+            out = together.producer("copies")
+            for record in share.poll(limit):
+                out.send(record.value)
+                share.ack(record)
+            if limit == 3:
+                handle().group("g").reset({place(0): Commit((uuid, 0), 9)})
+
+    with store.consumer("orders", group="g", static=(0, 4)) as share:
+        copy(share, 2)
+        handle().group("g").reset({place(1): Commit((uuid, 1), 5)})  # another's: its generation rises, no more
+        copy(share, 2)
+        share.ack_range("orders", 0, 0, len(share.poll(1)) + 4)
+        share.commit()
+        assert committed(store, 0) == 5
+        with pytest.raises(hw.StaleMember, match="orders/0"):
+            copy(share, 3)
+        assert committed(store, 0) == 9
+        assert [record.offset for record in share.poll()] == [9]
+    assert [record.value for record in store.topic("copies").recent()] == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_fixed_share_that_waits_is_woken_by_a_reset(handle: Handles) -> None:

@@ -30,16 +30,14 @@ from headwater.errors import (
     StaleMember,
     StoreClosed,
     StoreError,
-    UnknownTopic,
 )
 from headwater.log import Partition
 from headwater.log.projection import Projection
 from headwater.store.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
 from headwater.store.group import Commit, Group, TopicKey
-from headwater.store.membership import Member
-from headwater.store.pattern import TopicFilter
 from headwater.store.processing import Handler, Processing, ProcessOptions, ProcessSummary
 from headwater.store.start import Start, resolve
+from headwater.store.subscription import Subscription
 from headwater.store.topic import TopicPartition
 from headwater.store.watch import Watch
 
@@ -86,8 +84,7 @@ class Consumer:
         if static is not None and not 0 <= static[0] < static[1]:
             raise InvalidConfiguration(f"a static assignment is (number, of how many), not {static}")
         self._store = store
-        self._filter = TopicFilter(topics)
-        self._topics = [*self._filter.names, *self._filter.patterns]
+        self._subscription = Subscription(store, topics)
         self._group = group
         self._start = start
         self.config = config
@@ -108,11 +105,9 @@ class Consumer:
         self._holding = False
         self._lost = False
         self._pid = os.getpid()
-        self._at_start = {self._key(place) for place in self._partitions_of(Member(self._topics, 0))}
-        """What was there when this consumer began; what comes later is read from its beginning, wherever it starts."""
         self._member = None
         if group is not None and static is None:
-            self._member = group.join(self._topics, self._partitions_of)
+            self._member = group.join(self._subscription.topics, self._subscription.partitions_of)
         self.watch = Watch()
         """What wakes this consumer when there may be something to poll; an event loop can wait for it too."""
         self._followed: set[TopicKey] | None = None
@@ -186,7 +181,7 @@ class Consumer:
 
     def _failed(self, cursor: Cursor, error: HeadwaterError) -> HeadwaterError | None:
         """What to raise when a partition cannot be read: nothing if its topic is gone, then a refresh takes it out."""
-        if self._key(cursor.place) == cursor.key:
+        if self._subscription.key(cursor.place) == cursor.key:
             return error
         self._refreshed = 0.0
         return None
@@ -220,7 +215,7 @@ class Consumer:
         SIGTERM, Ctrl-C or an event end it: it finishes the record at hand, commits and returns what it has done. What
         fails for good goes to a dead-letter topic or to a callback; with neither, the error is raised.
         """
-        return Processing(self, self._store, self._filter, handler, **options).run()
+        return Processing(self, self._store, self._subscription.filter, handler, **options).run()
 
     def _give_back(self, records: Iterable[ConsumedRecord]) -> None:
         """Records that were polled, but not handed to who iterates, were not seen: they must not count as such."""
@@ -242,22 +237,6 @@ class Consumer:
             self._group.touch(self._member)
 
     # Whose partitions, and from where.
-
-    def _partitions_of(self, member: Member) -> list[TopicPartition]:
-        wanted = TopicFilter(member.topics)
-        found: list[TopicPartition] = []
-        for name in self._store.topic_names():
-            if wanted(name):
-                with suppress(UnknownTopic):  # deleted since its name was read
-                    partitions = self._store.describe_topic(name).partitions
-                    found += [TopicPartition(name, number) for number in range(partitions)]
-        return found
-
-    def _key(self, place: TopicPartition) -> TopicKey | None:
-        """Which partition has that place now, None when there is none."""
-        with suppress(UnknownTopic):
-            return self._store.describe_topic(place.topic).uuid, place.partition
-        return None
 
     def _current_generation(self) -> int:
         return self._group.generation() if self._group is not None else 0
@@ -290,7 +269,7 @@ class Consumer:
             cursors = list(self._cursors.values())
             self._forget({one.place for one in cursors if self._group.was_reset(one.key, one.generation)})
         number, total = self._static or (0, 1)
-        everything = sorted(self._partitions_of(Member(self._topics, 0)))
+        everything = sorted(self._subscription.partitions())
         return {place for i, place in enumerate(everything) if i % total == number}
 
     def _settle(self) -> AbstractSet[TopicPartition]:
@@ -301,13 +280,13 @@ class Consumer:
             try:
                 self._group.touch(self._member)
                 self._generation, settled = self._group.settle(
-                    self._member, self._partitions_of, self.config.max_poll_interval, holding=self._cursors
+                    self._member, self._subscription.partitions_of, self.config.max_poll_interval, holding=self._cursors
                 )
             except StaleMember as error:
                 _log.warning("%s; it joins again", error)
                 self._forget(self._cursors.keys())
-                self._group.leave(self._member, self._partitions_of)
-                self._member = self._group.join(self._topics, self._partitions_of)
+                self._group.leave(self._member, self._subscription.partitions_of)
+                self._member = self._group.join(self._subscription.topics, self._subscription.partitions_of)
                 continue
             self._waiting = settled.waiting
             # What was taken anew has another position, even if this consumer read there before: it was reset.
@@ -339,7 +318,7 @@ class Consumer:
         self._order = deque(sorted(self._cursors))
 
     def _take_over(self, owned: AbstractSet[TopicPartition]) -> None:
-        keys = {place: key for place in owned if (key := self._key(place)) is not None}
+        keys = {place: key for place in owned if (key := self._subscription.key(place)) is not None}
         self._forget({place for place, cursor in self._cursors.items() if keys.get(place) != cursor.key})
         assigned = frozenset(keys.keys() - self._cursors.keys())
         if assigned and self._group is not None:
@@ -374,7 +353,7 @@ class Consumer:
             known = self._group.position(key)
         if known is not None:
             return min(known.offset, end), known.generation
-        position = resolve(partition, self._start if key in self._at_start else "earliest")
+        position = resolve(partition, "earliest" if self._subscription.came_later(key) else self._start)
         if self._group is not None:
             # The group begins here even if this member dies before it has done anything: "latest" would be later then.
             known_to_us = None if self._member is not None else {key: self._generation}
@@ -564,7 +543,7 @@ class Consumer:
         finally:
             if self._group is not None and self._member is not None:
                 with suppress(StoreClosed):
-                    self._group.leave(self._member, self._partitions_of)
+                    self._group.leave(self._member, self._subscription.partitions_of)
             self.watch.close()
 
     def _check_open(self) -> None:
