@@ -65,11 +65,9 @@ def with_damage(known: list[Damage], found: Iterable[Damage]) -> tuple[list[Dama
     for damage in found:
         same = [one for one in merged if one.offset <= damage.next_offset and damage.offset <= one.next_offset]
         new += not same
-        offset = min(one.offset for one in (damage, *same))
-        next_offset = max(one.next_offset for one in (damage, *same))
         first = min((*same, damage), key=lambda one: one.offset)
-        merged = [one for one in merged if one not in same]
-        merged.append(replace(first, offset=offset, next_offset=next_offset))
+        end = max(one.next_offset for one in (*same, damage))
+        merged = [*(one for one in merged if one not in same), replace(first, next_offset=end)]
     return sorted(merged, key=lambda one: one.offset), new
 
 

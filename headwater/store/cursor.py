@@ -95,7 +95,7 @@ class Cursor:
             if self.next >= bounds.end:
                 return False
             try:
-                self.frames.extend(self.partition.read(self.next, max_bytes=max_bytes))
+                found = self.partition.read(self.next, max_bytes=max_bytes)
             except OffsetOutOfRange:  # removed since the bounds were looked at: the next call finds the new ones
                 return False
             except FrameDamaged as error:
@@ -106,10 +106,14 @@ class Cursor:
                     raise lost from error
                 self._on_damage(lost)
                 self._pass_over(error.next_offset)
+            else:
+                self.frames.extend(found)
+                if not found:  # a compaction has left nothing from here to the end
+                    self._pass_over(bounds.end)
         return True
 
     def _pass_over(self, offset: int) -> None:
-        """Go on at `offset`: what is before it cannot be read, and nobody has to wait for it."""
+        """Go on at `offset`: there is nothing to read before it, and nobody has to wait for that."""
         self.acks.ack(self.next, offset)
         self.next = offset
 
