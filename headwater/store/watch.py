@@ -11,7 +11,8 @@ import os
 import select
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -48,11 +49,12 @@ class Watch:
         self._epoll: select.epoll | None = None
         self._close_signal: weakref.finalize[..., Watch] | None = None
 
-    def follow(self, paths: Iterable[Path]) -> None:
+    def follow(self, paths: Sequence[Path]) -> None:
         """Watch these files from now on, and no others."""
-        if self.signal < 0 and hasattr(os, "eventfd"):
-            self.signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._close_signal = weakref.finalize(self, os.close, self.signal)
+        if self.signal < 0 and paths and hasattr(os, "eventfd"):
+            with suppress(OSError):  # no descriptor is left: then nobody tells
+                self.signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                self._close_signal = weakref.finalize(self, os.close, self.signal)
         # Also those that are known, which costs nothing: another file may be there now, under the old name.
         numbers = {INOTIFY.add(self, path) for path in paths} if self.signal >= 0 else set()
         self._complete = bool(numbers) and -1 not in numbers
