@@ -179,4 +179,5 @@ class StewardConfig(Options):
 
     group_expiry: Annotated[float, seconds(0, CENTURY)] = 7 * DAY
     """A group without members is forgotten so long after its last commit, and protects nothing then. Shorter than its
-    pauses, and it begins again where its `start` says; longer lets groups that never come back hold records."""
+    pauses, and it begins again where its `start` says; longer lets groups that never come back hold records. Positions
+    in topics that are gone are forgotten as long after their last commit."""

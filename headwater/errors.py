@@ -56,14 +56,25 @@ class OffsetOutOfRange(HeadwaterError, LookupError):
 
 
 class Damaged(HeadwaterError):
-    """Stored or received bytes are not what was written. `reason`, `file`, `position` and `offset` say more."""
+    """Stored or received bytes are not what was written.
+
+    `reason`, `file`, `position` and `offset` say more; what can be read again begins at `next_offset`, where that is
+    known.
+    """
 
     def __init__(
-        self, reason: str, *, file: Path | None = None, position: int | None = None, offset: int | None = None
+        self,
+        reason: str,
+        *,
+        file: Path | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        next_offset: int | None = None,
     ) -> None:
+        lost = f"{offset} to {next_offset - 1}" if offset is not None and next_offset is not None else offset
         where = [
             f"{name} {value}"
-            for name, value in (("file", file), ("position", position), ("offset", offset))
+            for name, value in (("file", file), ("position", position), ("offset", lost))
             if value is not None
         ]
         super().__init__(f"{reason} ({', '.join(where)})" if where else reason)
@@ -71,6 +82,7 @@ class Damaged(HeadwaterError):
         self.file = file
         self.position = position
         self.offset = offset
+        self.next_offset = next_offset
 
     def at(self, *, file: Path, position: int, offset: int | None = None) -> Damaged:
         """The same finding, with the place where it was found."""
@@ -79,6 +91,22 @@ class Damaged(HeadwaterError):
 
 class FrameDamaged(Damaged):
     """A frame failed one of its checks."""
+
+
+class RecordsDamaged(FrameDamaged):
+    """Records of a topic cannot be read: `offset` up to, and without, `next_offset` of a `partition`."""
+
+    def __init__(self, topic: str, partition: int, offset: int, next_offset: int, cause: Damaged) -> None:
+        super().__init__(
+            f"{topic}/{partition}: offsets {offset} to {next_offset - 1} cannot be read, {cause.reason}: restore the "
+            f"partition from a backup, or go on behind them by seek(..., {next_offset}) or with on_damage",
+            file=cause.file,
+            position=cause.position,
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
 
 
 class IndexDamaged(Damaged):
@@ -237,3 +265,17 @@ class TransactionUnfinished(StoreError):
 
     Whoever opens the store, stewards it or begins a transaction goes on with it; the cause says what was in the way.
     """
+
+
+class DeadLetterRefused(StoreError):
+    """A record failed for good, and the dead-letter topic cannot take it: it is not done, and nothing of it is lost."""
+
+    def __init__(self, topic: str, partition: int, offset: int, dead_letter: str, cause: HeadwaterError) -> None:
+        super().__init__(
+            f"{topic}/{partition} offset {offset} failed for good, and the dead-letter topic {dead_letter!r} cannot "
+            f"take it ({cause}): raise its limits by alter_topic, use another topic, or on_error alone"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.dead_letter = dead_letter

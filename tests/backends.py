@@ -77,6 +77,10 @@ class OpenDirectoryStore(Protocol):
     def __call__(self, *, name: str = "store", disk: Disk = REAL_DISK, clock: Clock = REAL_CLOCK) -> DirectoryStore: ...
 
 
+Handles = Callable[[], Store]
+"""What the fixture `handle` gives: handles of one and the same store, in memory the same, on disk another each time."""
+
+
 @contextmanager
 def temporary(backend: str, config: PartitionConfig | None = None, *, clock: Clock = REAL_CLOCK) -> Iterator[Partition]:
     """A new partition that is gone after the block: for tests in which Hypothesis needs many."""

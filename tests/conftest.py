@@ -15,7 +15,8 @@ from headwater.log import Clock, DirectoryPartition, Disk, Partition
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.disk import REAL_DISK
 from headwater.store import DirectoryStore
-from tests.backends import BACKENDS, STORES, OpenDirectory, OpenDirectoryStore, OpenPartition, OpenStore
+from headwater.testing import ManualClock
+from tests.backends import BACKENDS, STORES, Handles, OpenDirectory, OpenDirectoryStore, OpenPartition, OpenStore
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE)
@@ -82,6 +83,26 @@ def open_directory_store(tmp_path: Path) -> Iterator[OpenDirectoryStore]:
         store = DirectoryStore(tmp_path / name, disk=disk, clock=clock)
         opened.append(store)
         return store
+
+    yield factory
+    _close_stores(opened)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The clock of the stores that `handle` opens."""
+    return ManualClock()
+
+
+@pytest.fixture(params=STORES)
+def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
+    """Opens handles of one store, of every kind in turn, and closes them in the end."""
+    opened: list[Store] = []
+
+    def factory() -> Store:
+        if request.param != "memory" or not opened:  # memory is one handle's own
+            opened.append(STORES[request.param](tmp_path / "store", clock))
+        return opened[-1]
 
     yield factory
     _close_stores(opened)

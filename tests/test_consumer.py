@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,34 +12,10 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store import DirectoryStore, MemoryStore
 from headwater.testing import ManualClock
-
-Handles = Callable[[], Store]
-"""Gives a handle of one and the same store: in memory the same one, on disk another one each time."""
+from tests.backends import Handles
 
 ORDERS = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["memory", "directory"])
-def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
-    memory = MemoryStore(clock=clock)
-    opened: list[Store] = [memory]
-
-    def factory() -> Store:
-        if request.param == "memory":
-            return memory
-        opened.append(DirectoryStore(tmp_path / "store", clock=clock))
-        return opened[-1]
-
-    yield factory
-    for store in opened:
-        store.close()
 
 
 @pytest.fixture
@@ -337,6 +312,26 @@ def test_gaps_of_a_compaction_do_not_hold_the_position(store: Store) -> None:
         inbox.commit()
         assert committed(store, "g") == 40
         assert inbox.lag() == {ORDERS: 0}
+
+
+def test_an_end_that_a_compaction_has_emptied_is_done(store: Store, clock: ManualClock) -> None:
+    store.create_topic("orders", compact=True, delete_grace=10)
+    with store.producer("orders") as out:
+        out.send(b"1", key=b"a")
+        out.send(None, key=b"a")
+    partition = store.topic("orders").partition(0)
+    partition.roll()
+    for _ in range(2):
+        clock.advance(11)
+        partition.compact()
+    assert list(partition.records()) == []
+    with store.consumer("orders", group="g") as inbox:
+        assert inbox.poll(timeout=0.02) == []
+        inbox.commit()
+        assert (committed(store, "g"), inbox.lag()) == (2, {ORDERS: 0})
+        with store.producer("orders") as out:
+            out.send(b"2", key=b"a")
+        assert values(inbox.poll(timeout=30)) == [2]
 
 
 def test_retention_moves_a_slow_consumer_on_and_says_so(store: Store, caplog: pytest.LogCaptureFixture) -> None:

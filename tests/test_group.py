@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store import DirectoryStore, MemoryStore
-from headwater.store.group import Commit, DirectoryGroup
+from headwater.store.group import Commit, DirectoryGroup, Group, TopicKey
 from headwater.testing import ManualClock
+from tests.backends import Handles
 
-Handles = Callable[[], Store]
 LATE = 400.0
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["memory", "directory"])
-def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
-    """Handles of one store, with a topic of four partitions that have ten records each."""
-    memory = MemoryStore(clock=clock)
-    opened: list[Store] = [memory]
-
-    def factory() -> Store:
-        if request.param == "memory":
-            return memory
-        opened.append(DirectoryStore(tmp_path / "store", clock=clock))
-        return opened[-1]
-
-    factory().create_topic("orders", partitions=4)
-    fill(factory(), 10)
-    yield factory
-    for store in opened:
-        store.close()
+def handle(handle: Handles) -> Handles:
+    """The store has a topic of four partitions that have ten records each."""
+    handle().create_topic("orders", partitions=4)
+    fill(handle(), 10)
+    return handle
 
 
 def fill(store: Store, count: int) -> None:
@@ -205,6 +190,83 @@ def test_reset_moves_running_members_and_refuses_what_they_did_before(handle: Ha
         assert found == [(0, offset) for offset in range(3, 15)] + [(1, offset) for offset in range(12, 15)]
 
 
+def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: Handles) -> None:
+    store = handle()
+    uuid = store.describe_topic("orders").uuid
+    told: list[tuple[str, list[int]]] = []
+
+    def tell(what: str) -> Callable[[frozenset[TopicPartition]], None]:
+        return lambda places: told.append((what, sorted(one.partition for one in places)))
+
+    shares = [
+        handle().consumer("orders", group="g", static=(n, 2), on_assign=tell("assign"), on_revoke=tell("revoke"))
+        for n in (0, 1)
+    ]
+    for share in shares:
+        for record in share.poll():
+            share.ack(record)
+        share.commit()
+    fill(store, 5)
+    late = shares[0].poll()
+    told.clear()
+    handle().group("g").reset({place(0): Commit((uuid, 0), 3), place(1): Commit((uuid, 1), 12)})
+    for record in late:
+        shares[0].ack(record)
+    for _ in range(2):
+        with pytest.raises(hw.StaleMember, match="orders/0"):
+            shares[0].commit()
+    assert [committed(store, number) for number in range(4)] == [3, 12, 15, 10]
+    found = [(record.partition, record.offset) for record in shares[0].poll()]
+    assert found == [(0, offset) for offset in range(3, 15)]
+    found = sorted((record.partition, record.offset) for record in shares[1].poll())
+    assert found == [(1, offset) for offset in range(12, 15)] + [(3, offset) for offset in range(10, 15)]
+    assert told == [("revoke", [0]), ("assign", [0]), ("revoke", [1]), ("assign", [1])]
+    for share in shares:
+        share.ack_range("orders", shares.index(share), 0, 15)
+        share.commit()
+        share.close()
+    assert [committed(store, number) for number in range(4)] == [15, 15, 15, 10]
+
+
+def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise_goes_on(handle: Handles) -> None:
+    store = handle()
+    store.create_topic("copies")
+    uuid = store.describe_topic("orders").uuid
+
+    def copy(share: Consumer, limit: int) -> None:
+        with store.transaction(share) as together:
+            out = together.producer("copies")
+            for record in share.poll(limit):
+                out.send(record.value)
+                share.ack(record)
+            if limit == 3:
+                handle().group("g").reset({place(0): Commit((uuid, 0), 9)})
+
+    with store.consumer("orders", group="g", static=(0, 4)) as share:
+        copy(share, 2)
+        handle().group("g").reset({place(1): Commit((uuid, 1), 5)})  # another's: its generation rises, no more
+        copy(share, 2)
+        share.ack_range("orders", 0, 0, len(share.poll(1)) + 4)
+        share.commit()
+        assert committed(store, 0) == 5
+        with pytest.raises(hw.StaleMember, match="orders/0"):
+            copy(share, 3)
+        assert committed(store, 0) == 9
+        assert [record.offset for record in share.poll()] == [9]
+    assert [record.value for record in store.topic("copies").recent()] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_fixed_share_that_waits_is_woken_by_a_reset(handle: Handles) -> None:
+    store = handle()
+    uuid = store.describe_topic("orders").uuid
+    with store.consumer("orders", group="g", static=(0, 4), refresh_interval=60) as share:
+        share.ack_range("orders", 0, 0, len(share.poll()))
+        reset = threading.Timer(0.05, handle().group("g").reset, [{place(0): Commit((uuid, 0), 7)}])
+        reset.start()
+        assert [record.offset for record in share.poll(timeout=30)] == [7, 8, 9]
+        reset.join()
+
+
 def test_positions_move_back_only_by_reset(handle: Handles) -> None:
     store = handle()
     group = store.group("g")
@@ -247,6 +309,65 @@ def test_a_group_without_members_keeps_its_positions(handle: Handles) -> None:
     info = handle().group("g").describe()
     assert (info.members, info.owners) == ({}, {})
     assert sorted(position.offset for position in info.positions.values()) == [10, 10, 10, 10]
+
+
+def test_positions_in_topics_that_are_gone_are_pruned_after_a_time(handle: Handles, clock: ManualClock) -> None:
+    store, other = handle(), handle()
+    group, gone, kept = store.group("g"), bytes(16), store.describe_topic("orders").uuid
+    group.commit(None, {TopicPartition("gone", 0): Commit((gone, 0), 5), place(0): Commit((kept, 0), 6)})
+    clock.advance(10)
+    group.commit(None, {TopicPartition("gone", 1): Commit((gone, 1), 7)})
+    before_ns = clock.now_ns() - 5 * 10**9
+    assert other.group("g").position((gone, 0)) is not None
+    assert group.prune({kept}, before_ns, dry_run=True) == 1
+    assert len(group.committed()) == 3
+    assert group.prune({kept}, before_ns) == 1
+    assert group.prune({kept}, before_ns) == 0
+    for one in (group, other.group("g")):
+        assert {key: found.offset for key, found in one.committed().items()} == {(gone, 1): 7, (kept, 0): 6}
+        assert one.position((gone, 0)) is None
+
+
+def commit_and_look(group: Group, key: TopicKey) -> Iterator[str]:
+    """Commit to one partition, and to one of a topic that is gone, each time another one; says what is wrong."""
+    for offset in range(1, 300):
+        gone = bytes([key[1], offset % 256] * 8)
+        group.commit(None, {place(key[1]): Commit(key, offset), TopicPartition("gone", 0): Commit((gone, 0), offset)})
+        found = group.position(key)
+        if found is None or found.offset != offset:
+            yield f"{offset} was committed, {found} found"
+
+
+def look(group: Group, keys: list[TopicKey], stop: threading.Event) -> Iterator[str]:
+    """Read positions until told to stop; says what is wrong."""
+    last = dict.fromkeys(keys, 0)
+    while not stop.is_set():
+        for key in keys:
+            found = group.position(key)
+            if found is not None and (found[:2] != key or found.offset < last[key]):
+                yield f"{found} after {last[key]}"
+            last[key] = last[key] if found is None else found.offset
+
+
+def test_pruning_disturbs_neither_those_who_commit_nor_those_who_read(handle: Handles) -> None:
+    uuid, stop = handle().describe_topic("orders").uuid, threading.Event()
+    keys = [(uuid, number) for number in range(4)]
+
+    def prune(group: Group) -> None:
+        while not stop.is_set():
+            group.prune({uuid}, 1 << 62)
+
+    with ThreadPoolExecutor(6) as pool:
+        pruner = pool.submit(prune, handle().group("g"))
+        reader = pool.submit(list, look(handle().group("g"), keys, stop))
+        committers = [pool.submit(list, commit_and_look(handle().group("g"), key)) for key in keys]
+        assert [one.result() for one in committers] == [[], [], [], []]
+        stop.set()
+        pruner.result()
+        assert reader.result() == []
+    group = handle().group("g")
+    group.prune({uuid}, 1 << 62)
+    assert {key: found.offset for key, found in group.committed().items()} == dict.fromkeys(keys, 299)
 
 
 def test_a_damaged_document_costs_the_memberships_and_no_position(tmp_path: Path) -> None:

@@ -95,3 +95,71 @@ def test_two_handles_see_each_others_positions_at_once(tmp_path: Path) -> None:
     assert (tmp_path / "offsets").stat().st_size == 7 * SLOT
     one.close()
     other.close()
+
+
+def test_a_freed_slot_is_used_again_and_those_who_remember_it_are_not_misled(tmp_path: Path) -> None:
+    one, other = OffsetTable(tmp_path / "offsets"), OffsetTable(tmp_path / "offsets")
+    for number in range(5):
+        one.write(UUID, number, 10 + number, 1, 1)
+    assert other.read_all().keys() == {(UUID, number) for number in range(5)}
+    for number in (1, 3, 3, 99):
+        one.free(UUID, number)
+    one.write(bytes(16), 0, 77, 1, 1)
+    assert other.read(UUID, 1) is None
+    assert other.read(UUID, 3) is None
+    assert [other.read(UUID, number) for number in (0, 2, 4)] == [one.read(UUID, number) for number in (0, 2, 4)]
+    for handle in (one, other):
+        found = handle.read(bytes(16), 0)
+        assert found is not None
+        assert (found.offset, found.sequence) == (77, 1)
+    other.write(UUID, 1, 5, 1, 1)
+    other.write(UUID, 9, 6, 1, 1)
+    assert (tmp_path / "offsets").stat().st_size == 6 * SLOT
+    assert {key: position.offset for key, position in one.read_all().items()} == {
+        **{(UUID, number): offset for number, offset in ((0, 10), (2, 12), (4, 14), (1, 5), (9, 6))},
+        (bytes(16), 0): 77,
+    }
+    one.close()
+    other.close()
+
+
+def test_zeros_that_begin_in_another_slot_make_no_free_one_of_it(tmp_path: Path) -> None:
+    table = OffsetTable(tmp_path / "offsets")
+    for number in range(3):
+        for offset in (1, 2):
+            table.write(UUID, number, offset, 1, 1)
+    table.free(UUID, 1)
+    with (tmp_path / "offsets").open("r+b") as file:
+        file.seek(COPY)
+        file.write(bytes(COPY))  # a lost page took the older copy of the first
+    table.write(UUID, 3, 7, 1, 1)
+    assert {key[1]: one.offset for key, one in table.read_all().items()} == {0: 2, 2: 2, 3: 7}
+    table.close()
+
+
+@pytest.mark.parametrize("size", [1, COPY - 1, COPY, SLOT - 1])
+def test_a_table_that_ends_in_the_middle_of_a_slot_goes_on_behind_it(tmp_path: Path, size: int) -> None:
+    (tmp_path / "offsets").write_bytes(b"\xff" * size)
+    table = OffsetTable(tmp_path / "offsets")
+    table.write(UUID, 0, 7, 1, 1)
+    found = OffsetTable(tmp_path / "offsets").read(UUID, 0)
+    assert found is not None
+    assert found.offset == 7
+    assert (tmp_path / "offsets").stat().st_size == 2 * SLOT
+    table.close()
+
+
+def test_thousands_of_partitions_are_found_among_each_other(tmp_path: Path) -> None:
+    table = OffsetTable(tmp_path / "offsets")
+    topics = [bytes([number]) * 16 for number in range(4)]
+    places = [(topic, number) for number in range(500) for topic in topics]
+    for count, place in enumerate(places):
+        table.write(*place, count, 1, 1)
+    other = OffsetTable(tmp_path / "offsets")
+    for count, place in enumerate(places):
+        found = other.read(*place)
+        assert found is not None
+        assert found.offset == count
+    assert other.read(topics[0], 500) is None
+    table.close()
+    other.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater import ConsumedRecord, InvalidConfiguration, Record, Store, UnknownTopic
+from headwater import ConsumedRecord, DeadLetterRefused, InvalidConfiguration, Record, Store, UnknownTopic
 from headwater.store import DirectoryStore
 from tests.backends import OpenStore
 
@@ -147,6 +147,73 @@ def test_what_fails_for_good_goes_to_the_dead_letters(store: Store) -> None:
     }
 
 
+@pytest.mark.parametrize("room", [0, 30, 90, 170, 200, 1000])
+def test_what_does_not_fit_into_the_headers_gives_way(store: Store, room: int) -> None:
+    store.create_topic("small", max_headers_bytes=len("trace") + len(b"t3") + room)
+
+    def fail(record: ConsumedRecord) -> None:
+        if record.value == b"3":
+            stop.set()
+            raise ValueError("ü" * 5000)
+
+    stop = threading.Event()
+    with store.consumer("in", group="g") as inbox:
+        assert inbox.process(fail, retries=0, dead_letter="small", stop=stop).dead_letters == 1
+    (dead,) = store.topic("small").recent()
+    headers = dict(dead.headers)
+    assert (dead.value, dead.key, headers["trace"]) == (b"3", b"key", b"t3")
+    assert ("dead-letter-offset" in headers) == (room >= 90)
+    assert ("dead-letter-error" in headers) == (room >= 170)
+    text = headers.get("dead-letter-error", b"").decode()
+    assert text == "ü" * len(text)
+    if "dead-letter-error" in headers:
+        assert room - 1 <= sum(len(name) + len(one) for name, one in headers.items()) - len("tracet3") <= room
+
+
+def test_a_dead_letter_that_is_read_tells_of_its_last_failure(store: Store) -> None:
+    store.create_topic("deader")
+    for topic, place, attempts in (("in", "dead", 1), ("dead", "deader", 2)):
+        worker = Worker(last=b"0", bad={b"0": ALWAYS})
+        with store.consumer(topic, group=topic) as inbox:
+            inbox.process(worker, retries=attempts - 1, retry_delay=0, dead_letter=place, stop=worker.stop)
+    (dead,) = store.topic("deader").recent()
+    assert dict(dead.headers)["dead-letter-topic"] == b"dead"
+    assert dict(dead.headers)["dead-letter-attempts"] == b"2"
+    assert dict(dead.headers)["trace"] == b"t0"
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_value_bytes": 0},
+        {"max_key_bytes": 1},
+        {"max_headers_bytes": 2},
+        {"schema": pa.schema([("x", pa.int64())])},
+    ],
+    ids=["value", "key", "headers", "schema"],
+)
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_the_dead_letter_topic_cannot_take_ends_it_and_is_not_done(
+    store: Store, limits: dict[str, Any], batch: bool
+) -> None:
+    store.create_topic("strict", **limits)
+
+    def fail(work: ConsumedRecord | list[ConsumedRecord]) -> None:
+        record = work[0] if isinstance(work, list) else work
+        if record.offset == 4:
+            raise ValueError("bad")
+
+    with store.consumer("in", group="g") as inbox:
+        for _ in range(2):
+            with pytest.raises(DeadLetterRefused, match=r"in/0 offset 4 .*'strict' cannot take it") as caught:
+                inbox.process(fail, batch=batch, batch_size=2, retries=0, dead_letter="strict")
+            assert isinstance(caught.value.__cause__, ValueError)
+            assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("in", 0, 4)
+            assert position(store) == [4]
+        assert inbox.poll(1)[0].offset == 4
+    assert store.topic("strict").recent() == []
+
+
 def test_a_batch_fails_as_a_whole(store: Store) -> None:
     stop = threading.Event()
 
@@ -211,14 +278,6 @@ def test_an_error_of_the_callback_leaves_the_record_undone(store: Store) -> None
 
     with store.consumer("in", group="g") as inbox, pytest.raises(RuntimeError, match="give up"):
         inbox.process(worker, retries=0, on_error=fail, stop=worker.stop)
-    assert position(store) == [3]
-
-
-def test_a_dead_letter_that_cannot_be_written_leaves_the_record_undone(store: Store) -> None:
-    store.create_topic("typed", schema=pa.schema([("a", pa.int64())]))
-    worker = Worker(bad={b"3": ALWAYS})
-    with store.consumer("in", group="g") as inbox, pytest.raises(ValueError, match=r".+"):
-        inbox.process(worker, retries=0, dead_letter="typed", stop=worker.stop)
     assert position(store) == [3]
 
 

@@ -253,6 +253,45 @@ def test_a_group_without_members_is_forgotten_after_a_week(open_store: OpenStore
     assert store.steward().run_once().expired_groups == ()
 
 
+def test_positions_in_deleted_topics_go_when_nobody_has_used_them_for_long(open_store: OpenStore) -> None:
+    clock = ManualClock()
+    store = open_store(clock=clock)
+    fill(store.create_topic("kept"), 1)
+    fill(store.create_topic("gone", partitions=3), 1)
+    with store.consumer(["kept", "gone"], group="g", auto_ack=True, refresh_interval=0.001) as inbox:
+        while inbox.poll():
+            pass
+        store.delete_topic("gone")
+        fill(store.create_topic("gone"), 1)  # another one of that name
+        assert store.steward().run_once().pruned_positions == 0
+        clock.advance(8 * DAY)
+        assert inbox.poll(timeout=30)  # it lives, so the group does not expire
+        assert store.steward().run_once(dry_run=True).pruned_positions == 3
+        assert len(store.group("g").committed()) == 5
+        report = store.steward().run_once()
+        assert (report.pruned_positions, report.expired_groups, report.errors) == (3, (), ())
+        assert store.steward().run_once().pruned_positions == 0
+    topics = {store.describe_topic(name).uuid for name in ("kept", "gone")}
+    assert {key[0] for key in store.group("g").committed()} == topics
+
+
+def test_no_position_goes_while_a_topic_cannot_be_read(tmp_path: Path) -> None:
+    with DirectoryStore(tmp_path) as store:
+        fill(store.create_topic("torn"), 1)
+        fill(store.create_topic("gone"), 1)
+        read(store, "torn", "g", SEGMENT)
+        read(store, "gone", "g", SEGMENT)
+        store.delete_topic("gone")
+        store.group("g").join([], lambda _: [])  # so the group does not expire
+        content = (tmp_path / "torn" / "topic.json").read_bytes()
+        (tmp_path / "torn" / "topic.json").write_bytes(content[:-5])
+        report = store.steward(group_expiry=0).run_once()
+        assert (report.pruned_positions, report.expired_groups) == (0, ())
+        assert any("torn" in error for error in report.errors)
+        (tmp_path / "torn" / "topic.json").write_bytes(content)
+        assert store.steward(group_expiry=0).run_once().pruned_positions == 1
+
+
 def test_a_forgotten_group_can_come_back(open_store: OpenStore) -> None:
     clock = ManualClock()
     store = open_store(clock=clock)

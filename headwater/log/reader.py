@@ -11,6 +11,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,6 +20,7 @@ from crc32c import crc32c
 
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, IndexDamaged, OffsetOutOfRange
+from headwater.log.damage import DamageNotes
 from headwater.log.disk import Disk
 from headwater.log.frame import (
     ALL_ATTRIBUTES,
@@ -78,6 +80,7 @@ class Reader:
         self._schemas = schemas
         self._state = state
         self._writer = writer
+        self._notes = DamageNotes(writer)
         self._strangers: set[Path] = set()
         self._listed: tuple[int, list[Segment]] = (-1, [])
         self.mappings = MappingCache(config.mapping_cache_bytes)
@@ -121,6 +124,7 @@ class Reader:
         Damage raises FrameDamaged where `on_damage` is not given; otherwise it is reported and passed over. Records
         that retention removes before they are reached raise OffsetOutOfRange.
         """
+        report = partial(self._report, on_damage=on_damage)
         offset = start
         attempts = 0
         while offset < end:
@@ -129,7 +133,7 @@ class Reader:
                 raise OffsetOutOfRange(offset, state.start, state.end, str(self._directory))
             before = offset
             try:
-                offset = yield from self._read_segment(state, offset, end, take, on_damage)
+                offset = yield from self._read_segment(state, offset, end, take, report)
             except FileNotFoundError:
                 self._writer.check_present()
                 self._listed = (-1, [])  # retention, compaction or a truncation was faster than this reader
@@ -138,7 +142,7 @@ class Reader:
                 raise FrameDamaged("the log ends before its published end", file=self._directory, offset=offset)
 
     def _read_segment(
-        self, state: State, offset: int, end: int, take: Take[Taken], on_damage: OnDamage | None
+        self, state: State, offset: int, end: int, take: Take[Taken], on_damage: OnDamage
     ) -> Generator[Taken, None, int]:
         """The frames of the segment that holds `offset`; returns the offset to go on with."""
         segments = self.segments(state)
@@ -155,8 +159,20 @@ class Reader:
         if after is None or offset >= stop:
             return offset
         if not segment.header.compacted:
-            _damaged(Damage(segment.path, position, offset, stop, "the end of a segment is missing"), on_damage)
+            on_damage(Damage(segment.path, position, offset, stop, "the end of a segment is missing"))
         return stop
+
+    def _report(self, damage: Damage, on_damage: OnDamage | None) -> None:
+        self._notes.meet(damage)
+        if on_damage is None:
+            raise FrameDamaged(
+                damage.reason,
+                file=damage.file,
+                position=damage.position,
+                offset=damage.offset,
+                next_offset=damage.next_offset,
+            )
+        on_damage(damage)
 
     @contextmanager
     def _opened(self, segment: Segment, after: int | None, state: State) -> Iterator[FrameFile]:
@@ -239,7 +255,7 @@ def _follow(
     offset: int,
     stop: int,
     take: Take[Taken],
-    on_damage: OnDamage | None,
+    on_damage: OnDamage,
 ) -> Generator[Taken, None, tuple[int, int]]:
     """The frames from `position` on, from `offset` up to `stop`; returns the next offset and position.
 
@@ -279,7 +295,7 @@ def _follow(
                 found = file.find(found[0] + found[1].length, found[1].next_offset)
             lost_to = min(found[1].base_offset, stop) if found else stop
             if lost_to > offset:
-                _damaged(Damage(file.path, position, offset, lost_to, error.reason), on_damage)
+                on_damage(Damage(file.path, position, offset, lost_to, error.reason))
                 offset = lost_to
             if found is None:
                 break
@@ -311,9 +327,3 @@ def _skip(
             passed = header.next_offset
             position += header.length
     return position, previous, passed
-
-
-def _damaged(damage: Damage, on_damage: OnDamage | None) -> None:
-    if on_damage is None:
-        raise FrameDamaged(damage.reason, file=damage.file, position=damage.position, offset=damage.offset)
-    on_damage(damage)

@@ -21,6 +21,7 @@ from typing import Final
 from headwater.config import PartitionConfig
 from headwater.errors import Damaged, FrameDamaged, IndexDamaged
 from headwater.log.clock import Clock
+from headwater.log.damage import read_damage, with_damage, without_damage, write_damage
 from headwater.log.disk import TEMPORARY, Disk, drop_page_cache
 from headwater.log.frame import NO_PRODUCER, FrameHeader
 from headwater.log.index import (
@@ -87,7 +88,7 @@ class Recovery:
         segments, self.report.strangers = list_segments(self._directory, partition)
         if found is None and segments:
             self.report.rebuilt.append(STATE_FILE)
-        state = found or BLANK._replace(partition=partition)
+        state = found or BLANK._replace(partition=partition, damaged=len(read_damage(self._directory)))
         start = max(state.start, self._read_mark(START_FILE) or 0)
         target = self._read_mark(TRUNCATE_FILE)
         if target is not None:
@@ -140,8 +141,10 @@ class Recovery:
 
     def _publish(self, state: State, *, flags: int = 0) -> State:
         """Make the result durable: both copies, so that no older one can contradict it."""
+        known = read_damage(self._directory)
+        noted, new = with_damage(known, self.report.damage)
         if not flags and not self.report.clean:
-            state = state._replace(recoveries=state.recoveries + 1, damaged=state.damaged + len(self.report.damage))
+            state = state._replace(recoveries=state.recoveries + 1, damaged=state.damaged + new)
         state = state._replace(flags=flags)
         path = self._directory / STATE_FILE
         try:
@@ -155,6 +158,8 @@ class Recovery:
             page.sync()
         finally:
             page.close()
+        if not flags and noted != known:
+            write_damage(self._disk, self._directory, noted)
         return state
 
     def _sync_names(self) -> None:
@@ -335,6 +340,9 @@ class Recovery:
         state = self._publish(state, flags=CHANGING)
         self._disk.unlink(self._directory / TRUNCATE_FILE)
         self._disk.sync_directory(self._directory)
+        known = read_damage(self._directory)
+        if without_damage(known, target) != known:
+            write_damage(self._disk, self._directory, without_damage(known, target))
         return self._publish(state)
 
     def _remember_producers(self, partition: bytes, segments: list[Segment], target: int) -> None:

@@ -33,6 +33,7 @@ from headwater.errors import (
 from headwater.log import fork
 from headwater.log.clock import Clock
 from headwater.log.commit import Appended, Ticket
+from headwater.log.damage import read_damage, with_damage, write_damage
 from headwater.log.disk import Disk
 from headwater.log.flush import Flush
 from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexHeader
@@ -40,7 +41,7 @@ from headwater.log.lock import PartitionLock
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_mark
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.recovery import STATE_FILE, Recovery
-from headwater.log.report import RecoveryReport
+from headwater.log.report import Damage, RecoveryReport
 from headwater.log.schemas import Schemas
 from headwater.log.segment import (
     SEGMENT_HEADER_BYTES,
@@ -470,6 +471,28 @@ class Writer:
             self.disk.sync_directory(self.directory)
             self.state = self.page.write_both(state._replace(layout=state.layout + 1))
             return True
+
+    # Damage.
+
+    def note_damage(self, damage: Damage) -> bool:
+        """Count damage that a reader has met, unless it is known. False when someone is at work: try again later."""
+        if not self.mutex.acquire(blocking=False):
+            return False
+        try:
+            with self.locked(timeout=0) as state:
+                known = read_damage(self.directory)
+                noted, new = with_damage(known, [damage] if state.start <= damage.offset < state.end else [])
+                if new:
+                    self.state = self.page.write(state._replace(damaged=state.damaged + new))
+                if noted != known:
+                    write_damage(self.disk, self.directory, noted)
+        except PartitionBusy:
+            return False
+        except (HeadwaterError, OSError):
+            pass  # closed, deleted, poisoned, or on a disk that takes no writes: reading goes on all the same
+        finally:
+            self.mutex.release()
+        return True
 
     # The handle's life.
 

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -30,16 +30,14 @@ from headwater.errors import (
     StaleMember,
     StoreClosed,
     StoreError,
-    UnknownTopic,
 )
 from headwater.log import Partition
 from headwater.log.projection import Projection
-from headwater.store.cursor import ConsumedBatch, ConsumedRecord, Cursor
+from headwater.store.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
 from headwater.store.group import Commit, Group, TopicKey
-from headwater.store.membership import Member
-from headwater.store.pattern import TopicFilter
 from headwater.store.processing import Handler, Processing, ProcessOptions, ProcessSummary
 from headwater.store.start import Start, resolve
+from headwater.store.subscription import Subscription
 from headwater.store.topic import TopicPartition
 from headwater.store.watch import Watch
 
@@ -81,18 +79,19 @@ class Consumer:
         static: tuple[int, int] | None = None,
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
+        on_damage: OnLoss | None = None,
     ) -> None:
         if static is not None and not 0 <= static[0] < static[1]:
             raise InvalidConfiguration(f"a static assignment is (number, of how many), not {static}")
         self._store = store
-        self._filter = TopicFilter(topics)
-        self._topics = [*self._filter.names, *self._filter.patterns]
+        self._subscription = Subscription(store, topics)
         self._group = group
         self._start = start
         self.config = config
         self._static = static
         self._on_assign = on_assign
         self._on_revoke = on_revoke
+        self._on_damage = on_damage
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._order: deque[TopicPartition] = deque()
         self._paused: set[TopicPartition] = set()
@@ -106,12 +105,12 @@ class Consumer:
         self._holding = False
         self._lost = False
         self._pid = os.getpid()
-        self._at_start = {self._key(place) for place in self._partitions_of(Member(self._topics, 0))}
-        """What was there when this consumer began; what comes later is read from its beginning, wherever it starts."""
         self._member = None
         if group is not None and static is None:
-            self._member = group.join(self._topics, self._partitions_of)
-        self._watch = Watch()
+            self._member = group.join(self._subscription.topics, self._subscription.partitions_of)
+        self.watch = Watch()
+        """What wakes this consumer when there may be something to poll; an event loop can wait for it too."""
+        self._followed: set[TopicKey] | None = None
 
     # Polling.
 
@@ -139,7 +138,7 @@ class Consumer:
             left = deadline - time.monotonic()
             if found or left <= 0:
                 return found
-            self._watch.wait(self._anything, min(left, self._pause()))
+            self.watch.wait(self._anything, min(left, self._pause()))
 
     def _anything(self) -> bool:
         """Whether there is a reason to wake up: records, or a change in the group."""
@@ -182,7 +181,7 @@ class Consumer:
 
     def _failed(self, cursor: Cursor, error: HeadwaterError) -> HeadwaterError | None:
         """What to raise when a partition cannot be read: nothing if its topic is gone, then a refresh takes it out."""
-        if self._key(cursor.place) == cursor.key:
+        if self._subscription.key(cursor.place) == cursor.key:
             return error
         self._refreshed = 0.0
         return None
@@ -216,7 +215,7 @@ class Consumer:
         SIGTERM, Ctrl-C or an event end it: it finishes the record at hand, commits and returns what it has done. What
         fails for good goes to a dead-letter topic or to a callback; with neither, the error is raised.
         """
-        return Processing(self, self._store, self._filter, handler, **options).run()
+        return Processing(self, self._store, self._subscription.filter, handler, **options).run()
 
     def _give_back(self, records: Iterable[ConsumedRecord]) -> None:
         """Records that were polled, but not handed to who iterates, were not seen: they must not count as such."""
@@ -239,24 +238,8 @@ class Consumer:
 
     # Whose partitions, and from where.
 
-    def _partitions_of(self, member: Member) -> list[TopicPartition]:
-        wanted = TopicFilter(member.topics)
-        found: list[TopicPartition] = []
-        for name in self._store.topic_names():
-            if wanted(name):
-                with suppress(UnknownTopic):  # deleted since its name was read
-                    partitions = self._store.describe_topic(name).partitions
-                    found += [TopicPartition(name, number) for number in range(partitions)]
-        return found
-
-    def _key(self, place: TopicPartition) -> TopicKey | None:
-        """Which partition has that place now, None when there is none."""
-        with suppress(UnknownTopic):
-            return self._store.describe_topic(place.topic).uuid, place.partition
-        return None
-
     def _current_generation(self) -> int:
-        return self._group.generation() if self._group is not None and self._member is not None else 0
+        return self._group.generation() if self._group is not None else 0
 
     def _pause(self) -> float:
         """How long to wait between looks at the group: so short that a member that waits is not taken for late."""
@@ -281,9 +264,12 @@ class Consumer:
 
     def _share(self) -> AbstractSet[TopicPartition]:
         """The partitions of a consumer that has no others to agree with: all, or a fixed share."""
-        self._generation = 0
+        before, self._generation = self._generation, self._current_generation()
+        if self._group is not None and before != self._generation:
+            cursors = list(self._cursors.values())
+            self._forget({one.place for one in cursors if self._group.was_reset(one.key, one.generation)})
         number, total = self._static or (0, 1)
-        everything = sorted(self._partitions_of(Member(self._topics, 0)))
+        everything = sorted(self._subscription.partitions())
         return {place for i, place in enumerate(everything) if i % total == number}
 
     def _settle(self) -> AbstractSet[TopicPartition]:
@@ -294,13 +280,13 @@ class Consumer:
             try:
                 self._group.touch(self._member)
                 self._generation, settled = self._group.settle(
-                    self._member, self._partitions_of, self.config.max_poll_interval, holding=self._cursors
+                    self._member, self._subscription.partitions_of, self.config.max_poll_interval, holding=self._cursors
                 )
             except StaleMember as error:
                 _log.warning("%s; it joins again", error)
                 self._forget(self._cursors.keys())
-                self._group.leave(self._member, self._partitions_of)
-                self._member = self._group.join(self._topics, self._partitions_of)
+                self._group.leave(self._member, self._subscription.partitions_of)
+                self._member = self._group.join(self._subscription.topics, self._subscription.partitions_of)
                 continue
             self._waiting = settled.waiting
             # What was taken anew has another position, even if this consumer read there before: it was reset.
@@ -332,36 +318,47 @@ class Consumer:
         self._order = deque(sorted(self._cursors))
 
     def _take_over(self, owned: AbstractSet[TopicPartition]) -> None:
-        keys = {place: key for place in owned if (key := self._key(place)) is not None}
+        keys = {place: key for place in owned if (key := self._subscription.key(place)) is not None}
         self._forget({place for place, cursor in self._cursors.items() if keys.get(place) != cursor.key})
         assigned = frozenset(keys.keys() - self._cursors.keys())
         if assigned and self._group is not None:
             self._store.roll_forward(self._group.name)  # the member before may have decided and died
         for place in sorted(assigned):
             partition = self._store.topic(place.topic).partition(place.partition)
-            position = self._position(place, keys[place], partition)
-            self._cursors[place] = Cursor(place, keys[place], partition, position)
+            position, generation = self._position(place, keys[place], partition)
+            self._cursors[place] = Cursor(place, keys[place], partition, position, generation, self._on_damage)
+        self._follow()
         if assigned:
             self._order = deque(sorted(self._cursors))
-            paths = [path for cursor in self._cursors.values() for path in self._store.watched(cursor.partition)]
-            self._watch.add(paths + (self._group.watched() if self._group is not None else []))
             if self._on_assign is not None:
                 self._on_assign(assigned)
 
-    def _position(self, place: TopicPartition, key: TopicKey, partition: Partition) -> int:
-        """Where to begin in a partition: the group's position, or else where the consumer was told to start."""
+    def _follow(self) -> None:
+        """Be woken by what is appended to the partitions at hand, and by changes in the group."""
+        keys = {cursor.key for cursor in self._cursors.values()}
+        if keys != self._followed:
+            paths = [path for cursor in self._cursors.values() for path in self._store.watched(cursor.partition)]
+            self.watch.follow(paths + (self._group.watched() if self._group is not None else []))
+            self._followed = keys
+
+    def _position(self, place: TopicPartition, key: TopicKey, partition: Partition) -> tuple[int, int]:
+        """Where to begin in a partition: the group's position, or else where the consumer was told to start.
+
+        Also the generation in which that was set.
+        """
         known = self._group.position(key) if self._group is not None else None
         end = partition.bounds().end
-        if known is not None and known.offset <= end:
-            return known.offset
-        if known is not None and self._group is not None:  # a power loss has taken what was not synced
-            self._group.clamp({place: Commit(key, end)})
-            return end
-        position = resolve(partition, self._start if key in self._at_start else "earliest")
+        if known is not None and self._group is not None and known.offset > end:
+            self._group.clamp({place: Commit(key, end)})  # a power loss has taken what was not synced
+            known = self._group.position(key)
+        if known is not None:
+            return min(known.offset, end), known.generation
+        position = resolve(partition, "earliest" if self._subscription.came_later(key) else self._start)
         if self._group is not None:
             # The group begins here even if this member dies before it has done anything: "latest" would be later then.
-            self._group.commit(self._member, {place: Commit(key, position)})
-        return position
+            known_to_us = None if self._member is not None else {key: self._generation}
+            self._group.commit(self._member, {place: Commit(key, position)}, known=known_to_us)
+        return position, self._generation
 
     # Acknowledging.
 
@@ -388,7 +385,9 @@ class Consumer:
         """Commit what is done; what is no longer this member's is given up, since others repeat it."""
         refused = self._commit_done()
         if refused and self._static is not None:
-            raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
+            assert self._group is not None
+            if not refused.isdisjoint(self._group.describe().owners):
+                raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
         if refused:
             _log.warning("%s: others may repeat what was done there", self._refusal(refused))
             self._refreshed = 0.0
@@ -407,10 +406,16 @@ class Consumer:
         changed = self._done()
         if self._group is None or self._holding or not changed:
             return frozenset()
-        refused = self._group.commit(self._member, changed)
+        refused = self._group.commit(self._member, changed, known=self._known(changed))
         for place in changed.keys() - refused:
             self._cursors[place].committed = changed[place].offset
         return refused
+
+    def _known(self, places: Iterable[TopicPartition]) -> dict[TopicKey, int] | None:
+        """How a reset is noticed by who is no member; from a member, it takes the partition away."""
+        if self._member is not None:
+            return None
+        return {self._cursors[place].key: self._cursors[place].generation for place in places}
 
     def _refusal(self, places: AbstractSet[TopicPartition]) -> str:
         assert self._group is not None
@@ -447,10 +452,14 @@ class Consumer:
                 cursor.take_as_done()
         return self._done()
 
-    def deciding(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
+    @contextmanager
+    def deciding(self, commits: dict[TopicPartition, Commit]) -> Iterator[int]:
         """The right to decide that these positions will be set; see `Group.deciding`."""
         assert self._group is not None, "there are positions only in a group"
-        return self._group.deciding(self._member, commits)
+        with self._group.deciding(self._member, commits, known=self._known(commits)) as generation:
+            yield generation
+        for place in commits:
+            self._cursors[place].generation = generation
 
     def let_go(self, *, committed: bool) -> None:
         """The transaction is over. What it has not committed is read again."""
@@ -534,8 +543,8 @@ class Consumer:
         finally:
             if self._group is not None and self._member is not None:
                 with suppress(StoreClosed):
-                    self._group.leave(self._member, self._partitions_of)
-            self._watch.close()
+                    self._group.leave(self._member, self._subscription.partitions_of)
+            self.watch.close()
 
     def _check_open(self) -> None:
         if self._closed:

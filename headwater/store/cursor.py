@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headwater.errors import Damaged, OffsetOutOfRange
+from headwater.errors import FrameDamaged, OffsetOutOfRange, RecordsDamaged
 from headwater.log import Partition, StoredFrame
 from headwater.log.projection import Projection
 from headwater.record import NO_HEADERS
@@ -18,6 +18,9 @@ from headwater.store.group import TopicKey
 from headwater.store.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
+
+OnLoss = Callable[[RecordsDamaged], object]
+"""Told of records that cannot be read, before they are passed over. What it raises comes out of the poll instead."""
 
 
 class ConsumedRecord(NamedTuple):
@@ -45,10 +48,21 @@ class ConsumedBatch(NamedTuple):
 class Cursor:
     """Where the consumer is in one partition: what it reads next, what it has read ahead, and what is done."""
 
-    def __init__(self, place: TopicPartition, key: TopicKey, partition: Partition, position: int) -> None:
+    def __init__(
+        self,
+        place: TopicPartition,
+        key: TopicKey,
+        partition: Partition,
+        position: int,
+        generation: int = 0,
+        on_damage: OnLoss | None = None,
+    ) -> None:
         self.place = place
         self.key = key
+        self.generation = generation
+        """In which generation of the group the position was set from which this began."""
         self.partition = partition
+        self._on_damage = on_damage
         self.next = position
         """The next offset to be read from the log."""
         self.frames: deque[StoredFrame] = deque()
@@ -66,23 +80,42 @@ class Cursor:
         """The offset after the last record that was handed out."""
 
     def fetch(self, max_bytes: int) -> bool:
-        """Read ahead if nothing is; whether there is something to hand out."""
-        if self.frames or self.records:
-            return True
-        bounds = self.partition.bounds()
-        if self.next < bounds.start:
-            _log.warning("%s: offsets %d to %d were removed before they were read", self.place, self.next, bounds.start)
-            self.acks.ack(self.next, bounds.start)
-            self.next = bounds.start
-        if self.next >= bounds.end:
-            return False
-        try:
-            self.frames.extend(self.partition.read(self.next, max_bytes=max_bytes))
-        except OffsetOutOfRange:  # removed since the bounds were looked at: the next call finds the new ones
-            return False
-        except Damaged:  # first what is good before it, frame by frame; then it raises here
-            self.frames.extend(self.partition.read(self.next, max_bytes=1))
-        return bool(self.frames)
+        """Read ahead if nothing is; whether there is something to hand out.
+
+        Damage comes up when everything before it was handed out. It raises RecordsDamaged, each time anew; or it is
+        told to `on_damage`, counts as done, and what is behind it is read.
+        """
+        while not self.frames and not self.records:
+            bounds = self.partition.bounds()
+            if self.next < bounds.start:
+                _log.warning(
+                    "%s: offsets %d to %d were removed before they were read", self.place, self.next, bounds.start
+                )
+                self._pass_over(bounds.start)
+            if self.next >= bounds.end:
+                return False
+            try:
+                found = self.partition.read(self.next, max_bytes=max_bytes)
+            except OffsetOutOfRange:  # removed since the bounds were looked at: the next call finds the new ones
+                return False
+            except FrameDamaged as error:
+                if error.next_offset is None:
+                    raise
+                lost = RecordsDamaged(*self.place, self.next, error.next_offset, error)
+                if self._on_damage is None:
+                    raise lost from error
+                self._on_damage(lost)
+                self._pass_over(error.next_offset)
+            else:
+                self.frames.extend(found)
+                if not found:  # a compaction has left nothing from here to the end
+                    self._pass_over(bounds.end)
+        return True
+
+    def _pass_over(self, offset: int) -> None:
+        """Go on at `offset`: there is nothing to read before it, and nobody has to wait for that."""
+        self.acks.ack(self.next, offset)
+        self.next = offset
 
     def unpack(self) -> None:
         """Turn the next frame into records. Offsets that hold none, after a compaction, count as done."""

@@ -13,7 +13,8 @@ import os
 import struct
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,17 +139,32 @@ class Group(ABC):
 
     # Positions.
 
-    def commit(self, member_id: str | None, commits: dict[TopicPartition, Commit]) -> frozenset[TopicPartition]:
+    def commit(
+        self,
+        member_id: str | None,
+        commits: dict[TopicPartition, Commit],
+        *,
+        known: Mapping[TopicKey, int] | None = None,
+    ) -> frozenset[TopicPartition]:
         """Set the positions of the partitions that the member owns; returns the others, where nothing was set.
 
+        Who is no member says for each key of which generation the position is that it goes on from, as far as `known`
+        to it. Nothing is set where it is of another one by now, because of a reset.
         Positions do not move back: all are refused, with CommitRefused, when one of them would.
         """
         with self._unchanged() as membership:
             owned = {place: one for place, one in commits.items() if membership.owners.get(place) == member_id}
+            if known is not None:
+                owned = {place: one for place, one in owned.items() if not self.was_reset(one.key, known[one.key])}
             self._refuse_moving_back(owned)
             for key, offset in owned.values():
-                self._set(key, offset, membership.generation)
+                self._set(key, offset, membership.generation if known is None else known[key])
         return frozenset(commits.keys() - owned.keys())
+
+    def was_reset(self, key: TopicKey, generation: int) -> bool:
+        """Whether the position is of another generation than it was: set on purpose, not by who goes on from it."""
+        found = self.position(key)
+        return found is not None and found.generation != generation
 
     def _refuse_moving_back(self, commits: dict[TopicPartition, Commit]) -> None:
         for place, (key, offset) in commits.items():
@@ -159,13 +175,24 @@ class Group(ABC):
                 )
 
     @contextmanager
-    def deciding(self, member_id: str | None, commits: dict[TopicPartition, Commit]) -> Iterator[int]:
+    def deciding(
+        self,
+        member_id: str | None,
+        commits: dict[TopicPartition, Commit],
+        *,
+        known: Mapping[TopicKey, int] | None = None,
+    ) -> Iterator[int]:
         """The right to decide that these positions will be set, for the length of a block; gives the generation.
 
-        Raises StaleMember when one of the partitions is not the member's any more.
+        Raises StaleMember when one of the partitions is not the member's any more, or was reset (see `commit`).
         """
         with self._unchanged() as membership:
-            lost = [str(place) for place in commits if membership.owners.get(place) != member_id]
+            lost = [
+                str(place)
+                for place, one in commits.items()
+                if membership.owners.get(place) != member_id
+                or (known is not None and self.was_reset(one.key, known[one.key]))
+            ]
             if lost:
                 raise StaleMember(f"{', '.join(sorted(lost))}: no longer this consumer's in group {self.name!r}")
             self._refuse_moving_back(commits)
@@ -216,6 +243,16 @@ class Group(ABC):
                     self._set(key, FORGOTTEN, membership.generation)
             return forgotten
 
+    def prune(self, topics: AbstractSet[bytes], before_ns: int, *, dry_run: bool = False) -> int:
+        """Forget positions in other topics than these, where the last commit was before that time; how many."""
+        with self._unchanged():
+            gone = [
+                key for key, one in self._remembered().items() if key[0] not in topics and one.committed_ns < before_ns
+            ]
+            for key in () if dry_run else gone:
+                self._unset(key)
+            return len(gone)
+
     # What kinds of groups differ in.
 
     @abstractmethod
@@ -246,9 +283,13 @@ class Group(ABC):
     def generation(self) -> int:
         """The present generation: one small read, for every poll."""
 
-    @abstractmethod
     def committed(self) -> dict[TopicKey, Position]:
         """All positions."""
+        return {key: one for key, one in self._remembered().items() if one.offset != FORGOTTEN}
+
+    @abstractmethod
+    def _remembered(self) -> dict[TopicKey, Position]:
+        """All positions, and what takes the place of those that were forgotten."""
 
     @abstractmethod
     def position(self, key: TopicKey) -> Position | None:
@@ -260,6 +301,10 @@ class Group(ABC):
 
     @abstractmethod
     def _set(self, key: TopicKey, offset: int, generation: int) -> None: ...
+
+    @abstractmethod
+    def _unset(self, key: TopicKey) -> None:
+        """Nothing is left of the position."""
 
     @abstractmethod
     def _make_durable(self) -> None:
@@ -306,9 +351,9 @@ class MemoryGroup(Group):
     def generation(self) -> int:
         return self._membership.generation
 
-    def committed(self) -> dict[TopicKey, Position]:
+    def _remembered(self) -> dict[TopicKey, Position]:
         with self._mutex:
-            return {key: one for key, one in self._positions.items() if one.offset != FORGOTTEN}
+            return dict(self._positions)
 
     def position(self, key: TopicKey) -> Position | None:
         found = self._positions.get(key)
@@ -321,6 +366,9 @@ class MemoryGroup(Group):
         before = self._positions.get(key)
         sequence = before.sequence + 1 if before else 1
         self._positions[key] = Position(*key, sequence, offset, self._clock.now_ns(), generation)
+
+    def _unset(self, key: TopicKey) -> None:
+        del self._positions[key]
 
     def _make_durable(self) -> None:
         """Memory is all there is."""
@@ -440,9 +488,9 @@ class DirectoryGroup(Group):
 
     # Positions.
 
-    def committed(self) -> dict[TopicKey, Position]:
+    def _remembered(self) -> dict[TopicKey, Position]:
         self._check_open()
-        return {key: one for key, one in self._offsets.read_all().items() if one.offset != FORGOTTEN}
+        return self._offsets.read_all()
 
     def position(self, key: TopicKey) -> Position | None:
         self._check_open()
@@ -451,6 +499,9 @@ class DirectoryGroup(Group):
 
     def _set(self, key: TopicKey, offset: int, generation: int) -> None:
         self._offsets.write(*key, offset, self._clock.now_ns(), generation)
+
+    def _unset(self, key: TopicKey) -> None:
+        self._offsets.free(*key)
 
     def _make_durable(self) -> None:
         try:

@@ -4,6 +4,8 @@ A slot holds two copies, written in turn, each with a sequence number and a chec
 is for. So a commit is one small `pwrite`, visible to every process at once, and neither a torn write nor a lost page
 takes a position with it: the worst is the one before it. Positions are not synced: a power loss may repeat records that
 were done, never skip any.
+
+A slot of zeros is free. Where a partition has its slot is remembered, and looked up again when another one has it now.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ _COPY = struct.Struct("<16sIIqqQ")
 _COPY_BYTES: Final = 64
 _SLOT_BYTES: Final = 2 * _COPY_BYTES
 _CHECKED: Final = _COPY_BYTES - 4
+_KEY_BYTES: Final = 20
+"""A copy begins with the topic and the partition."""
+_FREE: Final = bytes(_SLOT_BYTES)
 
 
 class Position(NamedTuple):
@@ -43,10 +48,9 @@ class OffsetTable:
 
     def read_all(self) -> dict[tuple[bytes, int], Position]:
         """Every position; slots that are not readable are left out."""
-        size = os.fstat(self._fd).st_size
-        content = os.pread(self._fd, size, 0)
+        content = self._content()
         found: dict[tuple[bytes, int], Position] = {}
-        for number in range(-(-size // _SLOT_BYTES)):
+        for number in range(-(-len(content) // _SLOT_BYTES)):
             position = _newest(content[number * _SLOT_BYTES : (number + 1) * _SLOT_BYTES])
             if position is not None:
                 key = (position.topic, position.partition)
@@ -58,11 +62,31 @@ class OffsetTable:
         """The position in one partition, None when there is none."""
         number = self._slots.get((topic, partition))
         if number is not None:
-            found = _newest(os.pread(self._fd, _SLOT_BYTES, number * _SLOT_BYTES))
-            if found is not None:
+            found = self._read_slot(number)
+            if found is not None and found[:2] == (topic, partition):
                 return found
-            del self._slots[topic, partition]  # damaged, both copies: others may have begun another slot
-        return self.read_all().get((topic, partition))
+            del self._slots[topic, partition]  # damaged, both copies, or freed: others may have begun another slot
+        return self._search(topic, partition)
+
+    def _read_slot(self, number: int) -> Position | None:
+        return _newest(os.pread(self._fd, _SLOT_BYTES, number * _SLOT_BYTES))
+
+    def _search(self, topic: bytes, partition: int) -> Position | None:
+        """Look for the bytes that its copies begin with: a group may have thousands of slots."""
+        content = self._content()
+        beginning = _COPY.pack(topic, partition, 0, 0, 0, 0)[:_KEY_BYTES]
+        at = content.find(beginning)
+        while at >= 0:
+            number = at // _SLOT_BYTES
+            found = _newest(content[number * _SLOT_BYTES : (number + 1) * _SLOT_BYTES])
+            if found is not None and found[:2] == (topic, partition):
+                self._slots[topic, partition] = number
+                return found
+            at = content.find(beginning, at + 1)
+        return None
+
+    def _content(self) -> bytes:
+        return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
 
     def write(self, topic: bytes, partition: int, offset: int, now_ns: int, generation: int) -> None:
         """Set the position in one partition."""
@@ -75,8 +99,17 @@ class OffsetTable:
         os.pwrite(self._fd, _pack(position), number * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
 
     def _free_slot(self) -> int:
-        """Behind the last one. A slot whose both copies are damaged is not used again: it may be anyone's."""
-        return -(-os.fstat(self._fd).st_size // _SLOT_BYTES)
+        """The first one of zeros, or behind the last. A slot with damage in both copies may be anyone's: it is left."""
+        content = self._content()
+        at = content.find(_FREE)
+        while at >= 0 and at % _SLOT_BYTES:
+            at = content.find(_FREE, at + _SLOT_BYTES - at % _SLOT_BYTES)
+        return at // _SLOT_BYTES if at >= 0 else -(-len(content) // _SLOT_BYTES)
+
+    def free(self, topic: bytes, partition: int) -> None:
+        """Forget the position in one partition, and let others have its slot."""
+        if self.read(topic, partition) is not None:
+            os.pwrite(self._fd, _FREE, self._slots.pop((topic, partition)) * _SLOT_BYTES)
 
     def sync(self) -> None:
         """Return when the positions are on the device, for those who promise more than this table does."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from headwater.errors import InvalidConfiguration, StaleMember
+from headwater.errors import DeadLetterRefused, InvalidConfiguration, InvalidRecord, SchemaError, StaleMember
 from headwater.store.cursor import ConsumedRecord
 from headwater.store.pattern import TopicFilter
 from headwater.store.stopping import Stop, stop_on_signals
@@ -23,6 +23,7 @@ from headwater.store.topic import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.store.consumer import Consumer
+    from headwater.store.producer import Producer
     from headwater.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -34,7 +35,8 @@ _POLL: Final = 0.2
 """How long a poll waits, and so how long a request to stop may go unnoticed."""
 
 _ERROR_TEXT: Final = 1000
-"""How much of an error's text goes along with a dead letter."""
+"""How much of an error's text goes along with a dead letter, at most."""
+_ERROR_HEADER: Final = "dead-letter-error"
 
 
 class ProcessOptions(TypedDict, total=False):
@@ -49,7 +51,8 @@ class ProcessOptions(TypedDict, total=False):
     retry_delay: float
     """How long to wait before that, by default 1 second."""
     dead_letter: str
-    """The topic for records that fail for good: as they were, with what happened in headers. It must be there."""
+    """The topic for records that fail for good: as they were, with what happened in headers. It must be there. One that
+    it cannot take, because of its limits or its schema, ends the processing with DeadLetterRefused, and is not done."""
     on_error: Callable[[ConsumedRecord, Exception], object]
     """Told of each record that failed for good. Without a dead-letter topic that is the end of the record; with neither
     of both, the error is raised and the record is not done. What `on_error` raises ends the processing too."""
@@ -208,8 +211,7 @@ class Processing:
             raise error
         if self._producer is not None:
             for record in piece:
-                headers = {**dict(record.headers or {}), **_explain(record, error, attempts)}
-                self._producer.send(record.value, record.key, headers)
+                self._send_dead_letter(self._producer, record, error, attempts)
             self._producer.sync()  # before the acknowledgement: else a power loss could take the record from both
             self._counts.dead_letters += len(piece)
         else:
@@ -217,6 +219,15 @@ class Processing:
         if self._on_error is not None:
             for record in piece:
                 self._on_error(record, error)
+
+    def _send_dead_letter(self, producer: Producer, record: ConsumedRecord, error: Exception, attempts: int) -> None:
+        headers = _letter_headers(record, error, attempts, producer.topic.info.config.max_headers_bytes)
+        try:
+            producer.send(record.value, record.key, headers)
+        except (InvalidRecord, SchemaError) as refusal:
+            _log.error("%s failed: %r", _place(record), error)
+            place = (record.topic, record.partition, record.offset)
+            raise DeadLetterRefused(*place, producer.topic.name, refusal) from error
 
     def _acknowledge(self, piece: list[ConsumedRecord]) -> None:
         for record in piece:
@@ -251,14 +262,23 @@ def _place(record: ConsumedRecord) -> str:
     return f"{record.topic}/{record.partition} offset {record.offset}"
 
 
-def _explain(record: ConsumedRecord, error: Exception, attempts: int) -> dict[str, bytes]:
-    """The headers that tell where a dead letter came from, and why."""
+def _letter_headers(record: ConsumedRecord, error: Exception, attempts: int, limit: int) -> dict[str, bytes]:
+    """The record's own headers, and where it came from and why, as far as there is room; the error's text gives way."""
     facts = {
-        "error": str(error)[:_ERROR_TEXT],
-        "error-type": f"{type(error).__module__}.{type(error).__qualname__}",
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "attempts": attempts,
+        "dead-letter-topic": record.topic,
+        "dead-letter-partition": record.partition,
+        "dead-letter-offset": record.offset,
+        "dead-letter-attempts": attempts,
+        "dead-letter-error-type": f"{type(error).__module__}.{type(error).__qualname__}",
+        _ERROR_HEADER: str(error)[:_ERROR_TEXT],
     }
-    return {f"dead-letter-{name}": str(fact).encode(errors="replace") for name, fact in facts.items()}
+    headers = {name: value for name, value in dict(record.headers or {}).items() if name not in facts}
+    room = limit - sum(len(name.encode()) + len(value) for name, value in headers.items())
+    for name, fact in facts.items():
+        text = str(fact).encode(errors="replace")
+        if name == _ERROR_HEADER:
+            text = text[: max(room - len(name), 0)].decode(errors="ignore").encode()
+        if len(name) + len(text) <= room:
+            headers[name] = text
+            room -= len(name) + len(text)
+    return headers

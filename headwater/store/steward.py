@@ -65,6 +65,8 @@ class StewardReport:
     """Why nothing was done: another steward was at work."""
     partitions: tuple[CleanedPartition, ...] = ()
     expired_groups: tuple[str, ...] = ()
+    pruned_positions: int = 0
+    """How many positions of groups were forgotten because their topics are gone."""
     swept_topics: int = 0
     """Of how many deleted topics the remains were removed."""
     finished_transactions: int = 0
@@ -224,6 +226,7 @@ class _Pass:
         self._store = store
         self._config = config
         self._now_ns = clock.now_ns()
+        self._expiry_ns = self._now_ns - int(config.group_expiry * 1e9)
         self._compacted = compacted
         self._dry_run = dry_run
         self._stop = stop
@@ -237,6 +240,7 @@ class _Pass:
         with self._noting("the remains of deleted topics"):
             swept = self._store.sweep(dry_run=self._dry_run)
         gone = self._expire_groups()
+        pruned = self._prune_positions()
         plans = self._plans([name for name in self._store.group_names() if name not in gone])
         for plan in plans:
             self._retain(plan)
@@ -245,6 +249,7 @@ class _Pass:
             dry_run=self._dry_run,
             partitions=tuple(self._delete(plan) for plan in plans),
             expired_groups=tuple(gone),
+            pruned_positions=pruned,
             swept_topics=swept,
             finished_transactions=finished,
             dropped_stages=dropped,
@@ -268,12 +273,28 @@ class _Pass:
 
     def _expire_groups(self) -> list[str]:
         gone: list[str] = []
-        before_ns = self._now_ns - int(self._config.group_expiry * 1e9)
         for name in self._store.group_names():
             with self._noting(f"group {name!r}"):
-                if self._store.group(name).expire(before_ns, dry_run=self._dry_run):
+                if self._store.group(name).expire(self._expiry_ns, dry_run=self._dry_run):
                     gone.append(name)
         return gone
+
+    def _prune_positions(self) -> int:
+        """Forget positions in topics that are gone, some time after the last commit: a topic may be restored."""
+        topics: set[bytes] = set()
+        for name in self._store.topic_names():
+            try:
+                topics.add(self._store.describe_topic(name).uuid)
+            except UnknownTopic:
+                continue  # deleted since its name was read
+            except (HeadwaterError, OSError) as error:
+                self._errors.append(f"topic {name!r}: {error}")
+                return 0  # whose positions are those of this topic?
+        count = 0
+        for name in self._store.group_names():
+            with self._noting(f"group {name!r}"):
+                count += self._store.group(name).prune(topics, self._expiry_ns, dry_run=self._dry_run)
+        return count
 
     def _groups(self, names: list[str]) -> dict[str, GroupInfo | None]:
         """Each group as it is; None for one that cannot be read now, which may be anywhere."""

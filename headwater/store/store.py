@@ -38,6 +38,7 @@ from headwater.presets import DEFAULT, Preset
 from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, DirectoryCatalog, MemoryCatalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
+from headwater.store.cursor import OnLoss
 from headwater.store.group import OFFSETS_FILE, Commit, DirectoryGroup, Group, MemoryGroup
 from headwater.store.ledger import DirectoryLedger, Ledger, MemoryLedger
 from headwater.store.names import check_name
@@ -246,6 +247,7 @@ class Store(ABC):
         static: tuple[int, int] | None = None,
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
+        on_damage: OnLoss | None = None,
         config: ConsumerConfig | None = None,
         **options: Any,
     ) -> Consumer:
@@ -253,6 +255,7 @@ class Store(ABC):
 
         With a group it reads on from the group's position and shares the partitions with the group's other members;
         `start` is for partitions where there is no position yet. `static=(number, total)` takes a fixed share instead.
+        Records that are damaged raise RecordsDamaged; with `on_damage` they are told to it and passed over.
         """
         self._check_open()
         return Consumer(
@@ -264,6 +267,7 @@ class Store(ABC):
             static=static,
             on_assign=on_assign,
             on_revoke=on_revoke,
+            on_damage=on_damage,
         )
 
     def group(self, name: str) -> Group:
