@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -138,9 +138,9 @@ class Consumer:
             left = deadline - time.monotonic()
             if found or left <= 0:
                 return found
-            self.watch.wait(self._anything, min(left, self._pause()))
+            self.watch.wait(self.ready, min(left, self.patience()))
 
-    def _anything(self) -> bool:
+    def ready(self) -> bool:
         """Whether there is a reason to wake up: records, or a change in the group."""
         if self._current_generation() != self._generation:
             return True
@@ -207,7 +207,7 @@ class Consumer:
                 while found and not self._closed:
                     yield found.popleft()
             finally:
-                self._give_back(found)
+                self.give_back(found)
 
     def process(self, handler: Handler, **options: Unpack[ProcessOptions]) -> ProcessSummary:
         """Call `handler` with each record as it comes, acknowledge it then, and retry what fails.
@@ -217,14 +217,17 @@ class Consumer:
         """
         return Processing(self, self._store, self._subscription.filter, handler, **options).run()
 
-    def _give_back(self, records: Iterable[ConsumedRecord]) -> None:
-        """Records that were polled, but not handed to who iterates, were not seen: they must not count as such."""
-        unseen: dict[TopicPartition, list[ConsumedRecord]] = {}
-        for record in records:
-            unseen.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
-        for place, some in unseen.items():
-            if place in self._cursors:
-                self._cursors[place].give_back(some)
+    def give_back(self, found: Sequence[ConsumedRecord | ConsumedBatch]) -> None:
+        """Nobody has got what a poll found, or the last of it: it must not count as seen, and comes again."""
+        spans: dict[TopicPartition, tuple[int, int]] = {}
+        for one in found:
+            start, end = (one.start, one.end) if isinstance(one, ConsumedBatch) else (one.offset, one.offset + 1)
+            place = TopicPartition(one.topic, one.partition)
+            spans[place] = (spans.get(place, (start, end))[0], end)
+            self._delivered -= one.batch.num_rows if isinstance(one, ConsumedBatch) else 1
+        for place, (start, end) in spans.items():
+            if place in self._cursors and self._cursors[place].delivered == end:
+                self._cursors[place].back_to(start)
 
     def _begin_poll(self) -> None:
         self._check_open()
@@ -241,7 +244,7 @@ class Consumer:
     def _current_generation(self) -> int:
         return self._group.generation() if self._group is not None else 0
 
-    def _pause(self) -> float:
+    def patience(self) -> float:
         """How long to wait between looks at the group: so short that a member that waits is not taken for late."""
         if self._waiting:
             return _WAITING
@@ -253,7 +256,7 @@ class Consumer:
         if self._refreshing:
             return  # called by one of the callbacks
         age = time.monotonic() - self._refreshed
-        if age < self._pause() and self._current_generation() == self._generation:
+        if age < self.patience() and self._current_generation() == self._generation:
             return
         self._refreshing = True
         try:

@@ -149,11 +149,11 @@ class Cursor:
             else:
                 self.acks.ack(start, self.next)
 
-    def give_back(self, records: list[ConsumedRecord]) -> None:
-        """Take back the last records that were handed out: they come again."""
-        if records and records[-1].offset + 1 == self.delivered:
-            self.records.extendleft(reversed(records))
-            self.delivered = records[0].offset
+    def back_to(self, offset: int) -> None:
+        """Nobody has got what was handed out from `offset` on: it is read again."""
+        self.next = self.delivered = offset
+        self.frames.clear()
+        self.records.clear()
 
     def unread(self) -> None:
         """Forget what is unpacked and not handed out: it will be read again."""

@@ -170,7 +170,7 @@ class Producer:
                         batch.cut(number)
                         raise
                     break
-            self._write(batch)
+            self._make_room(batch)
         if number >= self._last_number or batch.size >= self._bytes:
             self._write_or_watch(batch, self.config.block_timeout)
         elif now - batch.begun_ns >= self._linger_ns:
@@ -339,6 +339,10 @@ class Producer:
                 if self._batches[partition] is not batch and not batch.outcome.done:
                     batch.outcome.fail(error)
                 raise
+
+    def _make_room(self, batch: _Batch) -> None:
+        """For `send`, which cannot take its record while this batch is there."""
+        self._write(batch)
 
     def _write_or_watch(self, batch: _Batch, timeout: float) -> None:
         """Write the batch now, or have it written later when the one before it takes too long."""

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.errors import StoreError
 from headwater.log import Appended
 
 _waiting = threading.Lock()
-"""Held while an outcome gets its event, so that two who wait for it wait for the same one."""
+"""Held while an outcome gets its event or calls, so that two who wait for it wait for the same one."""
 
 
 class Outcome:
     """What became of the records of one batch, once that is known."""
 
-    __slots__ = ("_event", "appended", "error", "partition")
+    __slots__ = ("_calls", "_event", "appended", "error", "partition")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.appended: Appended | None = None
         self.error: BaseException | None = None
         self._event: threading.Event | None = None
+        self._calls: list[Callable[[], None]] | None = None
 
     @property
     def done(self) -> bool:
@@ -41,6 +43,18 @@ class Outcome:
     def _tell(self) -> None:
         if self._event is not None:
             self._event.set()
+        if self._calls is not None:
+            with _waiting:
+                calls, self._calls = self._calls, None
+            for call in calls or ():
+                call()
+
+    def call_when_done(self, call: Callable[[], None]) -> None:
+        """Call it once when the outcome is known, in the thread that brings it; at once if it is known already."""
+        with _waiting:
+            self._calls = [*(self._calls or ()), call]
+        if self.done:  # it may have come before the call was there to be made
+            self._tell()
 
     def wait(self, timeout: float | None) -> bool:
         """Whether it was known within `timeout` seconds."""

@@ -55,6 +55,7 @@ LOCK_FILE: Final = "store.lock"
 STEWARD_LOCK_FILE: Final = "steward.lock"
 GROUPS: Final = "__groups"
 TRANSACTIONS: Final = "__transactions"
+_Producer = TypeVar("_Producer", bound=Producer)
 _PARTITION_FIELDS: Final = tuple(field.name for field in fields(PartitionConfig))
 
 
@@ -213,7 +214,14 @@ class Store(ABC):
         self, topic: str, config: ProducerConfig | None, options: dict[str, Any], sink: Sink | None = None
     ) -> Producer:
         self._check_open()
-        producer = Producer(self.topic(topic), _configured(self.defaults.producer, config, options), sink)
+        return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), sink))
+
+    def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
+        """How a producer is to be: as it is told, and otherwise by the store's defaults."""
+        return _configured(self.defaults.producer, config, options)
+
+    def look_after(self, producer: _Producer) -> _Producer:
+        """Close a producer together with the store."""
         self._producers.add(producer)
         return producer
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
 
 from headwater.config import ProducerConfig
 from headwater.errors import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headwater.store.consumer import Consumer
     from headwater.store.store import Store
 
+_Producer = TypeVar("_Producer", bound=Producer)
 STAGES_KEPT: Final = 24 * 60 * 60.0
 """How long a stage that nobody writes to waits for its decision. Seconds."""
 
@@ -100,7 +101,7 @@ class Transaction:
         else:
             self._identity = Identity(named_writer(named[0]), 0, named[1], forever=True)
         self._stage = self._ledger.stage()
-        self._sink = StageSink(self._stage, self._identity)
+        self.sink = StageSink(self._stage, self._identity)
         self._producers: list[Producer] = []
         self._decision: Decision | None = None
         self.state: Literal["open", "committed", "aborted", "repeated"] = "open"
@@ -114,7 +115,11 @@ class Transaction:
         Receipts tell their offsets once the transaction is committed.
         """
         self._check_open()
-        producer = self._store._producer(topic, config, options, self._sink)
+        return self.look_after(self._store._producer(topic, config, options, self.sink))
+
+    def look_after(self, producer: _Producer) -> _Producer:
+        """Make what a producer has written to the transaction's sink part of it."""
+        self._check_open()
         self._producers.append(producer)
         return producer
 
@@ -151,7 +156,7 @@ class Transaction:
 
     def _commit(self) -> None:
         commits = self._consumer.held() if self._consumer is not None else {}
-        if not commits and not self._sink.outputs:
+        if not commits and not self.sink.outputs:
             self.state = "committed"
             return
         decision = self._describe(commits)
@@ -169,7 +174,7 @@ class Transaction:
             self._tell(self._transactions.apply(self._decision))
 
     def _describe(self, commits: dict[TopicPartition, Commit]) -> Decision:
-        outputs = tuple(Output(*place, [one.extent for one in staged]) for place, staged in self._sink.outputs.items())
+        outputs = tuple(Output(*place, [one.extent for one in staged]) for place, staged in self.sink.outputs.items())
         inputs = tuple(Input(place.topic, *one.key, one.offset) for place, one in commits.items())
         group = self._consumer.group_name if self._consumer is not None else None
         return Decision(self._identity.producer_id, self._identity.sequence, self._named, outputs, group, inputs)
@@ -189,11 +194,11 @@ class Transaction:
 
     def _tell(self, applied: dict[TopicKey, Appended | None]) -> None:
         """Give the receipts their offsets."""
-        for (name, uuid, number), staged in self._sink.outputs.items():
+        for (name, uuid, number), staged in self.sink.outputs.items():
             place = applied.get((uuid, number))
             if place is None:
                 why = f"{name}/{number}: committed, but where is not known: it was deleted, or another process wrote it"
-                self._sink.fail(StoreError(why))
+                self.sink.fail(StoreError(why))
                 continue
             offset = place.base_offset
             for one in staged:
@@ -212,9 +217,9 @@ class Transaction:
             for producer in self._producers:
                 stack.callback(producer.discard)
             if self.state == "repeated":
-                self._sink.fail(StoreError("this writer has committed this sequence before: that one counts"))
+                self.sink.fail(StoreError("this writer has committed this sequence before: that one counts"))
             elif not committed:
-                self._sink.fail(TransactionAborted("the transaction of this record was given up"))
+                self.sink.fail(TransactionAborted("the transaction of this record was given up"))
 
     def _check_open(self) -> None:
         if self.state != "open":
