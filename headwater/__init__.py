@@ -1,8 +1,12 @@
 """Headwater, the commit log for Python.
 
 The package is imported as `hw`. This file is the one place where public names are exported; the storage engine's own
-are in `headwater.log`, and what users need to test against faults is in `headwater.testing`.
+are in `headwater.log`, and what users need to test against faults is in `headwater.testing`. The same nouns for asyncio
+are in `headwater.aio`, which is imported when it is first used.
 """
+
+import importlib
+import typing
 
 from headwater import presets
 from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
@@ -73,6 +77,9 @@ from headwater.store import (
     open,
     time,
 )
+
+if typing.TYPE_CHECKING:
+    from headwater import aio
 
 __version__ = "0.1.0"
 
@@ -145,7 +152,14 @@ __all__ = [
     "UntrustedFrame",
     "WriteFailed",
     "__version__",
+    "aio",
     "open",
     "presets",
     "time",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "aio":  # asyncio takes some 30 ms to import, which those who do without it need not spend
+        return importlib.import_module("headwater.aio")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

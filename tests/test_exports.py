@@ -11,12 +11,13 @@ from types import ModuleType
 import pytest
 
 import headwater
+import headwater.aio
 import headwater.log
 import headwater.testing
 from headwater import errors
 from tests.test_tidy import is_documented
 
-PACKAGES = [headwater, headwater.log, headwater.testing]
+PACKAGES = [headwater, headwater.aio, headwater.log, headwater.testing]
 INTERNAL = {"IndexDamaged"}
 """Errors that never reach a user."""
 
@@ -73,7 +74,7 @@ def test_every_error_is_one_of_headwaters() -> None:
     assert all(issubclass(error, headwater.HeadwaterError) for error in raised)
 
 
-@pytest.mark.parametrize("package", [headwater, headwater.log], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [headwater, headwater.aio, headwater.log], ids=lambda package: package.__name__)
 def test_the_types_in_public_signatures_are_public(package: ModuleType) -> None:
     exported = {id(getattr(owner, name)) for owner in PACKAGES for name in owner.__all__}
     missing = set()

@@ -1,0 +1,70 @@
+"""The synchronous producer as an event loop can use it: its `send` takes records and never writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.config import ProducerConfig
+from headwater.errors import BufferFull
+from headwater.log import Frame
+from headwater.store.producer import Producer, _Batch
+from headwater.store.receipt import Outcome
+from headwater.store.sink import PartitionSink, Sink
+from headwater.store.topic import Topic
+
+
+class NoRoom(Exception):
+    """The batch that the record belongs to is full, and has to be written first. The record was not taken."""
+
+    def __init__(self, batch: _Batch) -> None:
+        super().__init__(batch)
+        self.batch = batch
+
+
+class _TellingSink:
+    """Says so when a batch has left the buffer, before it goes to the disk: from then on there is room again."""
+
+    def __init__(self, sink: Sink, tell: Callable[[], None]) -> None:
+        self.identity = sink.identity
+        self._sink = sink
+        self._tell = tell
+
+    def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
+        self._tell()
+        self._sink.append(topic, partition, frame, outcome)
+
+    def sync(self, topic: Topic) -> None:
+        self._sink.sync(topic)
+
+
+class Buffer(Producer):
+    """Batches that are full or have lingered long enough become `due`, and `write_due` writes them, in a thread.
+
+    `left` is called, in that thread, whenever a batch has left the buffer.
+    """
+
+    def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None, left: Callable[[], None]) -> None:
+        super().__init__(topic, config, _TellingSink(sink or PartitionSink(), left))
+        self.due: set[_Batch] = set()
+
+    def _write_or_watch(self, batch: _Batch, timeout: float) -> None:  # noqa: ARG002 - whoever writes it has the time
+        self.due.add(batch)
+
+    def _make_room(self, batch: _Batch) -> None:
+        self.due.add(batch)
+        raise NoRoom(batch)
+
+    def holds(self, batch: _Batch) -> bool:
+        """Whether the batch is still in the buffer."""
+        return self._batches[batch.outcome.partition] is batch
+
+    def write_due(self) -> None:
+        """Write what is due. Errors go to the receipts, and to the next call of the producer."""
+        while self.due:
+            batch = self.due.pop()
+            try:
+                self._write(batch)
+            except BufferFull:
+                self._watch()  # somebody else has been writing for long: its records stay, and are tried again
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
+                self._keep_error(error)

@@ -1,0 +1,71 @@
+"""Receipts that can be awaited: `offset = await receipt`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from headwater.aio.threads import Threads
+from headwater.errors import StoreError
+from headwater.store.receipt import Outcome
+
+
+class Outcomes:
+    """Who awaits which outcome. Threads bring outcomes; one message to the event loop wakes all who await it."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._awaited: dict[Outcome, list[asyncio.Future[None]]] = {}
+
+    async def known(self, outcome: Outcome) -> None:
+        """Wait until it is known."""
+        if outcome.done:
+            return
+        waiter: asyncio.Future[None] = self._threads.loop.create_future()
+        waiters = self._awaited.get(outcome)
+        if waiters is not None:
+            waiters.append(waiter)
+        else:
+            self._awaited[outcome] = [waiter]
+            outcome.call_when_done(lambda: self._threads.tell(self._wake, outcome))
+        await waiter
+
+    def _wake(self, outcome: Outcome) -> None:
+        for waiter in self._awaited.pop(outcome, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Receipt(NamedTuple):
+    """One sent record. Awaiting it gives its offset once the batch that carries it is written, or raises its error.
+
+    Being cancelled meanwhile takes nothing back: the record is on its way.
+    """
+
+    outcome: Outcome
+    number: int
+    outcomes: Outcomes
+
+    @property
+    def partition(self) -> int:
+        """The partition that the record goes to."""
+        return self.outcome.partition
+
+    @property
+    def done(self) -> bool:
+        """Whether the record is in the log, or has failed."""
+        return self.outcome.done
+
+    @property
+    def offset(self) -> int:
+        """The record's offset; raises what went wrong, or StoreError while it is still pending."""
+        if self.outcome.error is not None:
+            raise self.outcome.error
+        if self.outcome.appended is None:
+            raise StoreError("the record is still pending: await the receipt, or flush() or sync() of the producer")
+        return self.outcome.appended.base_offset + self.number
+
+    def __await__(self) -> Generator[Any, None, int]:
+        yield from self.outcomes.known(self.outcome).__await__()
+        return self.offset
