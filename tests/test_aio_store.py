@@ -29,7 +29,7 @@ ELSEWHERE: dict[str, set[str]] = {
     },
     "Receipt": {"wait"},
     "Steward": set(),
-    "Transaction": {"look_after"},
+    "Transaction": {"look_after", "sink"},
 }
 """What the parts of a store need of each other, and users do not. A receipt is awaited instead."""
 

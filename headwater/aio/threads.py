@@ -107,13 +107,10 @@ class Turns:
 
     async def here(self, work: Callable[[], _Result]) -> _Result:
         """Do something right here when it is its turn: for what is short and cannot block."""
-        if self._shared():
-            return work()
-        await self._lock.acquire()
-        try:
-            return work()
-        finally:
-            self._lock.release()
+        if self._lock.locked() and not self._shared():
+            async with self._lock:
+                return work()
+        return work()  # nobody comes between: there is no await in it
 
     def _abandoned(self, done: asyncio.Future[_Result], unwanted: Unwanted[_Result] | None) -> None:
         """The turn ends after what the work has brought is back in its place."""

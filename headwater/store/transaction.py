@@ -101,7 +101,7 @@ class Transaction:
         else:
             self._identity = Identity(named_writer(named[0]), 0, named[1], forever=True)
         self._stage = self._ledger.stage()
-        self.sink = StageSink(self._stage, self._identity)
+        self._sink = StageSink(self._stage, self._identity)
         self._producers: list[Producer] = []
         self._decision: Decision | None = None
         self.state: Literal["open", "committed", "aborted", "repeated"] = "open"
@@ -115,10 +115,15 @@ class Transaction:
         Receipts tell their offsets once the transaction is committed.
         """
         self._check_open()
-        return self.look_after(self._store._producer(topic, config, options, self.sink))
+        return self.look_after(self._store._producer(topic, config, options, self._sink))
+
+    @property
+    def sink(self) -> StageSink:
+        """Where its producers write."""
+        return self._sink
 
     def look_after(self, producer: _Producer) -> _Producer:
-        """Make what a producer has written to the transaction's sink part of it."""
+        """Make what a producer has written to the sink part of the transaction."""
         self._check_open()
         self._producers.append(producer)
         return producer
@@ -156,7 +161,7 @@ class Transaction:
 
     def _commit(self) -> None:
         commits = self._consumer.held() if self._consumer is not None else {}
-        if not commits and not self.sink.outputs:
+        if not commits and not self._sink.outputs:
             self.state = "committed"
             return
         decision = self._describe(commits)
@@ -174,7 +179,7 @@ class Transaction:
             self._tell(self._transactions.apply(self._decision))
 
     def _describe(self, commits: dict[TopicPartition, Commit]) -> Decision:
-        outputs = tuple(Output(*place, [one.extent for one in staged]) for place, staged in self.sink.outputs.items())
+        outputs = tuple(Output(*place, [one.extent for one in staged]) for place, staged in self._sink.outputs.items())
         inputs = tuple(Input(place.topic, *one.key, one.offset) for place, one in commits.items())
         group = self._consumer.group_name if self._consumer is not None else None
         return Decision(self._identity.producer_id, self._identity.sequence, self._named, outputs, group, inputs)
@@ -194,11 +199,11 @@ class Transaction:
 
     def _tell(self, applied: dict[TopicKey, Appended | None]) -> None:
         """Give the receipts their offsets."""
-        for (name, uuid, number), staged in self.sink.outputs.items():
+        for (name, uuid, number), staged in self._sink.outputs.items():
             place = applied.get((uuid, number))
             if place is None:
                 why = f"{name}/{number}: committed, but where is not known: it was deleted, or another process wrote it"
-                self.sink.fail(StoreError(why))
+                self._sink.fail(StoreError(why))
                 continue
             offset = place.base_offset
             for one in staged:
@@ -217,9 +222,9 @@ class Transaction:
             for producer in self._producers:
                 stack.callback(producer.discard)
             if self.state == "repeated":
-                self.sink.fail(StoreError("this writer has committed this sequence before: that one counts"))
+                self._sink.fail(StoreError("this writer has committed this sequence before: that one counts"))
             elif not committed:
-                self.sink.fail(TransactionAborted("the transaction of this record was given up"))
+                self._sink.fail(TransactionAborted("the transaction of this record was given up"))
 
     def _check_open(self) -> None:
         if self.state != "open":
