@@ -259,6 +259,38 @@ def test_a_waiting_poll_is_woken_by_a_record(kind: str, tmp_path: Path, monkeypa
     assert time.monotonic() - begun < PATIENCE, "it was woken by the clock"
 
 
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_what_is_written_during_a_look_is_not_slept_over(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    monkeypatch.setattr(waiting, "_SAFETY", 2 * PATIENCE)
+
+    async def main() -> None:
+        async with open_kind(kind, tmp_path) as store:
+            await store.create_topic("orders")
+            async with store.consumer("orders", refresh_interval=3600) as inbox:
+                looks = 0
+                poll = inbox.consumer.poll
+
+                def poll_and_write(max_records: int | None = None) -> list[hw.ConsumedRecord]:
+                    nonlocal looks
+                    found = poll(max_records)
+                    looks += 1
+                    if looks == look:
+                        with store._store.producer("orders") as out:
+                            out.send(b"7")
+                        time.sleep(0.05)  # the notice is there before the look is over
+                    elif looks < look:
+                        inbox.bell.ring()
+                    return found
+
+                monkeypatch.setattr(inbox.consumer, "poll", poll_and_write)
+                async with asyncio.timeout(PATIENCE):
+                    assert values(await inbox.poll(timeout=2 * PATIENCE)) == [7]
+
+    run(main())
+
+
 def test_consumers_wait_without_notices_too(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(INOTIFY, "add", lambda *_: -1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,19 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from tests.aio import KINDS, Cancelled, When, cancelled_everywhere, fill, open_kind, run, stored, ticks
+from tests.aio import (
+    KINDS,
+    PATIENCE,
+    Cancelled,
+    When,
+    cancelled_everywhere,
+    fill,
+    open_kind,
+    run,
+    stored,
+    ticks,
+    until,
+)
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
@@ -121,6 +134,32 @@ def test_a_task_that_sends_all_the_time_leaves_time_to_others(kind: str, tmp_pat
             await fill(store, "orders", 50_000)
             assert turns >= 5
             task.cancel()
+
+    run(main())
+
+
+def test_what_becomes_due_while_a_writer_ends_is_written(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with open_kind(kind, tmp_path) as store:
+            await store.create_topic("orders")
+            async with store.producer("orders", linger=3600, batch_records=2) as out:
+                write_due = out.buffer.write_due
+                ending, ends = threading.Event(), threading.Event()
+
+                def write_and_linger() -> None:
+                    write_due()
+                    ending.set()
+                    ends.wait(PATIENCE)
+
+                monkeypatch.setattr(out.buffer, "write_due", write_and_linger)
+                receipts = [await out.send(b"%d" % number) for number in range(2)]
+                await until(ending.is_set)
+                receipts += [await out.send(b"%d" % number) for number in range(2, 4)]
+                ends.set()
+                async with asyncio.timeout(PATIENCE):
+                    assert [await receipt for receipt in receipts] == [0, 1, 2, 3]
 
     run(main())
 
