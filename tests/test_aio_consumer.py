@@ -353,16 +353,20 @@ def test_a_hundred_idle_consumers_keep_no_thread_and_one_that_is_not_idle_reads(
     run(main())
 
 
-def test_a_store_that_is_closed_wakes_those_who_wait(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("closed", ["consumer", "store"])
+def test_closing_wakes_those_who_wait(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
+    monkeypatch.setattr(waiting, "_SAFETY", 2 * PATIENCE)
+
     async def main() -> None:
         async with open_kind(kind, tmp_path) as store:
             await store.create_topic("orders")
-            inbox = await store.consumer("orders", group="billing")
-            waits = asyncio.create_task(inbox.poll(timeout=PATIENCE))
+            inbox = await store.consumer("orders", refresh_interval=3600)
+            waits = asyncio.create_task(inbox.poll(timeout=2 * PATIENCE))
             await ticks()
-            await store.close()
+            await (store if closed == "store" else inbox).close()
             with pytest.raises(hw.HeadwaterError):
-                await waits
+                async with asyncio.timeout(PATIENCE):
+                    await waits
             await inbox.close()
 
     run(main())

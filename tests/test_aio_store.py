@@ -19,7 +19,7 @@ from headwater.testing import ManualClock
 from tests.aio import KINDS, PATIENCE, Cancelled, When, cancelled_everywhere, fill, open_kind, run, stored, until
 
 ELSEWHERE: dict[str, set[str]] = {
-    "Store": {"evolve_topic", "look_after", "partition", "schema_of", "stewarding", "watched"},
+    "Store": {"evolve_topic", "look_after", "partition", "producer_config", "schema_of", "stewarding", "watched"},
     "Topic": {"partition", "partitions", "pinned"},
     "Producer": {"discard", "write_overdue"},
     "Consumer": {"deciding", "give_back", "group_name", "held", "hold", "let_go", "patience", "ready"},

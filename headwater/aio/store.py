@@ -20,12 +20,14 @@ from headwater.aio.topic import Topic
 from headwater.aio.transaction import Transaction
 from headwater.aio.waiting import Bell
 from headwater.config import ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.errors import RecordsDamaged
+from headwater.presets import DEFAULT, Preset
 from headwater.store.catalog import TopicInfo
 from headwater.store.open import open_store
 from headwater.store.pattern import TopicFilter
 from headwater.store.start import Start
 from headwater.store.store import Store as SyncStore
-from headwater.store.store import StoreStatistics, configured
+from headwater.store.store import StoreStatistics
 from headwater.store.topic import TopicPartition
 
 THREADS = 8
@@ -33,6 +35,10 @@ THREADS = 8
 
 OnChange = Callable[[frozenset[TopicPartition]], object]
 """Told which partitions a consumer has been given, or has to give up: a function or a coroutine function."""
+
+
+OnDamage = Callable[[RecordsDamaged], object]
+"""Told of records that are damaged and passed over: a function or a coroutine function."""
 
 
 class Store:
@@ -101,7 +107,7 @@ class Store:
         """A producer for one topic, by `async with` or `await`. Options are those of ProducerConfig, by name."""
 
         def make() -> Producer:
-            made = Producer(self._store.topic(topic), configured(ProducerConfig, config, options), self._threads)
+            made = Producer(self._store.topic(topic), self._store.producer_config(config, options), self._threads)
             self._store.look_after(made.buffer)
             return made
 
@@ -116,12 +122,13 @@ class Store:
         static: tuple[int, int] | None = None,
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
+        on_damage: OnDamage | None = None,
         config: ConsumerConfig | None = None,
         **options: Any,
     ) -> Opening[Consumer]:
         """A consumer of topics, by names or patterns, by `async with` or `await`; otherwise as in `headwater.Store`.
 
-        What is told of partitions, a function or a coroutine function, may acknowledge, seek and pause.
+        What is told of partitions and damage may be a function or a coroutine function, and may use the consumer.
         """
         wanted = topics if isinstance(topics, str) else list(topics)
 
@@ -135,6 +142,7 @@ class Store:
                     static=static,
                     on_assign=None if on_assign is None else turns.callback(on_assign),
                     on_revoke=None if on_revoke is None else turns.callback(on_revoke),
+                    on_damage=None if on_damage is None else turns.callback(on_damage),
                     config=config,
                     **options,
                 ),
@@ -221,16 +229,20 @@ class Store:
         await self.close()
 
 
-def open_async(where: str | os.PathLike[str], *, threads: int = THREADS) -> Opening[Store]:
+def open_async(where: str | os.PathLike[str], *, preset: Preset = DEFAULT, threads: int = THREADS) -> Opening[Store]:
     """Open a store, by `async with` or `await`: a directory, made if need be, or `"memory:"`.
 
-    `threads` is how many disk operations can be under way at once. The event loop itself waits for none of them.
+    The preset is as in `headwater.open`; `threads` is how many disk operations can be under way at once. The event loop
+    itself waits for none of them.
     """
 
     async def opens() -> Store:
-        opener = Threads(1, str(where))
+        opener = Threads(threads, str(where))
         try:
-            return Store(await opener.run(lambda: open_store(where), lambda unused: unused.close()), threads=threads)
+            return Store(
+                await opener.run(lambda: open_store(where, preset=preset), lambda unused: unused.close()),
+                threads=threads,
+            )
         finally:
             opener.close()
 

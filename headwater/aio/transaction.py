@@ -9,7 +9,7 @@ from headwater.aio.opening import Opening
 from headwater.aio.producer import Producer
 from headwater.aio.threads import Threads, Unwanted
 from headwater.config import ProducerConfig
-from headwater.store.store import Store, configured
+from headwater.store.store import Store
 from headwater.store.transaction import Transaction as SyncTransaction
 
 
@@ -44,7 +44,7 @@ class Transaction:
         """
 
         def make() -> Producer:
-            chosen = configured(ProducerConfig, config, options)
+            chosen = self._store.producer_config(config, options)
             made = Producer(self._store.topic(topic), chosen, self._threads, self._transaction.sink)
             self._store.look_after(self._transaction.look_after(made.buffer))
             return made
