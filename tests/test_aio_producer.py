@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from tests.aio import (
     Cancelled,
     When,
     cancelled_everywhere,
-    fill,
     open_kind,
     run,
     stored,
@@ -118,7 +118,7 @@ def test_quiet_producers_get_their_records_written(kind: str, tmp_path: Path) ->
     run(main())
 
 
-def test_a_task_that_sends_all_the_time_leaves_time_to_others(kind: str, tmp_path: Path) -> None:
+def test_a_task_that_sends_all_the_time_leaves_time_to_others_between_batches(kind: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with open_kind(kind, tmp_path) as store:
             await store.create_topic("orders")
@@ -127,13 +127,18 @@ def test_a_task_that_sends_all_the_time_leaves_time_to_others(kind: str, tmp_pat
             async def other() -> None:
                 nonlocal turns
                 while True:
-                    await asyncio.sleep(0)
                     turns += 1
+                    await asyncio.sleep(0)
 
-            task = asyncio.create_task(other())
-            await fill(store, "orders", 50_000)
-            assert turns >= 5
-            task.cancel()
+            async with store.producer("orders", linger=3600, batch_records=10) as out:
+                task = asyncio.create_task(other())
+                for _ in range(10):
+                    await out.send(b"1")
+                assert turns == 0
+                time.sleep(0.05)  # a thread has taken the batch by now: there is room for the next record
+                await out.send(b"1")
+                assert turns == 1
+                task.cancel()
 
     run(main())
 

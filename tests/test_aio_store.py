@@ -14,7 +14,9 @@ import pytest
 
 import headwater as hw
 from headwater.aio import Store
+from headwater.log import Appended
 from headwater.store import MemoryStore
+from headwater.store.receipt import Outcome
 from headwater.testing import ManualClock
 from tests.aio import KINDS, PATIENCE, Cancelled, When, cancelled_everywhere, fill, open_kind, run, stored, until
 
@@ -45,6 +47,16 @@ def test_every_noun_can_do_what_its_synchronous_one_can(noun: str) -> None:
             assert [(one.name, one.default, one.kind) for one in ours] == [
                 (one.name, one.default, one.kind) for one in theirs
             ]
+
+
+def test_an_outcome_calls_once_whether_it_is_known_before_or_after() -> None:
+    calls: list[str] = []
+    outcome = Outcome(0)
+    outcome.call_when_done(lambda: calls.append("asked before"))
+    assert calls == []
+    outcome.succeed(Appended(0, 1))
+    outcome.call_when_done(lambda: calls.append("asked after"))
+    assert calls == ["asked before", "asked after"]
 
 
 def test_headwater_itself_does_not_import_asyncio() -> None:
