@@ -7,6 +7,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 import pyarrow as pa
@@ -153,6 +154,24 @@ def test_what_cannot_be_a_record_is_refused_and_harms_no_other(
         out.send(b"after", key=b"2")
     assert values(topic) == [b"before", b"after"]
     assert [record.key for record in topic.partition(0).records()] == [b"1", b"2"]
+
+
+def test_each_record_keeps_its_own_key_headers_and_time_beside_records_without(open_store: OpenStore) -> None:
+    store = open_store()
+    topic = store.create_topic("orders")
+    before = time_ns()
+    with store.producer("orders", linger=NEVER) as out:
+        for number in range(100):
+            key = b"key %d" % number if number % 7 == 3 else None
+            headers = {"number": b"%d" % number} if number % 11 == 5 else None
+            out.send(b"%d" % number, key, headers, timestamp=number if number % 13 == 2 else None)
+    after = time_ns()
+    found = list(topic.partition(0).records())
+    assert [record.value for record in found] == [b"%d" % number for number in range(100)]
+    for number, record in enumerate(found):
+        assert record.key == (b"key %d" % number if number % 7 == 3 else None)
+        assert dict(record.headers) == ({"number": b"%d" % number} if number % 11 == 5 else {})
+        assert record.timestamp == number if number % 13 == 2 else before <= record.timestamp <= after
 
 
 def test_a_compacted_topic_needs_keys(open_store: OpenStore) -> None:
