@@ -398,8 +398,9 @@ class Consumer:
         if not changed:
             return frozenset()
         refused = self._group.commit(self._member, changed)
-        for place in changed.keys() - refused:
-            self._cursors[place].committed = changed[place].offset
+        for place, (_, offset) in changed.items():
+            if place not in refused:
+                self._cursors[place].committed = offset
         return refused
 
     def _refusal(self, places: AbstractSet[TopicPartition]) -> str:
