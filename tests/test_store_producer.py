@@ -199,9 +199,10 @@ def test_small_frames_hold_what_fits_and_refuse_what_never_will(open_store: Open
             out.send(value, key=b"k" * 900, headers={"h": b"x" * 500})
         with pytest.raises(InvalidRecord, match="max_frame_bytes"):
             out.send(b"x" * 4000)
-        for value in (b"", b"x" * 2400, b"", b"y" * 2400):
+        last = [b"", b"x" * 2400, b"", b"y" * 2400, b"x" * 1250, b"y" * 2500]
+        for value in last:
             out.send(value)
-    assert values(topic) == [*sent, b"", b"x" * 2400, b"", b"y" * 2400]
+    assert values(topic) == sent + last
 
 
 # Threads.
@@ -367,6 +368,21 @@ def test_an_error_of_a_lingering_batch_is_told_once(open_directory_store: OpenDi
         out.flush()
     out.close()
     assert set(values(store.topic("orders"), 1)) == {b"kept"}
+
+
+def test_an_error_is_told_while_other_records_are_pending(open_directory_store: OpenDirectoryStore) -> None:
+    store, fail = failing(open_directory_store)
+    with store.producer("orders", linger=0.5) as out:
+        fail()
+        lost = out.send(b"lost", partition=1)
+        threading.Event().wait(0.25)
+        out.send(b"pending")
+        with pytest.raises(WriteFailed):
+            lost.wait(PATIENCE)
+        _settled(out)
+        with pytest.raises(WriteFailed):
+            out.send(b"next")
+    assert values(store.topic("orders")) == [b"pending"]
 
 
 def _settled(out: hw.Producer) -> None:
