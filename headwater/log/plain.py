@@ -62,13 +62,13 @@ def _by_arrow(columns: Sequence[Sequence[bytes]], times: bytes) -> bytes:
     return message
 
 
-def plain_message(columns: Sequence[Sequence[bytes]], times: bytes) -> bytes | None:
+def plain_message(columns: Sequence[Sequence[bytes]], times: bytes) -> bytes | pa.Buffer | None:
     """The message, or None when these records are not plain. `times` is the content of their timestamp column."""
     template = _template(len(columns))
     return None if template is None else _assemble(template, columns, times)
 
 
-def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: bytes) -> bytes | None:
+def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: bytes) -> bytes | pa.Buffer | None:
     count = len(columns[0])
     parts: list[Any] = [b"", times]
     sizes = []
@@ -82,7 +82,19 @@ def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: by
     offsets = 4 * count + 4
     body = 8 * count + sum(offsets + (-offsets & 7) + size + (-size & 7) for size in sizes)
     parts[0] = template.fill(count, sizes, body)
-    return b"".join(parts)
+    return b"".join(parts) if count <= FEW else _gathered(parts, len(parts[0]) + body)
+
+
+def _gathered(parts: list[Any], size: int) -> pa.Buffer:
+    """The parts in memory of Arrow's own pool, which keeps what it has had: Python's would be new pages each time."""
+    gathered = pa.allocate_buffer(size)
+    view = memoryview(gathered).cast("B")
+    position = 0
+    for part in parts:
+        content = memoryview(part).cast("B")
+        view[position : position + len(content)] = content
+        position += len(content)
+    return gathered
 
 
 def _add_few(parts: list[Any], column: Sequence[bytes]) -> int | None:
