@@ -410,8 +410,9 @@ class Consumer:
         if self._group is None or self._holding or not changed:
             return frozenset()
         refused = self._group.commit(self._member, changed, known=self._known(changed))
-        for place in changed.keys() - refused:
-            self._cursors[place].committed = changed[place].offset
+        for place, (_, offset) in changed.items():
+            if place not in refused:
+                self._cursors[place].committed = offset
         return refused
 
     def _known(self, places: Iterable[TopicPartition]) -> dict[TopicKey, int] | None:

@@ -152,27 +152,31 @@ class Group(ABC):
         to it. Nothing is set where it is of another one by now, because of a reset.
         Positions do not move back: all are refused, with CommitRefused, when one of them would.
         """
+        refused: list[TopicPartition] = []
         with self._unchanged() as membership:
-            owned = {place: one for place, one in commits.items() if membership.owners.get(place) == member_id}
-            if known is not None:
-                owned = {place: one for place, one in owned.items() if not self.was_reset(one.key, known[one.key])}
-            self._refuse_moving_back(owned)
-            for key, offset in owned.values():
-                self._set(key, offset, membership.generation if known is None else known[key])
-        return frozenset(commits.keys() - owned.keys())
+            moves: list[tuple[TopicKey, int, Position | None]] = []
+            for place, (key, offset) in commits.items():
+                if membership.owners.get(place) != member_id or (known is not None and self.was_reset(key, known[key])):
+                    refused.append(place)
+                else:
+                    moves.append((key, offset, self._checked(place, key, offset)))
+            for key, offset, before in moves:
+                self._set(key, offset, membership.generation if known is None else known[key], before)
+        return frozenset(refused)
 
     def was_reset(self, key: TopicKey, generation: int) -> bool:
         """Whether the position is of another generation than it was: set on purpose, not by who goes on from it."""
         found = self.position(key)
         return found is not None and found.generation != generation
 
-    def _refuse_moving_back(self, commits: dict[TopicPartition, Commit]) -> None:
-        for place, (key, offset) in commits.items():
-            before = self.position(key)
-            if before is not None and offset < before.offset:
-                raise CommitRefused(
-                    f"group {self.name!r} is at {before.offset} in {place}; {offset} would move it back: use reset"
-                )
+    def _checked(self, place: TopicPartition, key: TopicKey, offset: int) -> Position | None:
+        """The position as it is; raises CommitRefused when `offset` would move it back."""
+        before = self.position(key)
+        if before is not None and offset < before.offset:
+            raise CommitRefused(
+                f"group {self.name!r} is at {before.offset} in {place}; {offset} would move it back: use reset"
+            )
+        return before
 
     @contextmanager
     def deciding(
@@ -195,7 +199,8 @@ class Group(ABC):
             ]
             if lost:
                 raise StaleMember(f"{', '.join(sorted(lost))}: no longer this consumer's in group {self.name!r}")
-            self._refuse_moving_back(commits)
+            for place, (key, offset) in commits.items():
+                self._checked(place, key, offset)
             yield membership.generation
 
     def carry_out(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
@@ -300,7 +305,8 @@ class Group(ABC):
         """The files that change with the generation."""
 
     @abstractmethod
-    def _set(self, key: TopicKey, offset: int, generation: int) -> None: ...
+    def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
+        """Set one position. `before` saves a look at it, when that was taken under the same hold of the lock."""
 
     @abstractmethod
     def _unset(self, key: TopicKey) -> None:
@@ -362,8 +368,8 @@ class MemoryGroup(Group):
     def watched(self) -> list[Path]:
         return []
 
-    def _set(self, key: TopicKey, offset: int, generation: int) -> None:
-        before = self._positions.get(key)
+    def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
+        before = before or self._positions.get(key)
         sequence = before.sequence + 1 if before else 1
         self._positions[key] = Position(*key, sequence, offset, self._clock.now_ns(), generation)
 
@@ -390,25 +396,35 @@ class DirectoryGroup(Group):
         self._offsets = OffsetTable(directory / OFFSETS_FILE)
         self._lives_here: dict[str, int] = {}
         self._known: tuple[int, Membership] | None = None
-        self._pid = os.getpid()
-        self._closed = False
+        self._closed: type[StoreClosed | PartitionForked] | None = None
         _open_groups.add(self)
 
     # The lock, and what it protects.
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def acquire(self) -> Membership:
+        """Take the mutex and the lock: gives the membership, only to be looked at. `release` must follow."""
         self._check_open()
-        with self._mutex:
+        self._mutex.acquire()
+        try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            version = self._version()[1]
+            if self._known is None or self._known[0] != version:
+                self._known = (version, self._read())
+            return self._known[1]
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let the next one in."""
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        finally:
+            self._mutex.release()
 
     @contextmanager
     def _changing(self) -> Iterator[Membership]:
-        with self._locked():
+        with _Locked(self):
             membership = self._read()
             before = membership.to_dict()
             yield membership
@@ -420,13 +436,8 @@ class DirectoryGroup(Group):
                 # Members are gone after a power loss anyway: the document need not be synced.
                 self._disk.replace(self._directory / _DOCUMENT, json.dumps(after).encode(), sync=False)
 
-    @contextmanager
-    def _unchanged(self) -> Iterator[Membership]:
-        with self._locked():
-            version = self._version()[1]
-            if self._known is None or self._known[0] != version:
-                self._known = (version, self._read())
-            yield self._known[1]
+    def _unchanged(self) -> AbstractContextManager[Membership]:
+        return _Locked(self)
 
     def _read(self) -> Membership:
         """The membership; a document that a power loss has damaged is none: its members are dead as well."""
@@ -497,8 +508,8 @@ class DirectoryGroup(Group):
         found = self._offsets.read(*key)
         return None if found is None or found.offset == FORGOTTEN else found
 
-    def _set(self, key: TopicKey, offset: int, generation: int) -> None:
-        self._offsets.write(*key, offset, self._clock.now_ns(), generation)
+    def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
+        self._offsets.write(*key, offset, self._clock.now_ns(), generation, before)
 
     def _unset(self, key: TopicKey) -> None:
         self._offsets.free(*key)
@@ -513,16 +524,21 @@ class DirectoryGroup(Group):
     # The handle.
 
     def _check_open(self) -> None:
-        if self._pid != os.getpid():
-            raise PartitionForked(f"group {self.name!r}")
-        if self._closed:
-            raise StoreClosed(f"group {self.name!r}")
+        if self._closed is not None:
+            raise self._closed(f"group {self.name!r}")
 
     def close(self) -> None:
         """Give the descriptors back; members that did not leave are dead from now on."""
-        if self._closed:
+        self._close(StoreClosed)
+
+    def abandon_in_child(self) -> None:
+        """After a fork: a child has its parent's locks as well; kept open, they would make dead members look alive."""
+        self._close(PartitionForked)
+
+    def _close(self, why: type[StoreClosed | PartitionForked]) -> None:
+        if self._closed is not None:
             return
-        self._closed = True
+        self._closed = why
         for fd in self._lives_here.values():
             os.close(fd)
         self._lives_here.clear()
@@ -530,13 +546,27 @@ class DirectoryGroup(Group):
         os.close(self._lock_fd)
 
 
+class _Locked:
+    """The block in which nobody else changes a group. A class: a generator would cost two microseconds more."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group: DirectoryGroup) -> None:
+        self._group = group
+
+    def __enter__(self) -> Membership:
+        return self._group.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._group.release()
+
+
 _open_groups: WeakSet[DirectoryGroup] = WeakSet()
 
 
 def _close_after_fork() -> None:
-    """A child has its parent's locks as well: kept open, they would make dead members look alive."""
     for group in list(_open_groups):
-        group.close()
+        group.abandon_in_child()
     _open_groups.clear()
 
 

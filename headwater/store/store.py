@@ -182,7 +182,7 @@ class Store(ABC):
         """One partition of a topic, opened when it is first asked for."""
         key = (info.uuid, number)
         known = self._partitions.get(key)
-        if known is not None and known[0] == info.config:
+        if known is not None and (known[0] is info.config or known[0] == info.config):
             return known[1]  # without the mutex: another partition that takes long to open holds up nobody here
         with self._mutex:
             self._check_open()
