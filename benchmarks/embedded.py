@@ -47,7 +47,7 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
     yield _send(scratch, 100_000 if quick else 300_000, repeats)
     yield _send_without_flushes(scratch, 50_000, repeats)
     yield _slowest_sends(scratch, 200_000 if quick else 2_000_000)
-    yield _processes(scratch, 200_000 if quick else 2_000_000, of_processes)
+    yield _processes(scratch, 200_000 if quick else 1_000_000, of_processes)
     yield _commit(scratch, 2_000 if quick else 20_000, repeats)
     yield beside_persist_queue(scratch, 50_000 if quick else 300_000, 100 if quick else 1_000, of_processes)
     yield from beside_redis(scratch, 50_000 if quick else 500_000, 5_000 if quick else 100_000, of_processes)
