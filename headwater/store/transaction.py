@@ -134,6 +134,7 @@ class Transaction:
         """
         self._check_open()
         try:
+            self._store._check_open()
             for producer in self._producers:
                 producer.close()
             self._commit()
@@ -232,7 +233,6 @@ class Transaction:
             raise StoreError(f"the transaction is {self.state}: begin another one")
         if self._pid != os.getpid():
             raise PartitionForked("the transaction")
-        self._store._check_open()
 
     def __enter__(self) -> Self:
         return self
