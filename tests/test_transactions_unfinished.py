@@ -134,7 +134,9 @@ def test_one_that_is_stuck_does_not_hold_the_others_up(open_directory_store: Ope
     store = open_directory_store(disk=disk)
     create(store)
     store.create_topic("returns")
-    with store.transaction() as other:  # has a slot of its own
+    with store.transaction():
+        pass  # what comes now has a higher number than the one that is stuck, and its turn behind that
+    with store.transaction() as other:
         other.producer("returns").send(b"other")
         leave_undone(store, disk)
         disk.failpoints.append(Failpoint(path=is_log_of("returns"), error=errno.ENOSPC))
@@ -343,6 +345,18 @@ def test_slots_are_as_many_as_transactions_at_once(open_directory_store: OpenDir
             one.producer("invoices").send(b"a")
             two.producer("invoices").send(b"b")
     assert len(slots(store)) == 2
+
+
+def test_a_slot_is_kept_by_its_transaction_when_the_store_is_closed(open_directory_store: OpenDirectoryStore) -> None:
+    store = open_directory_store()
+    create(store)
+    block = store.transaction()
+    store.close()
+    with open_directory_store() as other, other.transaction():
+        assert slots(store) == ["slot-0.lock", "slot-1.lock"]
+    block.abort()
+    with open_directory_store() as one, open_directory_store() as two, one.transaction(), two.transaction():
+        assert slots(store) == ["slot-0.lock", "slot-1.lock"]
 
 
 def test_a_consumer_that_cannot_begin_takes_no_slot(open_directory_store: OpenDirectoryStore) -> None:

@@ -293,7 +293,7 @@ class DirectoryLedger(Ledger):
         super().__init__()
         self._directory = directory
         self._disk = disk
-        self._borrowed: list[Slot] = []
+        self._slots: list[Slot] = []
         self._damaged: set[Path] = set()
         self._pid = os.getpid()
         self._closed = False
@@ -321,7 +321,7 @@ class DirectoryLedger(Ledger):
                 os.close(fd)
                 continue
             slot = Slot(writer, used + 1, used + 1, number, fd)
-            self._borrowed.append(slot)
+            self._slots.append(slot)
             return slot
         raise AssertionError("numbers do not end")
 
@@ -464,16 +464,25 @@ class DirectoryLedger(Ledger):
                         self._disk.unlink(path)
         return swept
 
+    def give_back(self, slot: Slot) -> None:
+        super().give_back(slot)
+        if self._closed:
+            self.close()
+
     def close(self) -> None:
         self._closed = True
         with self._mutex:
-            self.forget_slots()
+            # One that a transaction has is kept until that ends: another process must not get ahead of its number.
+            for slot in self._idle:
+                os.close(slot.lock_fd)
+                self._slots.remove(slot)
+            self._idle.clear()
 
     def forget_slots(self) -> None:
-        """Close the slots' locks."""
-        for slot in self._borrowed:
+        """Close the locks of all slots, without a lock: for a forked child, which has copies of them."""
+        for slot in self._slots:
             os.close(slot.lock_fd)
-        self._borrowed.clear()
+        self._slots.clear()
         self._idle.clear()
 
 
