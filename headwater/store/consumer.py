@@ -448,7 +448,7 @@ class Consumer:
             self._forget(refused)
             self._lost = False  # as told here
             raise StaleMember(self._refusal(refused))
-        self._refresh()  # what others wait for goes now: who polls in transactions alone would never let it go
+        self._refresh()  # what others wait for goes now, even if some of it was handed out and never acknowledged
         self._holding = True
 
     def held(self) -> dict[TopicPartition, Commit]:
