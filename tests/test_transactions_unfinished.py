@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -483,17 +484,20 @@ def test_a_childs_copies_of_the_locks_do_not_outlive_the_parent(open_directory_s
     create(store)
     with store.transaction() as block:
         block.producer("invoices").send(b"a")
-    reader, writer = os.pipe()
+    parent, child = socket.socketpair()
     pid = os.fork()
     if pid == 0:
-        os.close(writer)
-        os.read(reader, 1)  # until the parent lets it go
+        child.send(b"born")
+        child.recv(1)  # until the parent lets it go
         os._exit(0)
     try:
+        parent.recv(4)
         store.close()
         with open_directory_store().transaction() as block:
             block.producer("invoices").send(b"b")
-        assert len(slots(store)) == 1
+        assert slots(store) == ["slot-0.lock"]
     finally:
-        os.write(writer, b".")
+        parent.send(b".")
         os.waitpid(pid, 0)
+        parent.close()
+        child.close()
