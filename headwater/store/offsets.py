@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from headwater.log.disk import REAL_DISK
+from headwater.log.disk import REAL_DISK, Disk
 
 _COPY = struct.Struct("<16sIIqqQ12x")
 _COPY_BYTES: Final = 64
@@ -42,8 +42,9 @@ class Position(NamedTuple):
 class OffsetTable:
     """The slots of one group. The caller holds the group's lock for writing; reading is safe at any time."""
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def __init__(self, path: Path, disk: Disk = REAL_DISK) -> None:
+        self._disk = disk
+        self._fd = disk.open_or_create(path)
         self._slots: dict[tuple[bytes, int], int] = {}
         self._known: dict[tuple[bytes, int], tuple[bytes, Position]] = {}
         """What a slot held when it was last looked at, and what that says: the same bytes are not checked again."""
@@ -112,7 +113,7 @@ class OffsetTable:
         position = Position(topic, partition, sequence, offset, now_ns, generation)
         copy = _pack(position)
         known = self._known.pop(key, None)
-        os.pwrite(self._fd, copy, self._slots[key] * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
+        self._disk.write(self._fd, copy, self._slots[key] * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
         if known is not None and known[1] is before:
             # What the slot holds now is known too: nobody else writes while the caller holds the lock.
             content = known[0]
@@ -130,11 +131,11 @@ class OffsetTable:
     def free(self, topic: bytes, partition: int) -> None:
         """Forget the position in one partition, and let others have its slot."""
         if self.read(topic, partition) is not None:
-            os.pwrite(self._fd, _FREE, self._slots.pop((topic, partition)) * _SLOT_BYTES)
+            self._disk.write(self._fd, _FREE, self._slots.pop((topic, partition)) * _SLOT_BYTES)
 
     def sync(self) -> None:
         """Return when the positions are on the device, for those who promise more than this table does."""
-        REAL_DISK.sync(self._fd)
+        self._disk.sync(self._fd)
 
     def close(self) -> None:
         """Give the descriptor back."""
