@@ -22,9 +22,10 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 from weakref import WeakSet
 
-from headwater.errors import CommitRefused, PartitionForked, StaleMember, StoreClosed, WriteFailed
+from headwater.errors import CommitRefused, GroupBusy, PartitionForked, StaleMember, StoreClosed, WriteFailed
 from headwater.log.clock import Clock
 from headwater.log.disk import Disk, read_plain
+from headwater.log.lock import lock_holder, take_lock
 from headwater.store.membership import Member, Membership, Settled
 from headwater.store.offsets import OffsetTable, Position
 from headwater.store.topic import TopicPartition
@@ -392,6 +393,9 @@ class MemoryGroup(Group):
 class DirectoryGroup(Group):
     """A group in a directory, shared by any number of processes."""
 
+    lock_timeout = 10.0
+    """How long a change waits for a process that has been stopped in the middle of its own. Seconds."""
+
     def __init__(self, directory: Path, name: str, disk: Disk, clock: Clock) -> None:
         super().__init__(name, clock)
         self._directory = directory
@@ -412,7 +416,8 @@ class DirectoryGroup(Group):
         self._check_open()
         self._mutex.acquire()
         try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+            if not take_lock(self._lock_fd, self.lock_timeout):
+                raise GroupBusy(self.name, lock_holder(self._lock_fd), self.lock_timeout)
             version = self._version()[1]
             if self._known is None or self._known[0] != version:
                 self._known = (version, self._read())

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import time_ns
 from typing import Any, Final, Self
 
@@ -369,21 +370,25 @@ class Producer:
     def write_overdue(self) -> None:
         """For the idle thread: write what has lingered long enough."""
         now = time_ns()
-        for batch in list(self._batches):
-            if not batch.values or now < batch.due_ns:
-                continue
-            try:
-                self._write(batch, 0)
-            except BufferFull:
-                continue  # someone is writing: look again
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
-                self._keep_error(error)
+        overdue = [batch for batch in list(self._batches) if batch.values and now >= batch.due_ns]
+        for batch in overdue[1:]:
+            IDLE.call(0, partial(self._write_idle, batch))  # one that waits for a lock holds up no other
+        for batch in overdue[:1]:
+            self._write_idle(batch)
         with self._mutex:
             due = [batch.due_ns for batch in self._batches if batch.values]
             self._watched = bool(due)
         if due:
             left = (min(due) - now) / 1e9
             IDLE.call(max(min(left, self.config.linger), _SHORTEST_LOOK), self.write_overdue)
+
+    def _write_idle(self, batch: Batch) -> None:
+        try:
+            self._write(batch, 0)
+        except BufferFull:
+            pass  # someone is writing: the next look finds it again
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
+            self._keep_error(error)
 
     def _keep_error(self, error: BaseException) -> None:
         with self._mutex:
