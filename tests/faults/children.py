@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from headwater.log import Disk
+from headwater.log.entropy import random_bytes
+from headwater.testing import seeded
 from tests.faults.violation import Kind, Violation
 
 
@@ -22,12 +24,14 @@ class Child:
     def __init__(self, body: Callable[[], None], errors: Path) -> None:
         self.errors = errors
         self.status: int | None = None
+        seed = random_bytes(16)  # from the run's seed; two children with one seed would draw the same identities
         self.pid = os.fork()
         if self.pid == 0:
             code = 1
             try:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the time limit of a run is its parent's business
-                body()
+                with seeded(seed):
+                    body()
                 code = 0
             except BaseException:  # noqa: BLE001 - nothing may climb up into the parent's half of the code
                 leave_error(errors)

@@ -10,7 +10,7 @@ from random import Random
 from headwater.config import Sync
 from headwater.errors import HeadwaterError
 from headwater.log import DirectoryPartition
-from headwater.testing import Device, FailingDisk, Failpoint, RecordingDisk, Step, write_image
+from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, Step, write_image
 from headwater.testing.trace import Marked, Written
 from tests.faults.expected import Expected
 from tests.faults.proof import Run, proof
@@ -47,7 +47,7 @@ def _lose_power(run: Run, torn: bool, reordered: bool) -> Iterator[Violation]:
     if run.random.random() < 0.5:
         disk = RecordingDisk(after)
         there = len(disk.trace)
-        DirectoryPartition(after / "partition", config(), disk=disk).close()
+        DirectoryPartition(after / "partition", config(), disk=disk, clock=ManualClock()).close()
         until = run.random.randint(there, len(disk.trace))
         after = again
         write_image(Device().follow(disk.trace[:until]).image(run.random, torn=torn, reordered=reordered), after)
