@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -30,6 +29,7 @@ from headwater.errors import (
 from headwater.log import DirectoryPartition, MemoryPartition, Partition, SchemaDirectory, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.entropy import random_bytes
 from headwater.log.lock import PartitionLock
 from headwater.log.recovery import STATE_FILE
 from headwater.schema import RAW, Schema
@@ -94,7 +94,7 @@ class Store(ABC):
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)
         info = TopicInfo(
-            name, uuid4().bytes, partitions, (payload.id,), _with_options(config, options), self._clock.now_ns()
+            name, random_bytes(16), partitions, (payload.id,), _with_options(config, options), self._clock.now_ns()
         )
         try:
             self._create(info, payload)
