@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +127,8 @@ class SignallingDisk(Disk):
     def _strike(self) -> None:
         self._struck = True
         self._announce()
-        os.kill(os.getpid(), self._signal)
+        # To this thread, which goes no further then; a process's signal is taken by any thread, some time.
+        signal.pthread_kill(threading.get_ident(), self._signal)
 
     def pwritev(self, fd: int, buffers: Sequence[Any], position: int) -> int:
         with self._change() as half:

@@ -14,7 +14,7 @@ from headwater.log import Disk
 from headwater.store import DirectoryStore
 from tests.faults import Run, Violation, proof
 from tests.faults.stopped_holder import HOLDERS, PATIENCE, STOPPED, Scene, stop_holders
-from tests.faults.streams import STORE, TOPIC, WAYS, Reader, Sender, verify
+from tests.faults.streams import STORE, TOPIC, Reader, Sender, verify
 
 HELD = 0
 ELSEWHERE = 1
@@ -38,7 +38,7 @@ class StoreScene(Scene):
 
     def hold(self, disk: Disk, random: Random) -> None:
         with DirectoryStore(self.directory / STORE, disk=disk) as store, store.producer(TOPIC) as out:
-            sender = Sender(out, "holder", self.directory, random, HELD, WAYS)
+            sender = Sender(out, "holder", self.directory, random, HELD, ["flush", "wait"])
             for _ in range(STEPS):
                 sender.step()
 
