@@ -51,7 +51,7 @@ class Sent(NamedTuple):
                 if what == "send":
                     numbers.pop(number, None)
                     numbers[number] = None
-                else:
+                elif what == "done":
                     places[number] = place[0], place[1]
         return cls(list(numbers), places)
 
@@ -144,7 +144,7 @@ class Reader:
 
     def poll(self, timeout: float = 0.0) -> bool:
         """Take some of what is new, and mostly commit it; False when nothing is."""
-        records = self._inbox.poll(self._random.randint(1, 500), timeout)
+        records = self._inbox.poll(self._random.randint(1, 40), timeout)  # mostly less than it reads ahead
         lines: list[tuple[int, int, str]] = []
         for record in records:
             if record.partition not in self._begun:
