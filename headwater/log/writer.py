@@ -256,9 +256,8 @@ class Writer:
             if state is not before:
                 self.state = state = self.page.write(state)
         except BaseException:
-            if self._undo(before):
-                raise
-            _tell(outcomes)  # interrupted (Ctrl-C) when the readers could see it already: it has happened
+            if not self._undo(before):
+                _tell(outcomes)  # interrupted (Ctrl-C) when readers could see it already: it has happened
             raise
         if self._producers_position == before.position:
             self._producers_position = state.position
@@ -294,7 +293,10 @@ class Writer:
         return len(entries)
 
     def _undo(self, before: State) -> bool:
-        """Take back what was written, unless it was published. What cannot be taken back, recovery will deal with."""
+        """Take back what was written, unless it was published; whether it was not.
+
+        What cannot be taken back, recovery will deal with.
+        """
         self._producers = None
         if self._poison is None:
             with suppress(OSError):
