@@ -25,6 +25,9 @@ Way = Literal["sync", "flush", "wait", "go on"]
 WAYS: Final[tuple[Way, ...]] = ("sync", "flush", "wait")
 """The ways to learn what has become of them."""
 
+LONG: Final = 120.0
+"""Longer than anyone is stopped: who waits until then waits for nothing."""
+
 Place = tuple[int, int]
 """A partition and an offset."""
 
@@ -99,7 +102,7 @@ class Sender:
                     self._expect_no_pending()
                 case "wait":
                     for receipt in list(self._pending.values()):
-                        receipt.wait(30.0)
+                        receipt.wait(LONG)
         finally:
             self._note(numbers)
 
