@@ -19,12 +19,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
-from uuid import uuid4
 from weakref import WeakSet
 
 from headwater.errors import CommitRefused, GroupBusy, PartitionForked, StaleMember, StoreClosed, WriteFailed
 from headwater.log.clock import Clock
 from headwater.log.disk import Disk, read_plain
+from headwater.log.entropy import random_bytes
 from headwater.log.lock import lock_holder, take_lock
 from headwater.store.membership import Member, Membership, Settled
 from headwater.store.offsets import OffsetTable, Position
@@ -89,7 +89,7 @@ class Group(ABC):
 
     def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "") -> str:
         """Become a member; returns the member's id."""
-        member_id = uuid4().hex
+        member_id = random_bytes(16).hex()
         self._begin_life(member_id)
         with self._changing() as membership:
             membership.join(member_id, Member(topics, self._clock.now_ns(), client))

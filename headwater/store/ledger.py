@@ -31,6 +31,7 @@ import pyarrow as pa
 from headwater.errors import Damaged, HeadwaterError, PartitionForked, StoreClosed, WriteFailed
 from headwater.log import Frame, StoredFrame
 from headwater.log.disk import TEMPORARY, Disk, read_plain
+from headwater.log.entropy import random_bytes
 from headwater.log.frame import GROUP_ONLY, FrameHeader, SchemaOf, parse_header, verify_body
 from headwater.store.decision import Decision, Extent, Output
 
@@ -199,7 +200,7 @@ class MemoryLedger(Ledger):
         """It is open for as long as someone has it."""
 
     def _find_slot(self) -> Slot:
-        return Slot(os.urandom(16), 0, 1 << 62)
+        return Slot(random_bytes(16), 0, 1 << 62)
 
     def _reserve(self, slot: Slot) -> None:
         """Nobody else can use them."""
@@ -316,7 +317,7 @@ class DirectoryLedger(Ledger):
             fd = self._lock_file(path)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                writer, used = self._read_writer(path) or (os.urandom(16), -1)
+                writer, used = self._read_writer(path) or (random_bytes(16), -1)
             except (BlockingIOError, Damaged):
                 os.close(fd)
                 continue
@@ -373,7 +374,7 @@ class DirectoryLedger(Ledger):
 
     def stage(self) -> Stage:
         self._check_open()
-        return FileStage(self._directory / f"{os.urandom(16).hex()}{_STAGE}", self._disk)
+        return FileStage(self._directory / f"{random_bytes(16).hex()}{_STAGE}", self._disk)
 
     def decide(self, stage: Stage, decision: Decision) -> None:
         assert isinstance(stage, FileStage)

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -32,6 +31,7 @@ from headwater.errors import (
 from headwater.log import DirectoryPartition, MemoryPartition, Partition, SchemaDirectory, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.entropy import random_bytes
 from headwater.log.lock import PartitionLock
 from headwater.log.recovery import STATE_FILE
 from headwater.presets import DEFAULT, Preset
@@ -109,7 +109,7 @@ class Store(ABC):
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)
         config = _configured(self.defaults.topic, config, options)
-        info = TopicInfo(name, uuid4().bytes, partitions, (payload.id,), config, self._clock.now_ns())
+        info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns())
         try:
             self._create(info, payload)
         except TopicExists:
