@@ -28,10 +28,9 @@ class StoreScene(Scene):
     def prepare(self, random: Random) -> None:
         self.store = hw.open(self.directory / STORE)
         self.store.create_topic(TOPIC, partitions=2, segment_bytes=8 * 1024, index_interval=1024, lock_timeout=PATIENCE)
-        # Nothing lingers: one thread writes that for all producers of a process, and would be held up for all.
-        out, elsewhere = (self.store.producer(TOPIC, linger=60.0) for _ in range(2))
+        out, elsewhere = (self.store.producer(TOPIC) for _ in range(2))
         self.sender = Sender(out, "other", self.directory, random, HELD, ["flush", "sync"])
-        self.apart = Sender(elsewhere, "apart", self.directory, random, ELSEWHERE, ["flush"])  # a sync is of all
+        self.apart = Sender(elsewhere, "apart", self.directory, random, ELSEWHERE)
         self.reader = Reader(self.store, "reader", self.directory, random)
         for step in (self.append, self.append_elsewhere, self.read):
             step()
