@@ -12,7 +12,7 @@ import pytest
 
 from headwater import GroupBusy, PartitionBusy
 from headwater.log.lock import PartitionLock
-from headwater.store.group import DirectoryGroup
+from headwater.store.directory_group import DirectoryGroup
 from tests.backends import OpenDirectoryStore
 
 PATIENCE = 30.0

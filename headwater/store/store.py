@@ -39,8 +39,10 @@ from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, DirectoryCatalog, MemoryCatalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
 from headwater.store.cursor import OnLoss
-from headwater.store.group import OFFSETS_FILE, Commit, DirectoryGroup, Group, MemoryGroup
+from headwater.store.directory_group import OFFSETS_FILE, DirectoryGroup
+from headwater.store.group import Commit, Group
 from headwater.store.ledger import DirectoryLedger, Ledger, MemoryLedger
+from headwater.store.memory_group import MemoryGroup
 from headwater.store.names import check_name
 from headwater.store.offsets import OffsetTable
 from headwater.store.producer import Producer
