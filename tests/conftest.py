@@ -19,7 +19,7 @@ from headwater.store import DirectoryStore
 from headwater.testing import ManualClock
 from tests.backends import BACKENDS, STORES, Handles, OpenDirectory, OpenDirectoryStore, OpenPartition, OpenStore
 
-# Shells start background jobs with Ctrl-C ignored, and what they start inherits that: tests of Ctrl-C would wait for ever.
+# Shells start background jobs with Ctrl-C ignored, and what they start inherits that: tests of Ctrl-C would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
