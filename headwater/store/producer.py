@@ -368,25 +368,28 @@ class Producer:
             IDLE.call(max(self.config.linger, _SHORTEST_LOOK), self.write_overdue)
 
     def write_overdue(self) -> None:
-        """For the idle thread: write what has lingered long enough."""
+        """For the idle thread: write what has lingered long enough.
+
+        The next look is arranged before that, and one partition that waits for its lock holds up no other.
+        """
         now = time_ns()
-        overdue = [batch for batch in list(self._batches) if batch.values and now >= batch.due_ns]
+        with self._mutex:
+            pending = [batch for batch in self._batches if batch.values]
+            overdue = [batch for batch in pending if now >= batch.due_ns]
+            self._watched = len(overdue) < len(pending)
+        if self._watched:
+            left = (min(batch.due_ns for batch in pending if now < batch.due_ns) - now) / 1e9
+            IDLE.call(max(min(left, self.config.linger), _SHORTEST_LOOK), self.write_overdue)
         for batch in overdue[1:]:
-            IDLE.call(0, partial(self._write_idle, batch))  # one that waits for a lock holds up no other
+            IDLE.call(0, partial(self._write_idle, batch))
         for batch in overdue[:1]:
             self._write_idle(batch)
-        with self._mutex:
-            due = [batch.due_ns for batch in self._batches if batch.values]
-            self._watched = bool(due)
-        if due:
-            left = (min(due) - now) / 1e9
-            IDLE.call(max(min(left, self.config.linger), _SHORTEST_LOOK), self.write_overdue)
 
     def _write_idle(self, batch: Batch) -> None:
         try:
             self._write(batch, 0)
         except BufferFull:
-            pass  # someone is writing: the next look finds it again
+            self._watch()  # someone is writing: look again
         except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
             self._keep_error(error)
 
