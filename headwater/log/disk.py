@@ -38,6 +38,10 @@ class Disk:
         """A new, empty file; one left behind under the same name is emptied."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
 
+    def open_or_create(self, path: Path) -> int:
+        """The file as it is, for reading and writing, or a new, empty one."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
     def close(self, fd: int) -> None:
         """Give the descriptor back."""
         os.close(fd)

@@ -103,7 +103,10 @@ class Consumer:
         self._projections: dict[bytes, Projection] = {}
         self._closed = False
         self._holding = False
+        self._owing = False
+        """Whether others wait for partitions that a transaction keeps."""
         self._lost = False
+        """Whether something was taken away that had been handed out since the last poll, or in a transaction."""
         self._pid = os.getpid()
         self._member = None
         if group is not None and static is None:
@@ -235,6 +238,7 @@ class Consumer:
             for cursor in self._cursors.values():
                 cursor.take_as_done()
         if not self._holding:
+            self._lost = False
             self._commit_or_forget()
         if self._group is not None and self._member is not None:
             self._group.touch(self._member)
@@ -294,9 +298,11 @@ class Consumer:
             self._waiting = settled.waiting
             # What was taken anew has another position, even if this consumer read there before: it was reset.
             self._forget(settled.taken & self._cursors.keys())
-            if not settled.leaving or self._holding:
+            kept = {place for place in settled.leaving if self._holding and self._cursors[place].touched}
+            self._owing = bool(kept)
+            if settled.leaving == kept:
                 return settled.owned | settled.leaving
-            self._revoke(settled.leaving)
+            self._revoke(settled.leaving - kept)
 
     def _revoke(self, places: AbstractSet[TopicPartition]) -> None:
         """Give up partitions that are still this member's: the callback may acknowledge, and it is committed."""
@@ -441,10 +447,17 @@ class Consumer:
 
     def hold(self) -> None:
         """Commit nothing from now on: what is done is part of a transaction, and partitions are kept until its end."""
-        self.commit()
+        self._check_open()
         if self._holding:
             raise StoreError("the consumer is part of another transaction: end that one first")
-        self._holding, self._lost = True, False
+        refused = self._commit_done()
+        if refused:
+            self._refreshed = 0.0
+            self._forget(refused)
+            self._lost = False  # as told here
+            raise StaleMember(self._refusal(refused))
+        self._refresh()  # what others wait for goes now: who polls in transactions alone would never let it go
+        self._holding = True
 
     def held(self) -> dict[TopicPartition, Commit]:
         """What is done since; raises StaleMember when something of it was taken away."""
@@ -466,8 +479,9 @@ class Consumer:
 
     def let_go(self, *, committed: bool) -> None:
         """The transaction is over. What it has not committed is read again."""
-        self._holding = False
-        self._refreshed = 0.0  # partitions that others wait for are let go at the next poll
+        self._holding = self._lost = False
+        if self._owing:
+            self._refreshed = 0.0  # they are let go at the next poll, or when the next transaction begins
         for cursor in self._cursors.values():
             if committed:
                 cursor.committed = cursor.acks.position
@@ -486,6 +500,8 @@ class Consumer:
 
     def reset(self, position: Start) -> None:
         """Set the group's position in every assigned partition, forwards or backwards, and read on from there."""
+        if self._holding:
+            raise StoreError("the consumer is part of a transaction, which a reset would undo: end it first")
         self._refresh()
         positions = {place: resolve(cursor.partition, position) for place, cursor in self._cursors.items()}
         if self._group is not None:

@@ -79,6 +79,11 @@ class Cursor:
         self.delivered = position
         """The offset after the last record that was handed out."""
 
+    @property
+    def touched(self) -> bool:
+        """Whether something was handed out, or is done, that is not committed."""
+        return max(self.delivered, self.acks.position) > self.committed
+
     def fetch(self, max_bytes: int) -> bool:
         """Read ahead if nothing is; whether there is something to hand out.
 

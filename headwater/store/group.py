@@ -196,16 +196,22 @@ class Group(ABC):
             if lost:
                 raise StaleMember(f"{', '.join(sorted(lost))}: no longer this consumer's in group {self.name!r}")
             self._refuse_moving_back(commits)
-            yield membership.generation
+            yield self._newest_generation(membership, commits)
 
     def carry_out(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
         """Set positions that were decided in a generation, durably, unless they are passed or were set anew since."""
         with self._unchanged():
             for key, offset in commits.values():
                 before = self.position(key)
-                if before is None or (before.offset < offset and before.generation <= generation):
+                # One that is there already is written again: a sync that has failed would not write it a second time.
+                if before is None or (before.offset <= offset and before.generation <= generation):
                     self._set(key, offset, generation)
         self._make_durable()
+
+    def _newest_generation(self, membership: Membership, commits: dict[TopicPartition, Commit]) -> int:
+        """The generation, and none that is older than a position's: a power loss takes members, but not positions."""
+        known = [self.position(key) for key, _ in commits.values()]
+        return max([membership.generation, *(one.generation for one in known if one is not None)])
 
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
         """Set positions on purpose, forwards or backwards. Members go on from there with their next poll.
@@ -213,7 +219,7 @@ class Group(ABC):
         What they did before and have not committed counts no more: until they have noticed, their commits are refused.
         """
         with self._changing() as membership:
-            membership.generation += 1
+            membership.generation = self._newest_generation(membership, positions) + 1
             for place, (key, offset) in positions.items():
                 membership.owners.pop(place, None)
                 self._set(key, offset, membership.generation)
@@ -387,7 +393,7 @@ class DirectoryGroup(Group):
         disk.make_directory(directory / _MEMBERS)
         self._mutex = threading.RLock()
         self._lock_fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._offsets = OffsetTable(directory / OFFSETS_FILE)
+        self._offsets = OffsetTable(directory / OFFSETS_FILE, disk)
         self._lives_here: dict[str, int] = {}
         self._known: tuple[int, Membership] | None = None
         self._pid = os.getpid()

@@ -24,13 +24,14 @@ from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 import pyarrow as pa
 
-from headwater.errors import Damaged, PartitionForked, StoreClosed, WriteFailed
+from headwater.errors import Damaged, HeadwaterError, PartitionForked, StoreClosed, WriteFailed
 from headwater.log import Frame, StoredFrame
-from headwater.log.disk import Disk, read_plain
-from headwater.log.frame import GROUP_ONLY, SchemaOf, parse_header, verify_body
+from headwater.log.disk import TEMPORARY, Disk, read_plain
+from headwater.log.frame import GROUP_ONLY, FrameHeader, SchemaOf, parse_header, verify_body
 from headwater.store.decision import Decision, Extent, Output
 
 _log = logging.getLogger(__name__)
@@ -88,7 +89,12 @@ class Ledger(ABC):
         with self._mutex:
             slot = self._idle.pop() if self._idle else self._find_slot()
         if slot.next >= slot.reserved:
-            self._reserve(slot)
+            try:
+                self._reserve(slot)
+            except BaseException:
+                with self._mutex:
+                    self._idle.append(slot)
+                raise
         return slot
 
     def give_back(self, slot: Slot) -> None:
@@ -125,16 +131,20 @@ class Ledger(ABC):
         """Decide, in one step: from now on it will be done, whatever happens."""
 
     @abstractmethod
-    def decided(self) -> list[Decision]:
-        """Everything that is decided and not done."""
+    def decided(self, writer: bytes | None = None) -> list[Decision]:
+        """Everything that is decided and not done, or what one writer has decided. What is damaged is left out."""
+
+    def is_damaged(self, decision: Decision) -> bool:  # noqa: ARG002 - what is in memory is not
+        """Whether a decision was found damaged, so that it cannot be carried out."""
+        return False
 
     @abstractmethod
     def make_durable(self) -> None:
         """Return when what was decided is on the device: a power loss must not take back what is half done."""
 
     @abstractmethod
-    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame]:
-        """The frames for one partition; raises FileNotFoundError when another process has finished the transaction."""
+    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame] | None:
+        """The frames for one partition, verified; None when another process has finished the transaction."""
 
     @abstractmethod
     def finish(self, decision: Decision) -> None:
@@ -213,14 +223,12 @@ class MemoryLedger(Ledger):
     def make_durable(self) -> None:
         """Memory is all there is."""
 
-    def decided(self) -> list[Decision]:
-        return [decision for decision, _ in list(self._decided.values())]
+    def decided(self, writer: bytes | None = None) -> list[Decision]:
+        return [one for one, _ in list(self._decided.values()) if writer is None or one.writer == writer]
 
-    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame]:  # noqa: ARG002
+    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame] | None:  # noqa: ARG002
         found = self._decided.get(decision.name)
-        if found is None:
-            raise FileNotFoundError(decision.name)
-        return [found[1][extent.position] for extent in output.extents]
+        return None if found is None else [found[1][extent.position] for extent in output.extents]
 
     def finish(self, decision: Decision) -> None:
         if decision.named:
@@ -252,12 +260,10 @@ class FileStage(Stage):
         return extent
 
     def _write(self, buffers: list[Any], size: int) -> None:
-        try:
+        with _writing(self.path):
             if self._fd is None:
                 self._fd = self._disk.create(self.path)
             self._disk.writev(self._fd, buffers, self._size, size)
-        except OSError as error:
-            raise WriteFailed(self.path, error) from error
         self._size += size
 
     def seal(self, decision: Decision) -> None:
@@ -265,10 +271,8 @@ class FileStage(Stage):
         with self._mutex:
             self._write([content], len(content))
             assert self._fd is not None
-            try:
+            with _writing(self.path):
                 self._disk.sync(self._fd)
-            except OSError as error:
-                raise WriteFailed(self.path, error) from error
 
     @property
     def waiting(self) -> bool:
@@ -290,8 +294,10 @@ class DirectoryLedger(Ledger):
         self._directory = directory
         self._disk = disk
         self._borrowed: list[Slot] = []
+        self._damaged: set[Path] = set()
         self._pid = os.getpid()
         self._closed = False
+        _open_ledgers.add(self)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -299,7 +305,8 @@ class DirectoryLedger(Ledger):
         if self._pid != os.getpid():
             raise PartitionForked(self._directory)
         if not (self._directory / _WRITERS).is_dir():
-            self._disk.make_directory(self._directory / _WRITERS)
+            with _writing(self._directory):
+                self._disk.make_directory(self._directory / _WRITERS)
 
     # Writers.
 
@@ -319,7 +326,8 @@ class DirectoryLedger(Ledger):
         raise AssertionError("numbers do not end")
 
     def _lock_file(self, path: Path) -> int:
-        return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with _writing(path):
+            return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _read_writer(self, path: Path) -> tuple[bytes, int] | None:
         """A writer and the last of its sequences that are taken; None when it has not written yet."""
@@ -333,20 +341,24 @@ class DirectoryLedger(Ledger):
 
     def _keep_writer(self, path: Path, writer: bytes, used: int) -> None:
         content = json.dumps({"writer": writer.hex(), "used": used}).encode()
-        try:
+        with _writing(path):
             self._disk.replace(path, content)
             self._disk.sync_directory(path.parent)
-        except OSError as error:
-            raise WriteFailed(path, error) from error
 
     def _reserve(self, slot: Slot) -> None:
-        slot.reserved = slot.next + _RESERVED_AT_ONCE
-        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", slot.writer, slot.reserved - 1)
+        reserved = slot.next + _RESERVED_AT_ONCE
+        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", slot.writer, reserved - 1)
+        slot.reserved = reserved
 
     @contextmanager
     def writing_as(self, writer: bytes) -> Iterator[None]:
         self._check_open()
-        fd = self._lock_file(self._directory / _WRITERS / writer.hex())
+        with self._locked(self._directory / _WRITERS / writer.hex()):
+            yield
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        fd = self._lock_file(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
@@ -365,77 +377,89 @@ class DirectoryLedger(Ledger):
 
     def decide(self, stage: Stage, decision: Decision) -> None:
         assert isinstance(stage, FileStage)
-        try:
+        with _writing(stage.path):
             self._disk.rename(stage.path, self._path(decision))
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise WriteFailed(stage.path, error) from error
 
     def make_durable(self) -> None:
-        try:
+        with _writing(self._directory):
             self._disk.sync_directory(self._directory)
-        except OSError as error:
-            raise WriteFailed(self._directory, error) from error
 
     def _path(self, decision: Decision) -> Path:
         return self._directory / f"{decision.name}{_COMMITTED}"
 
-    def _named(self, suffix: str) -> list[Path]:
-        with suppress(FileNotFoundError):
-            return [Path(entry.path) for entry in os.scandir(self._directory) if entry.name.endswith(suffix)]
+    def _files(self, suffix: str) -> list[Path]:
+        with suppress(FileNotFoundError), os.scandir(self._directory) as entries:
+            return [Path(entry.path) for entry in entries if entry.name.endswith(suffix)]
         return []
 
-    def decided(self) -> list[Decision]:
+    def decided(self, writer: bytes | None = None) -> list[Decision]:
         found = []
-        for path in self._named(_COMMITTED):
+        for path in self._files(_COMMITTED):
+            if path in self._damaged or not path.name.startswith(writer.hex() if writer is not None else ""):
+                continue
             try:
                 found.append(Decision.unpack(memoryview(_mapped(path)), path))
             except FileNotFoundError:
                 continue  # done by another process
             except Damaged as error:
-                _log.error("a decided transaction cannot be done: %s", error)
+                self._note_damage(path, error)
         return found
 
-    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame]:
-        files = {"": _mapped(self._path(decision))}
-        found = []
+    def _note_damage(self, path: Path, error: Damaged) -> None:
+        self._damaged.add(path)
+        _log.error("a transaction was decided and is damaged, so that nothing of it can be done: %s", error)
+
+    def is_damaged(self, decision: Decision) -> bool:
+        return self._path(decision) in self._damaged
+
+    def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame] | None:
+        path = self._path(decision)
+        try:
+            found = list(self._verified(path, output))
+        except FileNotFoundError as error:
+            if not path.exists():
+                return None
+            damage = Damaged(f"a stage of a decided transaction is missing: {error.filename}", file=path)
+            self._note_damage(path, damage)
+            raise damage from None
+        except Damaged as error:
+            self._note_damage(path, error)
+            raise
+        return [StoredFrame(header, file, schema_of(header.schema_id), at).unstamped() for header, file, at in found]
+
+    def _verified(self, path: Path, output: Output) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
+        files = {file: _mapped(self._directory / (file or path.name)) for file, _, _ in output.extents}
         for file, position, length in output.extents:
-            if file not in files:
-                files[file] = self._mapped_stage(decision, file)
-            buffer = files[file]
-            view = memoryview(buffer)[position : position + length]
+            view = memoryview(files[file])[position : position + length]
             try:
                 header = parse_header(view, 0, _SEED)
                 verify_body(view, 0, header)
             except Damaged as error:
-                raise error.at(file=self._path(decision), position=position) from None
-            found.append(StoredFrame(header, buffer, schema_of(header.schema_id), position).unstamped())
-        return found
-
-    def _mapped_stage(self, decision: Decision, file: str) -> pa.Buffer:
-        try:
-            return _mapped(self._directory / file)
-        except FileNotFoundError:
-            if not self._path(decision).exists():
-                raise  # another process has finished the transaction meanwhile
-            raise Damaged("a stage of a decided transaction is missing", file=self._directory / file) from None
+                raise error.at(file=path, position=position) from None
+            yield header, files[file], position
 
     def finish(self, decision: Decision) -> None:
-        if decision.named and self.used(decision.writer) < decision.sequence:
-            path = self._directory / _WRITERS / decision.writer.hex()
-            self._keep_writer(path, decision.writer, decision.sequence)
-        self._disk.unlink(self._path(decision))
-        for file in decision.files:
-            self._disk.unlink(self._directory / file)
+        if decision.named:
+            self._use(decision.writer, decision.sequence)
+        with _writing(self._directory):
+            self._disk.unlink(self._path(decision))
+            for file in decision.files:
+                self._disk.unlink(self._directory / file)
+
+    def _use(self, writer: bytes, sequence: int) -> None:
+        """Keep the last sequence of a named writer. Whoever comes late, with an older one, must not set it back."""
+        path = self._directory / _WRITERS / writer.hex()
+        with self._locked(self._directory / _WRITERS / "all"):
+            if self.used(writer) < sequence:
+                self._keep_writer(path, writer, sequence)
 
     def sweep(self, before: float, *, dry_run: bool = False) -> int:
         swept = 0
         needed = {file for decision in self.decided() for file in decision.files}
-        for path in self._named(_STAGE):
+        for path in [*self._files(_STAGE), *(self._directory / _WRITERS).glob(f"*{TEMPORARY}")]:
             with suppress(FileNotFoundError):
                 if path.name not in needed and path.stat().st_mtime < before:
-                    swept += 1
+                    swept += path.suffix == _STAGE
                     if not dry_run:
                         self._disk.unlink(path)
         return swept
@@ -443,12 +467,44 @@ class DirectoryLedger(Ledger):
     def close(self) -> None:
         self._closed = True
         with self._mutex:
-            for slot in self._borrowed:
-                os.close(slot.lock_fd)
-            self._borrowed.clear()
-            self._idle.clear()
+            self.forget_slots()
+
+    def forget_slots(self) -> None:
+        """Close the slots' locks."""
+        for slot in self._borrowed:
+            os.close(slot.lock_fd)
+        self._borrowed.clear()
+        self._idle.clear()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What the disk refuses in the block is told as WriteFailed. A name that is not there is another matter."""
+    try:
+        yield
+    except (HeadwaterError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise WriteFailed(path, error) from error
 
 
 def _mapped(path: Path) -> pa.Buffer:
+    """A file's content. Raises Damaged for an empty one; what else cannot be read now may be sound."""
     with open(path, "rb") as file:
-        return pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        try:
+            return pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        except ValueError:
+            raise Damaged("an empty file", file=path) from None
+
+
+_open_ledgers: WeakSet[DirectoryLedger] = WeakSet()
+
+
+def _close_after_fork() -> None:
+    """A child has its parent's locks as well: kept open, they would outlive the parent, and its slots with them."""
+    for ledger in list(_open_ledgers):
+        ledger.forget_slots()
+    _open_ledgers.clear()
+
+
+os.register_at_fork(after_in_child=_close_after_fork)

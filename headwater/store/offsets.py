@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from headwater.log.disk import REAL_DISK
+from headwater.log.disk import REAL_DISK, Disk
 
 _COPY = struct.Struct("<16sIIqqQ")
 _COPY_BYTES: Final = 64
@@ -42,8 +42,9 @@ class Position(NamedTuple):
 class OffsetTable:
     """The slots of one group. The caller holds the group's lock for writing; reading is safe at any time."""
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def __init__(self, path: Path, disk: Disk = REAL_DISK) -> None:
+        self._disk = disk
+        self._fd = disk.open_or_create(path)
         self._slots: dict[tuple[bytes, int], int] = {}
 
     def read_all(self) -> dict[tuple[bytes, int], Position]:
@@ -96,7 +97,7 @@ class OffsetTable:
         number = self._slots[topic, partition]
         sequence = before.sequence + 1 if before else 1
         position = Position(topic, partition, sequence, offset, now_ns, generation)
-        os.pwrite(self._fd, _pack(position), number * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
+        self._disk.write(self._fd, _pack(position), number * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
 
     def _free_slot(self) -> int:
         """The first one of zeros, or behind the last. A slot with damage in both copies may be anyone's: it is left."""
@@ -113,7 +114,7 @@ class OffsetTable:
 
     def sync(self) -> None:
         """Return when the positions are on the device, for those who promise more than this table does."""
-        REAL_DISK.sync(self._fd)
+        self._disk.sync(self._fd)
 
     def close(self) -> None:
         """Give the descriptor back."""

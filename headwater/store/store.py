@@ -442,7 +442,7 @@ class DirectoryStore(Store):
         catalog.sweep()
         try:
             self.roll_forward()
-        except HeadwaterError as error:
+        except (HeadwaterError, OSError) as error:
             _log.warning("a transaction is decided and cannot be carried out yet: %s", error)
 
     def __str__(self) -> str:
@@ -479,7 +479,7 @@ class DirectoryStore(Store):
         """
         key = (info.uuid, number)
         for name in self.group_names():
-            table = OffsetTable(self.path / GROUPS / name / OFFSETS_FILE)
+            table = OffsetTable(self.path / GROUPS / name / OFFSETS_FILE, self._disk)
             try:
                 position = table.read(*key)
             finally:

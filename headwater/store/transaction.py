@@ -8,6 +8,7 @@ crash at any point leaves all of it or nothing. Readers of several partitions ca
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -18,14 +19,14 @@ from headwater.errors import (
     HeadwaterError,
     InvalidConfiguration,
     PartitionDeleted,
+    PartitionForked,
     StoreError,
     TransactionAborted,
     TransactionUnfinished,
     UnknownTopic,
 )
-from headwater.log import Appended, Frame, Identity
+from headwater.log import Appended, Frame, Identity, Partition
 from headwater.log.frame import MAX_SEQUENCE
-from headwater.store.catalog import TopicInfo
 from headwater.store.decision import Decision, Extent, Input, Output
 from headwater.store.group import Commit, TopicKey
 from headwater.store.ledger import Ledger, Slot, Stage, named_writer
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from headwater.store.store import Store
 
 _Producer = TypeVar("_Producer", bound=Producer)
+State = Literal["open", "committed", "aborted", "repeated"]
+
 STAGES_KEPT: Final = 24 * 60 * 60.0
 """How long a stage that nobody writes to waits for its decision. Seconds."""
 
@@ -94,20 +97,25 @@ class Transaction:
         self._ledger = transactions.ledger
         self._consumer = consumer
         self._named = named is not None
+        self._pid = os.getpid()
+        self._stage = self._ledger.stage()
         self._slot: Slot | None = None
         if named is None:
             self._slot = self._ledger.borrow()
             self._identity = Identity(self._slot.writer, 0, self._slot.next, forever=True)
         else:
             self._identity = Identity(named_writer(named[0]), 0, named[1], forever=True)
-        self._stage = self._ledger.stage()
         self._sink = StageSink(self._stage, self._identity)
         self._producers: list[Producer] = []
         self._decision: Decision | None = None
-        self.state: Literal["open", "committed", "aborted", "repeated"] = "open"
+        self.state: State = "open"
         """Repeated: this writer has committed this sequence before, and that one counts."""
         if consumer is not None:
-            consumer.hold()
+            try:
+                consumer.hold()
+            except BaseException:
+                self._give_slot_back()
+                raise
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
         """A producer whose records are part of this transaction. Options are those of ProducerConfig, by name.
@@ -136,10 +144,11 @@ class Transaction:
         """
         self._check_open()
         try:
+            self._store._check_open()
             for producer in self._producers:
                 producer.close()
             self._commit()
-        except HeadwaterError as error:
+        except (HeadwaterError, OSError) as error:
             if self._decided:
                 raise TransactionUnfinished(
                     f"the transaction is decided, but could not be carried out yet ({error}): it will be when the "
@@ -164,6 +173,8 @@ class Transaction:
         if not commits and not self._sink.outputs:
             self.state = "committed"
             return
+        # What a power loss could take back must not have been done, or what comes in its place would be passed over.
+        self._transactions.make_durable(commits)
         decision = self._describe(commits)
         turn = self._ledger.writing_as(decision.writer) if self._named else nullcontext()
         with turn:
@@ -181,7 +192,7 @@ class Transaction:
     def _describe(self, commits: dict[TopicPartition, Commit]) -> Decision:
         outputs = tuple(Output(*place, [one.extent for one in staged]) for place, staged in self._sink.outputs.items())
         inputs = tuple(Input(place.topic, *one.key, one.offset) for place, one in commits.items())
-        group = self._consumer.group_name if self._consumer is not None else None
+        group = self._consumer.group_name if self._consumer is not None and commits else None
         return Decision(self._identity.producer_id, self._identity.sequence, self._named, outputs, group, inputs)
 
     def _inputs(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
@@ -201,34 +212,37 @@ class Transaction:
         """Give the receipts their offsets."""
         for (name, uuid, number), staged in self._sink.outputs.items():
             place = applied.get((uuid, number))
-            if place is None:
-                why = f"{name}/{number}: committed, but where is not known: it was deleted, or another process wrote it"
-                self._sink.fail(StoreError(why))
-                continue
-            offset = place.base_offset
+            offset = -1 if place is None else place.base_offset
             for one in staged:
-                one.outcome.succeed(Appended(offset, offset + one.records))
+                if place is None:
+                    why = f"{name}/{number}: committed, but where is not known: deleted, or written by another process"
+                    one.outcome.fail(StoreError(why))
+                else:
+                    one.outcome.succeed(Appended(offset, offset + one.records))
                 offset += one.records
 
-    def _end(self, state: Literal["committed", "aborted"]) -> None:
+    def _end(self, state: State) -> None:
         self.state = state if self.state == "open" else self.state
-        committed = self.state != "aborted"
+        if self._pid != os.getpid():
+            return  # a copy in a forked process: everything is its parent's
         with ExitStack() as stack:
-            if self._slot is not None:
-                stack.callback(self._ledger.give_back, self._slot)
+            stack.callback(self._give_slot_back)
             stack.callback(self._stage.discard)
             if self._consumer is not None:
-                stack.callback(self._consumer.let_go, committed=committed)
+                stack.callback(self._consumer.let_go, committed=self.state != "aborted")
             for producer in self._producers:
                 stack.callback(producer.discard)
-            if self.state == "repeated":
-                self._sink.fail(StoreError("this writer has committed this sequence before: that one counts"))
-            elif not committed:
-                self._sink.fail(TransactionAborted("the transaction of this record was given up"))
+            self._sink.fail(_without_a_place(self.state))
+
+    def _give_slot_back(self) -> None:
+        if self._slot is not None:
+            self._ledger.give_back(self._slot)
 
     def _check_open(self) -> None:
         if self.state != "open":
             raise StoreError(f"the transaction is {self.state}: begin another one")
+        if self._pid != os.getpid():
+            raise PartitionForked("the transaction")
 
     def __enter__(self) -> Self:
         return self
@@ -238,6 +252,17 @@ class Transaction:
             self.abort()
         elif self.state == "open":
             self.commit()
+
+
+def _without_a_place(state: State) -> StoreError:
+    """What the receipts say that no place is known for."""
+    match state:
+        case "aborted":
+            return TransactionAborted("the transaction of this record was given up")
+        case "repeated":
+            return StoreError("this writer has committed this sequence before: that one counts")
+        case _:
+            return TransactionUnfinished("the transaction of this record is decided, and not carried out yet")
 
 
 class Transactions:
@@ -254,6 +279,8 @@ class Transactions:
         if writer is None or sequence is None:
             if consumer is not None and consumer.group_name is None:
                 raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
+            if consumer is not None and consumer._store is not self._store:
+                raise InvalidConfiguration("the consumer was made by another store: use the transactions of that one")
             return Transaction(self._store, self, consumer, None)
         if consumer is not None:
             raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
@@ -262,14 +289,20 @@ class Transactions:
         return Transaction(self._store, self, None, (check_name("writer", writer), sequence))
 
     def roll_forward(self, *, writer: bytes | None = None, group: str | None = None, dry_run: bool = False) -> int:
-        """Carry out everything that is decided, or what one writer or one group has decided; how many transactions."""
-        chosen = [
-            decision
-            for decision in self.ledger.decided()
-            if (writer is None or decision.writer == writer) and (group is None or decision.group == group)
-        ]
-        for decision in sorted(chosen, key=lambda decision: decision.sequence) if not dry_run else ():
-            self.apply(decision)
+        """Carry out everything that is decided, or what one writer or one group has decided; how many transactions.
+
+        One that cannot be carried out does not keep the others from it; its error is raised in the end.
+        """
+        chosen = [one for one in self.ledger.decided(writer) if group is None or one.group == group]
+        failed: HeadwaterError | OSError | None = None
+        for decision in sorted(chosen, key=lambda one: one.sequence) if not dry_run else ():
+            try:
+                self.apply(decision)
+            except (HeadwaterError, OSError) as error:
+                if not self.ledger.is_damaged(decision):
+                    failed = failed or error
+        if failed is not None:
+            raise failed
         return len(chosen)
 
     def apply(self, decision: Decision) -> dict[TopicKey, Appended | None]:
@@ -278,40 +311,44 @@ class Transactions:
         None stands for a partition that is gone, and for outputs that were there already.
         """
         self.ledger.make_durable()
-        applied: dict[TopicKey, Appended | None] = {}
-        try:
-            for output in decision.outputs:
-                applied[output.uuid, output.partition] = self._append(decision, output)
-        except FileNotFoundError:
-            return applied  # another process has carried it out meanwhile
+        staged: list[tuple[TopicKey, Partition, list[Frame]]] = []
+        for output in decision.outputs:
+            partition = self._partition(output.topic, output.uuid, output.partition)
+            if partition is not None:
+                frames = self.ledger.frames(decision, output, partition.schemas.get)
+                if frames is None:
+                    return {}  # another process has carried it out meanwhile
+                staged.append(((output.uuid, output.partition), partition, frames))
+        # Only now, as all frames are known to be sound: of a damaged transaction nothing is to happen.
+        applied = {key: _append(partition, frames) for key, partition, frames in staged}
         if decision.group is not None:
-            self._move_group(decision, decision.group)
+            commits = {
+                TopicPartition(topic, at): Commit((uuid, at), offset) for topic, uuid, at, offset in decision.inputs
+            }
+            self._store.group(decision.group).carry_out(commits, decision.generation)
         self.ledger.finish(decision)
         return applied
 
-    def _append(self, decision: Decision, output: Output) -> Appended | None:
+    def make_durable(self, commits: dict[TopicPartition, Commit]) -> None:
+        """Sync the partitions whose records before these positions are not durable yet."""
+        for place, (key, offset) in commits.items():
+            partition = self._partition(place.topic, *key)
+            if partition is not None and partition.bounds().durable_end < offset:
+                partition.sync()
+
+    def _partition(self, topic: str, uuid: bytes, number: int) -> Partition | None:
+        """A partition of this very topic, None when the topic was deleted."""
         try:
-            info = self._topic(output.topic, output.uuid)
-            partition = self._store.partition(info, output.partition)
-            appended = partition.append(self.ledger.frames(decision, output, partition.schemas.get))
-            partition.sync()  # the decision is forgotten after this, whatever the topic promises on its own
+            info = self._store.describe_topic(topic)
+            return self._store.partition(info, number) if info.uuid == uuid else None
         except (UnknownTopic, PartitionDeleted):
             return None
-        return appended if appended.base_offset >= 0 else None
 
-    def _topic(self, name: str, uuid: bytes) -> TopicInfo:
-        info = self._store.describe_topic(name)
-        if info.uuid != uuid:
-            raise PartitionDeleted(f"topic {name!r}")
-        return info
 
-    def _move_group(self, decision: Decision, name: str) -> None:
-        commits: dict[TopicPartition, Commit] = {}
-        for topic, uuid, number, offset in decision.inputs:
-            try:
-                end = self._store.partition(self._topic(topic, uuid), number).bounds().end
-            except (UnknownTopic, PartitionDeleted):
-                continue
-            # A power loss may have taken inputs that were never synced. What comes in their place is not done.
-            commits[TopicPartition(topic, number)] = Commit((uuid, number), min(offset, end))
-        self._store.group(name).carry_out(commits, decision.generation)
+def _append(partition: Partition, frames: list[Frame]) -> Appended | None:
+    try:
+        appended = partition.append(frames)
+        partition.sync()  # the decision is forgotten after this, whatever the topic promises on its own
+    except PartitionDeleted:
+        return None
+    return appended if appended.base_offset >= 0 else None

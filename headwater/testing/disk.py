@@ -98,6 +98,10 @@ class RecordingDisk(Disk):
                 self._record(Truncated, self._number(fd), 0)
             return fd
 
+    def open_or_create(self, path: Path) -> int:
+        with self._mutex:
+            return self.open(path) if path.exists() else self.create(path)
+
     def pwritev(self, fd: int, buffers: Sequence[Any], position: int) -> int:
         with self._mutex:
             count = super().pwritev(fd, buffers, position)

@@ -107,6 +107,9 @@ class FailingDisk(Disk):
         self._paths[os.fstat(fd).st_ino] = path
         return fd
 
+    def open_or_create(self, path: Path) -> int:
+        return self.open(path) if path.exists() else self.create(path)
+
     def close(self, fd: int) -> None:
         self._disk.close(fd)
 
