@@ -4,11 +4,14 @@ The package is imported as `hw`. This file is the one place where public names a
 are in `headwater.log`, and what users need to test against faults is in `headwater.testing`.
 """
 
+from typing import TYPE_CHECKING
+
 from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import (
     BufferFull,
     CommitRefused,
     Damaged,
+    DataLost,
     FrameDamaged,
     HeadwaterError,
     InvalidConfiguration,
@@ -24,7 +27,9 @@ from headwater.errors import (
     PartitionForked,
     PartitionPoisoned,
     ProducerFenced,
+    RangeUnreadable,
     SchemaError,
+    SparkUnavailable,
     StaleMember,
     StoreClosed,
     StoreError,
@@ -70,6 +75,11 @@ from headwater.store import (
     time,
 )
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from headwater import spark as spark
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -85,6 +95,7 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerStatistics",
     "Damaged",
+    "DataLost",
     "FrameDamaged",
     "Group",
     "GroupInfo",
@@ -109,10 +120,12 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProducerFenced",
+    "RangeUnreadable",
     "Receipt",
     "Record",
     "Schema",
     "SchemaError",
+    "SparkUnavailable",
     "StaleMember",
     "Steward",
     "StewardConfig",
@@ -141,3 +154,14 @@ __all__ = [
     "open",
     "time",
 ]
+
+
+if not TYPE_CHECKING:  # else every misspelt name would pass the type checker
+
+    def __getattr__(name: str) -> "ModuleType":
+        """`headwater.spark` when it is first asked for: most programs do without."""
+        if name == "spark":
+            from importlib import import_module
+
+            return import_module("headwater.spark")
+        raise AttributeError(f"module 'headwater' has no attribute {name!r}")

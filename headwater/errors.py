@@ -237,3 +237,35 @@ class TransactionUnfinished(StoreError):
 
     Whoever opens the store, stewards it or begins a transaction goes on with it; the cause says what was in the way.
     """
+
+
+# Spark.
+
+
+class SparkUnavailable(HeadwaterError):
+    """Spark cannot be started here: PySpark or Java is missing. The message says what to install."""
+
+
+class RangeUnreadable(StoreError):
+    """A task of Spark cannot read all of the records that it was given to read, so it gives none of them as all."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int, cause: object) -> None:
+        super().__init__(f"{topic}/{partition}: offsets {start} to {end} (exclusive) cannot be read: {cause}")
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
+
+
+class DataLost(StoreError):
+    """Records were removed before a stream or a query has read them."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int, why: str) -> None:
+        super().__init__(
+            f"{topic}/{partition}: offsets {start} to {end} (exclusive) are gone before they were read: {why}; to go on "
+            f"without them set the option failOnDataLoss to false"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
