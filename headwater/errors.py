@@ -258,12 +258,14 @@ class RangeUnreadable(StoreError):
 
 
 class DataLost(StoreError):
-    """Records were removed before a stream or a query has read them."""
+    """Records were removed before a query of Spark has read them. `partition` is None when a whole topic was."""
 
-    def __init__(self, topic: str, partition: int, start: int, end: int, why: str) -> None:
+    def __init__(self, topic: str, partition: int | None, start: int | None, end: int | None, why: str) -> None:
+        place = topic if partition is None else f"{topic}/{partition}"
+        what = "records are" if start is None else f"offsets {start} to {end} (exclusive) are"
         super().__init__(
-            f"{topic}/{partition}: offsets {start} to {end} (exclusive) are gone before they were read: {why}; to go on "
-            f"without them set the option failOnDataLoss to false"
+            f"{place}: {what} gone before they were read: {why}; to go on without them set the option failOnDataLoss "
+            f"to false"
         )
         self.topic = topic
         self.partition = partition

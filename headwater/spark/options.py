@@ -125,10 +125,7 @@ class Options:
             where = unquote(urlsplit(where).path)
         if "://" in where:
             return where
-        path = Path(where).expanduser().absolute()
-        if not path.is_dir():
-            raise InvalidConfiguration(f"option store: there is no directory {path}")
-        return str(path)
+        return str(Path(where).expanduser().absolute())
 
 
 def _unknown(key: str, known: list[str]) -> str:

@@ -46,8 +46,8 @@ def session(
         _prepare_environment(package)
         for key, value in _settings(place).items():
             builder = builder.config(key, value)
-    for key, value in (config or {}).items():
-        builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
+    for key, chosen in (config or {}).items():
+        builder = builder.config(key, str(chosen).lower() if isinstance(chosen, bool) else str(chosen))
     if remote is not None:
         builder = builder.remote(remote)
     elif place is not None:
