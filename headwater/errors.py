@@ -263,10 +263,8 @@ class DataLost(StoreError):
     def __init__(self, topic: str, partition: int | None, start: int | None, end: int | None, why: str) -> None:
         place = topic if partition is None else f"{topic}/{partition}"
         what = "records are" if start is None else f"offsets {start} to {end} (exclusive) are"
-        super().__init__(
-            f"{place}: {what} gone before they were read: {why}; to go on without them set the option failOnDataLoss "
-            f"to false"
-        )
+        self.finding = f"{place}: {what} gone before they were read: {why}"
+        super().__init__(f"{self.finding}; to go on without them set the option failOnDataLoss to false")
         self.topic = topic
         self.partition = partition
         self.start = start

@@ -39,19 +39,19 @@ def from_json(found: Mapping[str, Any]) -> Offsets:
 
 
 def shares(sizes: Mapping[Any, int], limit: int) -> dict[Any, int]:
-    """How `limit` records are taken from these: in proportion, so that all come to their end together.
+    """How `limit` records are taken from these: one of each, then in proportion, so that all end about together.
 
-    What remains from rounding goes to those that got nothing, and then to those that were rounded down most. The sum
-    is the limit, or all there is.
+    The sum is the limit, or all there is.
     """
-    total = sum(sizes.values())
-    if total <= limit:
+    if sum(sizes.values()) <= limit:
         return dict(sizes)
-    taken = {key: size * limit // total for key, size in sizes.items()}
-    waiting = sorted(
-        (key for key, size in sizes.items() if taken[key] < size),
-        key=lambda key: (taken[key] > 0, -(sizes[key] * limit % total)),
-    )
-    for key in waiting[: limit - sum(taken.values())]:
+    if limit <= len(sizes):
+        largest = sorted(sizes, key=lambda key: -sizes[key])[:limit]
+        return {key: int(key in largest) for key in sizes}
+    room = limit - len(sizes)
+    total = sum(sizes.values()) - len(sizes)
+    taken = {key: 1 + (size - 1) * room // total for key, size in sizes.items()}
+    rounded_down_most = sorted(sizes, key=lambda key: -((sizes[key] - 1) * room % total))
+    for key in rounded_down_most[: limit - sum(taken.values())]:
         taken[key] += 1
     return taken

@@ -95,4 +95,4 @@ def lose(loss: DataLost, options: SourceOptions) -> None:
     """Raise, or go on with a warning, as the user has chosen."""
     if options.fail_on_data_loss:
         raise loss
-    _log.warning("%s", loss)
+    _log.warning("%s; going on without them", loss.finding)

@@ -16,14 +16,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headwater.errors import DataLost, HeadwaterError, UnknownTopic
+from headwater.errors import DataLost, HeadwaterError
 from headwater.spark.address import open_existing
 from headwater.spark.columns import check
 from headwater.spark.offsets import Offsets, TopicOffsets, from_json, shares, to_json
 from headwater.spark.options import SourceOptions
 from headwater.spark.ranges import Range, lose, read, split
 from headwater.spark.reader import chosen_partitions, chosen_topics, positions, positions_exist
-from headwater.store import Commit, Store, TopicPartition
+from headwater.store import Commit, Store, Topic, TopicPartition
 from headwater.store.watch import Watch
 
 _log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         store = self._store()
         watch = Watch()
         try:
-            for topic in chosen_topics(store, self._options):
+            for topic in self._topics():
                 watch.add([path for partition in topic.partitions() for path in store.watched(partition)])
             watch.wait(changed, PATIENCE)
         finally:
@@ -121,14 +121,8 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _ends(self) -> Offsets:
         """Where the topics end now, with those that have come since."""
-        try:
-            topics = chosen_topics(self._store(), self._options)
-        except UnknownTopic as error:
-            lose(DataLost(error.name, None, None, None, "the topic was deleted"), self._options)
-            there = set(self._store().topics())
-            topics = [self._store().topic(name) for name in self._options.topics or () if name in there]
         found: Offsets = {}
-        for topic in topics:
+        for topic in self._topics():
             if topic.info.uuid.hex() not in self._checked:
                 check(topic.schema, topic.name, self._schema)
                 self._checked.add(topic.info.uuid.hex())
@@ -136,6 +130,13 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ends = {number: bounds[number].end for number in chosen_partitions(topic, self._options)}
             found[topic.name] = TopicOffsets(topic.info.uuid.hex(), ends)
         return found
+
+    def _topics(self) -> list[Topic]:
+        """The topics that are meant and there. One that has been deleted is missed when its offsets are."""
+        names = self._options.topics
+        if names is None:
+            return chosen_topics(self._store(), self._options)
+        return [self._store().topic(name) for name in names if name in self._store().topics()]
 
     def _begin(self, done: Offsets, ends: Offsets) -> Offsets:
         """Where the next batch begins in each partition, after looking whether all that is unread is still there.

@@ -119,7 +119,7 @@ def test_a_typed_topic_has_its_own_columns_and_those_of_the_log(spark: SparkSess
 
 def test_a_type_that_spark_does_not_have_is_named(spark: SparkSession, store: hw.Store) -> None:
     store.create_topic("wide", schema=pa.schema([("n", pa.int64()), ("huge", pa.decimal256(60, 2))]))
-    with pytest.raises(AnalysisException, match="column 'huge' is decimal256.*leave it out"):
+    with pytest.raises(AnalysisException, match=r"column 'huge' is decimal256.*leave it out"):
         load(spark, store, topic="wide").schema  # noqa: B018 - Spark may look only now
     assert load(spark, store, topic="wide", columns="n,_offset").collect() == []
 
@@ -321,7 +321,7 @@ def test_wrong_options_say_what_is_right(
 
 def test_a_store_that_is_not_there_is_not_made(spark: SparkSession, store: hw.Store) -> None:
     nowhere = str(store) + "-nowhere"
-    with pytest.raises(AnalysisException, match="there is no directory .*-nowhere on "):
+    with pytest.raises(AnalysisException, match=r"there is no directory .*-nowhere on "):
         spark.read.format("headwater").option("topic", "orders").load(nowhere).collect()
     with pytest.raises(AnalysisException, match="cannot see a store in memory"):
         spark.read.format("headwater").option("store", "memory:").option("topic", "orders").load().collect()
