@@ -279,3 +279,35 @@ class DeadLetterRefused(StoreError):
         self.partition = partition
         self.offset = offset
         self.dead_letter = dead_letter
+
+
+# Spark.
+
+
+class SparkUnavailable(HeadwaterError):
+    """Spark cannot be started here: PySpark or Java is missing. The message says what to install."""
+
+
+class RangeUnreadable(StoreError):
+    """A task of Spark cannot read all of the records that it was given to read, so it gives none of them as all."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int, cause: object) -> None:
+        super().__init__(f"{topic}/{partition}: offsets {start} to {end} (exclusive) cannot be read: {cause}")
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
+
+
+class DataLost(StoreError):
+    """Records were removed before a query of Spark has read them. `partition` is None when a whole topic was."""
+
+    def __init__(self, topic: str, partition: int | None, start: int | None, end: int | None, why: str) -> None:
+        place = topic if partition is None else f"{topic}/{partition}"
+        what = "records are" if start is None else f"offsets {start} to {end} (exclusive) are"
+        self.finding = f"{place}: {what} gone before they were read: {why}"
+        super().__init__(f"{self.finding}; to go on without them set the option failOnDataLoss to false")
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
