@@ -47,6 +47,7 @@ from headwater.errors import (
     UnsupportedFileSystem,
     UntrustedFrame,
     WriteFailed,
+    WriterTaken,
 )
 from headwater.presets import Preset
 from headwater.record import Record
@@ -67,6 +68,8 @@ from headwater.store import (
     ProcessSummary,
     Producer,
     Receipt,
+    Staged,
+    Staging,
     Steward,
     StewardReport,
     Store,
@@ -136,6 +139,8 @@ __all__ = [
     "Schema",
     "SchemaError",
     "SparkUnavailable",
+    "Staged",
+    "Staging",
     "StaleMember",
     "Steward",
     "StewardConfig",
@@ -160,6 +165,7 @@ __all__ = [
     "UnsupportedFileSystem",
     "UntrustedFrame",
     "WriteFailed",
+    "WriterTaken",
     "__version__",
     "aio",
     "open",

@@ -267,6 +267,18 @@ class TransactionUnfinished(StoreError):
     """
 
 
+class WriterTaken(StoreError):
+    """A named writer belongs to someone else: its numbers would be taken for the other's, which are done."""
+
+    def __init__(self, name: str, owner: str | None, wanted: str | None) -> None:
+        numbers = "transactions without an owner" if owner is None else f"{owner!r}"
+        super().__init__(
+            f"the writer {name!r} numbers what {numbers} has written, not {wanted!r}: use another name, or take it over"
+        )
+        self.name = name
+        self.owner = owner
+
+
 class DeadLetterRefused(StoreError):
     """A record failed for good, and the dead-letter topic cannot take it: it is not done, and nothing of it is lost."""
 

@@ -11,15 +11,14 @@ reach every partition in their order. The slots of dead processes are used again
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import mmap
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -31,8 +30,10 @@ import pyarrow as pa
 from headwater.errors import Damaged, HeadwaterError, PartitionForked, StoreClosed, WriteFailed
 from headwater.log import Frame, StoredFrame
 from headwater.log.disk import TEMPORARY, Disk, read_plain
+from headwater.log.encode import signed
 from headwater.log.frame import GROUP_ONLY, FrameHeader, SchemaOf, parse_header, verify_body
 from headwater.store.decision import Decision, Extent, Output
+from headwater.store.writer import Writer
 
 _log = logging.getLogger(__name__)
 _STAGE: Final = ".stage"
@@ -54,6 +55,10 @@ class Stage(ABC):
     @abstractmethod
     def seal(self, decision: Decision) -> None:
         """Make everything durable, with what is to be decided."""
+
+    @abstractmethod
+    def leave(self) -> str:
+        """Make the frames durable and leave them to the transaction of another process; returns their file's name."""
 
     @property
     @abstractmethod
@@ -119,8 +124,36 @@ class Ledger(ABC):
         """The right to decide for a named writer, for the length of a block."""
 
     @abstractmethod
+    def writer(self, writer: bytes) -> Writer:
+        """A named writer, as far as its transactions are decided and done."""
+
+    @abstractmethod
+    def keep(self, writer: Writer) -> None:
+        """Keep what has changed of a named writer, durably."""
+
+    @abstractmethod
+    def changing_writers(self) -> AbstractContextManager[None]:
+        """The right to read a named writer and keep it changed, for the length of a block."""
+
     def used(self, writer: bytes) -> int:
         """The last sequence of a named writer that is decided and done; -1 for none."""
+        return self.writer(writer).used
+
+    def use(self, writer: bytes, sequence: int) -> None:
+        """Keep the last sequence of a named writer. Whoever comes late, with an older one, must not set it back."""
+        with self.changing_writers():
+            known = self.writer(writer)
+            if known.used < sequence:
+                self.keep(replace(known, used=sequence))
+
+    def claim(self, writer: bytes, name: str, owner: str | None, number: int, *, takeover: bool) -> int | None:
+        """The sequence for an owner's number; None when it was done before. Raises WriterTaken."""
+        with self.changing_writers():
+            known = self.writer(writer)
+            claimed = known.claimed(name, owner, number, takeover=takeover)
+            if claimed != known:
+                self.keep(claimed)
+        return claimed.sequence(owner, number)
 
     @abstractmethod
     def stage(self) -> Stage:
@@ -128,7 +161,10 @@ class Ledger(ABC):
 
     @abstractmethod
     def decide(self, stage: Stage, decision: Decision) -> None:
-        """Decide, in one step: from now on it will be done, whatever happens."""
+        """Decide, in one step: from now on it will be done, whatever happens.
+
+        Raises FileNotFoundError when a stage that it needs is gone.
+        """
 
     @abstractmethod
     def decided(self, writer: bytes | None = None) -> list[Decision]:
@@ -151,6 +187,10 @@ class Ledger(ABC):
         """Everything is done: forget the transaction, but not the sequence of a named writer."""
 
     @abstractmethod
+    def drop(self, files: Collection[str]) -> None:
+        """Remove stages that were left to a transaction, unless it is decided; twice does no harm."""
+
+    @abstractmethod
     def sweep(self, before: float, *, dry_run: bool = False) -> int:
         """Drop the stages that nobody has written to since that time (seconds since 1970); how many."""
 
@@ -167,8 +207,9 @@ def named_writer(name: str) -> bytes:
 class MemoryStage(Stage):
     """Frames in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, left: dict[str, list[Frame]]) -> None:
         self.frames: list[Frame] = []
+        self._left = left
         self._waiting = True
 
     def append(self, frame: Frame) -> Extent:
@@ -177,6 +218,11 @@ class MemoryStage(Stage):
 
     def seal(self, decision: Decision) -> None:
         """Memory is all there is."""
+
+    def leave(self) -> str:
+        name = os.urandom(16).hex()
+        self._left[name] = self.frames
+        return name
 
     @property
     def waiting(self) -> bool:
@@ -192,7 +238,8 @@ class MemoryLedger(Ledger):
     def __init__(self) -> None:
         super().__init__()
         self._decided: dict[str, tuple[Decision, list[Frame]]] = {}
-        self._used: dict[bytes, int] = {}
+        self._writers: dict[bytes, Writer] = {}
+        self._left: dict[str, list[Frame]] = {}
         self._turn = threading.RLock()
 
     def _check_open(self) -> None:
@@ -209,14 +256,24 @@ class MemoryLedger(Ledger):
         with self._turn:
             yield
 
-    def used(self, writer: bytes) -> int:
-        return self._used.get(writer, -1)
+    def writer(self, writer: bytes) -> Writer:
+        return self._writers.get(writer, Writer(writer))
+
+    def keep(self, writer: Writer) -> None:
+        self._writers[writer.id] = writer
+
+    @contextmanager
+    def changing_writers(self) -> Iterator[None]:
+        with self._turn:
+            yield
 
     def stage(self) -> Stage:
-        return MemoryStage()
+        return MemoryStage(self._left)
 
     def decide(self, stage: Stage, decision: Decision) -> None:
         assert isinstance(stage, MemoryStage)
+        if not decision.files <= self._left.keys():
+            raise FileNotFoundError
         self._decided[decision.name] = (decision, stage.frames)
         stage.discard()
 
@@ -228,12 +285,22 @@ class MemoryLedger(Ledger):
 
     def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame] | None:  # noqa: ARG002
         found = self._decided.get(decision.name)
-        return None if found is None else [found[1][extent.position] for extent in output.extents]
+        if found is None:
+            return None
+        frames = [self._left[file][at] if file else found[1][at] for file, at, _ in output.extents]
+        return [_signed(frame, decision) for frame in frames]
 
     def finish(self, decision: Decision) -> None:
         if decision.named:
-            self._used[decision.writer] = max(decision.sequence, self.used(decision.writer))
+            self.use(decision.writer, decision.sequence)
         self._decided.pop(decision.name, None)
+        for file in decision.files:
+            self._left.pop(file, None)
+
+    def drop(self, files: Collection[str]) -> None:
+        needed = {file for decision in self.decided() for file in decision.files}
+        for file in set(files) - needed:
+            self._left.pop(file, None)
 
     def sweep(self, before: float, *, dry_run: bool = False) -> int:  # noqa: ARG002 - no stage outlives its owner
         return 0
@@ -273,6 +340,15 @@ class FileStage(Stage):
             assert self._fd is not None
             with _writing(self.path):
                 self._disk.sync(self._fd)
+
+    def leave(self) -> str:
+        with self._mutex:
+            assert self._fd is not None
+            with _writing(self.path):
+                self._disk.sync(self._fd)
+            fd, self._fd = self._fd, None
+        self._disk.close(fd)
+        return self.path.name
 
     @property
     def waiting(self) -> bool:
@@ -316,11 +392,11 @@ class DirectoryLedger(Ledger):
             fd = self._lock_file(path)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                writer, used = self._read_writer(path) or (os.urandom(16), -1)
+                known = self._read_writer(path) or Writer(os.urandom(16))
             except (BlockingIOError, Damaged):
                 os.close(fd)
                 continue
-            slot = Slot(writer, used + 1, used + 1, number, fd)
+            slot = Slot(known.id, known.used + 1, known.used + 1, number, fd)
             self._borrowed.append(slot)
             return slot
         raise AssertionError("numbers do not end")
@@ -329,25 +405,23 @@ class DirectoryLedger(Ledger):
         with _writing(path):
             return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
-    def _read_writer(self, path: Path) -> tuple[bytes, int] | None:
-        """A writer and the last of its sequences that are taken; None when it has not written yet."""
+    def _read_writer(self, path: Path) -> Writer | None:
+        """What is known of a writer; None when it has not written yet."""
         try:
-            found = json.loads(read_plain(path))
-            return bytes.fromhex(found["writer"]), int(found["used"])
+            return Writer.unpack(read_plain(path), path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
             raise Damaged(f"not a writer of transactions: {error}", file=path) from error
 
-    def _keep_writer(self, path: Path, writer: bytes, used: int) -> None:
-        content = json.dumps({"writer": writer.hex(), "used": used}).encode()
+    def _keep_writer(self, path: Path, writer: Writer) -> None:
         with _writing(path):
-            self._disk.replace(path, content)
+            self._disk.replace(path, writer.pack())
             self._disk.sync_directory(path.parent)
 
     def _reserve(self, slot: Slot) -> None:
         reserved = slot.next + _RESERVED_AT_ONCE
-        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", slot.writer, reserved - 1)
+        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", Writer(slot.writer, reserved - 1))
         slot.reserved = reserved
 
     @contextmanager
@@ -365,9 +439,14 @@ class DirectoryLedger(Ledger):
         finally:
             os.close(fd)
 
-    def used(self, writer: bytes) -> int:
-        found = self._read_writer(self._directory / _WRITERS / writer.hex())
-        return -1 if found is None else found[1]
+    def writer(self, writer: bytes) -> Writer:
+        return self._read_writer(self._directory / _WRITERS / writer.hex()) or Writer(writer)
+
+    def keep(self, writer: Writer) -> None:
+        self._keep_writer(self._directory / _WRITERS / writer.id.hex(), writer)
+
+    def changing_writers(self) -> AbstractContextManager[None]:
+        return self._locked(self._directory / _WRITERS / "all")
 
     # Stages and decisions.
 
@@ -377,8 +456,17 @@ class DirectoryLedger(Ledger):
 
     def decide(self, stage: Stage, decision: Decision) -> None:
         assert isinstance(stage, FileStage)
-        with _writing(stage.path):
-            self._disk.rename(stage.path, self._path(decision))
+        with self._others_stages() if decision.files else nullcontext():
+            for file in decision.files:
+                os.stat(self._directory / file)
+            if decision.files:
+                self.make_durable()  # their names: a power loss must not leave the decision without them
+            with _writing(stage.path):
+                self._disk.rename(stage.path, self._path(decision))
+
+    def _others_stages(self) -> AbstractContextManager[None]:
+        """The right to decide over stages of other processes, or to remove them: never both at a time."""
+        return self._locked(self._directory / _WRITERS / "stages")
 
     def make_durable(self) -> None:
         with _writing(self._directory):
@@ -425,7 +513,8 @@ class DirectoryLedger(Ledger):
         except Damaged as error:
             self._note_damage(path, error)
             raise
-        return [StoredFrame(header, file, schema_of(header.schema_id), at).unstamped() for header, file, at in found]
+        frames = [StoredFrame(header, file, schema_of(header.schema_id), at).unstamped() for header, file, at in found]
+        return [_signed(frame, decision) for frame in frames]
 
     def _verified(self, path: Path, output: Output) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         files = {file: _mapped(self._directory / (file or path.name)) for file, _, _ in output.extents}
@@ -440,29 +529,37 @@ class DirectoryLedger(Ledger):
 
     def finish(self, decision: Decision) -> None:
         if decision.named:
-            self._use(decision.writer, decision.sequence)
+            self.use(decision.writer, decision.sequence)
         with _writing(self._directory):
             self._disk.unlink(self._path(decision))
             for file in decision.files:
                 self._disk.unlink(self._directory / file)
 
-    def _use(self, writer: bytes, sequence: int) -> None:
-        """Keep the last sequence of a named writer. Whoever comes late, with an older one, must not set it back."""
-        path = self._directory / _WRITERS / writer.hex()
-        with self._locked(self._directory / _WRITERS / "all"):
-            if self.used(writer) < sequence:
-                self._keep_writer(path, writer, sequence)
+    def drop(self, files: Collection[str]) -> None:
+        if not files:
+            return
+        with self._others_stages():
+            for file in set(files) - self._needed():
+                self._disk.unlink(self._directory / file)
+
+    def _needed(self) -> set[str]:
+        """The stages that decisions speak of."""
+        return {file for decision in self.decided() for file in decision.files}
 
     def sweep(self, before: float, *, dry_run: bool = False) -> int:
-        swept = 0
-        needed = {file for decision in self.decided() for file in decision.files}
+        old = []
         for path in [*self._files(_STAGE), *(self._directory / _WRITERS).glob(f"*{TEMPORARY}")]:
             with suppress(FileNotFoundError):
-                if path.name not in needed and path.stat().st_mtime < before:
-                    swept += path.suffix == _STAGE
-                    if not dry_run:
-                        self._disk.unlink(path)
-        return swept
+                if path.stat().st_mtime < before:
+                    old.append(path)
+        if not old:
+            return 0
+        with self._others_stages():
+            needed = self._needed()
+            swept = [path for path in old if path.name not in needed]
+            for path in swept if not dry_run else ():
+                self._disk.unlink(path)
+        return sum(path.suffix == _STAGE for path in swept)
 
     def close(self) -> None:
         self._closed = True
@@ -475,6 +572,11 @@ class DirectoryLedger(Ledger):
             os.close(slot.lock_fd)
         self._borrowed.clear()
         self._idle.clear()
+
+
+def _signed(frame: Frame, decision: Decision) -> Frame:
+    """A frame that was staged before its transaction was known gets the identity of that."""
+    return frame if frame.identity is not None else signed(frame, decision.identity)
 
 
 @contextmanager
