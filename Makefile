@@ -1,6 +1,6 @@
 # Everything a developer runs. Each target sets up `.venv` when it is missing or older than the lock.
 #
-# The lock pins and hashes all that `setup` installs. After a change of dependencies: `make lock`. To move every pin
+# Two locks pin and hash all that `setup` installs: first what builds packages, then everything else. After a change of dependencies: `make lock`. To move every pin
 # to its newest release: `make lock LOCK_FLAGS=--upgrade`.
 
 PYTHON ?= python3
@@ -9,29 +9,34 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK := requirements/dev.lock
+BUILD_LOCK := requirements/build.lock
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
+  --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
 .PHONY: setup lock lint test demo bench faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
-$(STAMP): $(LOCK) pyproject.toml
+$(STAMP): $(LOCK) $(BUILD_LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
 	  "Headwater needs Python 3.11 or newer, $(PYTHON) is %d.%d: make setup PYTHON=python3.11" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $(LOCK)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PIP_INSTALL) --require-hashes --only-binary :all: -r $(BUILD_LOCK)
+	$(PIP_INSTALL) --require-hashes --only-binary :all: --no-binary pyspark --no-build-isolation -r $(LOCK)
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-lock: ## write requirements/dev.lock anew from pyproject.toml
+lock: ## write the locks anew from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-	  --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet $(LOCK_FLAGS) -o $(LOCK)
+	@test -x $(BIN)/uv || $(PIP_INSTALL) uv
+	$(COMPILE) --group build $(LOCK_FLAGS) -o $(BUILD_LOCK)
+	$(COMPILE) pyproject.toml --extra spark --group dev $(LOCK_FLAGS) -o $(LOCK)
 
 lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict headwater benchmarks tests
+	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks tests
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test: lint ## lint, the tests, and the short form of every fault proof

@@ -14,6 +14,7 @@ from headwater.errors import (
     BufferFull,
     CommitRefused,
     Damaged,
+    DataLost,
     DeadLetterRefused,
     FrameDamaged,
     GroupBusy,
@@ -31,8 +32,10 @@ from headwater.errors import (
     PartitionForked,
     PartitionPoisoned,
     ProducerFenced,
+    RangeUnreadable,
     RecordsDamaged,
     SchemaError,
+    SparkUnavailable,
     StaleMember,
     StoreClosed,
     StoreError,
@@ -45,6 +48,7 @@ from headwater.errors import (
     UnsupportedFileSystem,
     UntrustedFrame,
     WriteFailed,
+    WriterTaken,
 )
 from headwater.presets import Preset
 from headwater.record import Record
@@ -65,6 +69,8 @@ from headwater.store import (
     ProcessSummary,
     Producer,
     Receipt,
+    Staged,
+    Staging,
     Steward,
     StewardReport,
     Store,
@@ -80,7 +86,10 @@ from headwater.store import (
 )
 
 if typing.TYPE_CHECKING:
+    from types import ModuleType
+
     from headwater import aio
+    from headwater import spark as spark
 
 __version__ = "0.1.0"
 
@@ -97,6 +106,7 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerStatistics",
     "Damaged",
+    "DataLost",
     "DeadLetterRefused",
     "FrameDamaged",
     "Group",
@@ -124,11 +134,15 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProducerFenced",
+    "RangeUnreadable",
     "Receipt",
     "Record",
     "RecordsDamaged",
     "Schema",
     "SchemaError",
+    "SparkUnavailable",
+    "Staged",
+    "Staging",
     "StaleMember",
     "Steward",
     "StewardConfig",
@@ -153,6 +167,7 @@ __all__ = [
     "UnsupportedFileSystem",
     "UntrustedFrame",
     "WriteFailed",
+    "WriterTaken",
     "__version__",
     "aio",
     "open",
@@ -161,7 +176,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "aio":  # asyncio takes some 30 ms to import, which those who do without it need not spend
-        return importlib.import_module("headwater.aio")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_LAZY = frozenset({"aio", "spark"})
+"""Imported when they are first asked for: asyncio takes some 30 ms, PySpark much more, and most programs do without."""
+
+if not typing.TYPE_CHECKING:  # else every misspelt name would pass the type checker
+
+    def __getattr__(name: str) -> "ModuleType":
+        """`headwater.aio` and `headwater.spark`."""
+        if name in _LAZY:
+            return importlib.import_module(f"headwater.{name}")
+        raise AttributeError(f"module 'headwater' has no attribute {name!r}")

@@ -278,6 +278,18 @@ class TransactionUnfinished(StoreError):
     """
 
 
+class WriterTaken(StoreError):
+    """A named writer belongs to someone else: its numbers would be taken for the other's, which are done."""
+
+    def __init__(self, name: str, owner: str | None, wanted: str | None) -> None:
+        numbers = "transactions without an owner" if owner is None else f"{owner!r}"
+        super().__init__(
+            f"the writer {name!r} numbers what {numbers} has written, not {wanted!r}: use another name, or take it over"
+        )
+        self.name = name
+        self.owner = owner
+
+
 class DeadLetterRefused(StoreError):
     """A record failed for good, and the dead-letter topic cannot take it: it is not done, and nothing of it is lost."""
 
@@ -290,3 +302,35 @@ class DeadLetterRefused(StoreError):
         self.partition = partition
         self.offset = offset
         self.dead_letter = dead_letter
+
+
+# Spark.
+
+
+class SparkUnavailable(HeadwaterError):
+    """Spark cannot be started here: PySpark or Java is missing. The message says what to install."""
+
+
+class RangeUnreadable(StoreError):
+    """A task of Spark cannot read all of the records that it was given to read, so it gives none of them as all."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int, cause: object) -> None:
+        super().__init__(f"{topic}/{partition}: offsets {start} to {end} (exclusive) cannot be read: {cause}")
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
+
+
+class DataLost(StoreError):
+    """Records were removed before a query of Spark has read them. `partition` is None when a whole topic was."""
+
+    def __init__(self, topic: str, partition: int | None, start: int | None, end: int | None, why: str) -> None:
+        place = topic if partition is None else f"{topic}/{partition}"
+        what = "records are" if start is None else f"offsets {start} to {end} (exclusive) are"
+        self.finding = f"{place}: {what} gone before they were read: {why}"
+        super().__init__(f"{self.finding}; to go on without them set the option failOnDataLoss to false")
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end

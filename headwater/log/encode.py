@@ -225,6 +225,20 @@ def _sign(
     return Frame(body, message, checksum, attributes, count, delta, first, last, schema, identity)
 
 
+def signed(frame: Frame, identity: Identity) -> Frame:
+    """The same records, as those of this producer: for frames that were made before it was known."""
+    return _sign(
+        frame.schema,
+        frame.message,
+        frame.attributes,
+        frame.record_count,
+        frame.last_offset_delta,
+        frame.min_timestamp,
+        frame.max_timestamp,
+        identity,
+    )
+
+
 def _checked(identity: Identity) -> Identity:
     producer_id: Any
     producer_id, epoch, sequence, _ = identity

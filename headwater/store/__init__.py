@@ -10,6 +10,7 @@ from headwater.store.open import open_store as open
 from headwater.store.processing import ProcessOptions, ProcessSummary
 from headwater.store.producer import Producer
 from headwater.store.receipt import Receipt
+from headwater.store.staging import Staged, Staging
 from headwater.store.start import Time, time
 from headwater.store.steward import CleanedPartition, Steward, StewardReport
 from headwater.store.store import DirectoryStore, MemoryStore, Store, StoreStatistics
@@ -34,6 +35,8 @@ __all__ = [
     "ProcessSummary",
     "Producer",
     "Receipt",
+    "Staged",
+    "Staging",
     "Steward",
     "StewardReport",
     "Store",

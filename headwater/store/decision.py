@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from crc32c import crc32c
 
 from headwater.errors import Damaged
+from headwater.log import Identity
 
 _TRAILER = struct.Struct("<II8s")
 _MAGIC: Final = b"HWTXN001"
@@ -58,6 +59,11 @@ class Decision:
     group: str | None = None
     inputs: tuple[Input, ...] = ()
     generation: int = 0
+
+    @property
+    def identity(self) -> Identity:
+        """What its frames say of who wrote them."""
+        return Identity(self.writer, 0, self.sequence, forever=True)
 
     @property
     def name(self) -> str:

@@ -11,59 +11,38 @@ reach every partition in their order. The slots of dead processes are used again
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import mmap
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from weakref import WeakSet
 
 import pyarrow as pa
 
-from headwater.errors import Damaged, HeadwaterError, PartitionForked, StoreClosed, WriteFailed
+from headwater.errors import Damaged, PartitionForked, StoreClosed
 from headwater.log import Frame, StoredFrame
 from headwater.log.disk import TEMPORARY, Disk, read_plain
+from headwater.log.encode import signed
 from headwater.log.entropy import random_bytes
-from headwater.log.frame import GROUP_ONLY, FrameHeader, SchemaOf, parse_header, verify_body
-from headwater.store.decision import Decision, Extent, Output
+from headwater.log.frame import FrameHeader, SchemaOf, parse_header, verify_body
+from headwater.store.decision import Decision, Output
+from headwater.store.stage import SEED, FileStage, MemoryStage, Stage, writing
+from headwater.store.writer import Writer
 
 _log = logging.getLogger(__name__)
 _STAGE: Final = ".stage"
 _COMMITTED: Final = ".committed"
 _WRITERS: Final = "writers"
-_SEED: Final = 0x5A6E
-"""Where the stamp checksums of staged frames start from: they are no part of any log."""
 _RESERVED_AT_ONCE: Final = 1000
 """How many sequences a slot sets aside with one sync. Numbers that are not used do no harm."""
-
-
-class Stage(ABC):
-    """Frames that wait for a decision."""
-
-    @abstractmethod
-    def append(self, frame: Frame) -> Extent:
-        """Keep a frame; returns where it is."""
-
-    @abstractmethod
-    def seal(self, decision: Decision) -> None:
-        """Make everything durable, with what is to be decided."""
-
-    @property
-    @abstractmethod
-    def waiting(self) -> bool:
-        """Whether it is still there, and undecided."""
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Remove it, unless it is decided; twice does no harm."""
 
 
 @dataclass(slots=True)
@@ -120,8 +99,36 @@ class Ledger(ABC):
         """The right to decide for a named writer, for the length of a block."""
 
     @abstractmethod
+    def writer(self, writer: bytes) -> Writer:
+        """A named writer, as far as its transactions are decided and done."""
+
+    @abstractmethod
+    def keep(self, writer: Writer) -> None:
+        """Keep what has changed of a named writer, durably."""
+
+    @abstractmethod
+    def changing_writers(self) -> AbstractContextManager[None]:
+        """The right to read a named writer and keep it changed, for the length of a block."""
+
     def used(self, writer: bytes) -> int:
         """The last sequence of a named writer that is decided and done; -1 for none."""
+        return self.writer(writer).used
+
+    def use(self, writer: bytes, sequence: int) -> None:
+        """Keep the last sequence of a named writer. Whoever comes late, with an older one, must not set it back."""
+        with self.changing_writers():
+            known = self.writer(writer)
+            if known.used < sequence:
+                self.keep(replace(known, used=sequence))
+
+    def claim(self, writer: bytes, name: str, owner: str | None, number: int, *, takeover: bool) -> int | None:
+        """The sequence for an owner's number; None when it was done before. Raises WriterTaken."""
+        with self.changing_writers():
+            known = self.writer(writer)
+            claimed = known.claimed(name, owner, number, takeover=takeover)
+            if claimed != known:
+                self.keep(claimed)
+        return claimed.sequence(owner, number)
 
     @abstractmethod
     def stage(self) -> Stage:
@@ -129,7 +136,10 @@ class Ledger(ABC):
 
     @abstractmethod
     def decide(self, stage: Stage, decision: Decision) -> None:
-        """Decide, in one step: from now on it will be done, whatever happens."""
+        """Decide, in one step: from now on it will be done, whatever happens.
+
+        Raises FileNotFoundError when a stage that it needs is gone.
+        """
 
     @abstractmethod
     def decided(self, writer: bytes | None = None) -> list[Decision]:
@@ -152,6 +162,10 @@ class Ledger(ABC):
         """Everything is done: forget the transaction, but not the sequence of a named writer."""
 
     @abstractmethod
+    def drop(self, files: Collection[str]) -> None:
+        """Remove stages that were left to a transaction, unless it is decided; twice does no harm."""
+
+    @abstractmethod
     def sweep(self, before: float, *, dry_run: bool = False) -> int:
         """Drop the stages that nobody has written to since that time (seconds since 1970); how many."""
 
@@ -165,35 +179,14 @@ def named_writer(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=16, person=b"headwater writer").digest()
 
 
-class MemoryStage(Stage):
-    """Frames in memory."""
-
-    def __init__(self) -> None:
-        self.frames: list[Frame] = []
-        self._waiting = True
-
-    def append(self, frame: Frame) -> Extent:
-        self.frames.append(frame)
-        return Extent("", len(self.frames) - 1, 1)
-
-    def seal(self, decision: Decision) -> None:
-        """Memory is all there is."""
-
-    @property
-    def waiting(self) -> bool:
-        return self._waiting
-
-    def discard(self) -> None:
-        self._waiting = False
-
-
 class MemoryLedger(Ledger):
     """Transactions in this process's memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self._decided: dict[str, tuple[Decision, list[Frame]]] = {}
-        self._used: dict[bytes, int] = {}
+        self._writers: dict[bytes, Writer] = {}
+        self._left: dict[str, list[Frame]] = {}
         self._turn = threading.RLock()
 
     def _check_open(self) -> None:
@@ -210,14 +203,24 @@ class MemoryLedger(Ledger):
         with self._turn:
             yield
 
-    def used(self, writer: bytes) -> int:
-        return self._used.get(writer, -1)
+    def writer(self, writer: bytes) -> Writer:
+        return self._writers.get(writer, Writer(writer))
+
+    def keep(self, writer: Writer) -> None:
+        self._writers[writer.id] = writer
+
+    @contextmanager
+    def changing_writers(self) -> Iterator[None]:
+        with self._turn:
+            yield
 
     def stage(self) -> Stage:
-        return MemoryStage()
+        return MemoryStage(self._left)
 
     def decide(self, stage: Stage, decision: Decision) -> None:
         assert isinstance(stage, MemoryStage)
+        if not decision.files <= self._left.keys():
+            raise FileNotFoundError
         self._decided[decision.name] = (decision, stage.frames)
         stage.discard()
 
@@ -229,62 +232,28 @@ class MemoryLedger(Ledger):
 
     def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame] | None:  # noqa: ARG002
         found = self._decided.get(decision.name)
-        return None if found is None else [found[1][extent.position] for extent in output.extents]
+        if found is None:
+            return None
+        frames = [self._left[file][at] if file else found[1][at] for file, at, _ in output.extents]
+        return [_signed(frame, decision) for frame in frames]
 
     def finish(self, decision: Decision) -> None:
         if decision.named:
-            self._used[decision.writer] = max(decision.sequence, self.used(decision.writer))
+            self.use(decision.writer, decision.sequence)
         self._decided.pop(decision.name, None)
+        for file in decision.files:
+            self._left.pop(file, None)
+
+    def drop(self, files: Collection[str]) -> None:
+        needed = {file for decision in self.decided() for file in decision.files}
+        for file in set(files) - needed:
+            self._left.pop(file, None)
 
     def sweep(self, before: float, *, dry_run: bool = False) -> int:  # noqa: ARG002 - no stage outlives its owner
         return 0
 
     def close(self) -> None:
         """Nothing to give back."""
-
-
-class FileStage(Stage):
-    """Frames in a file of their own, made when the first one comes."""
-
-    def __init__(self, path: Path, disk: Disk) -> None:
-        self.path = path
-        self._disk = disk
-        self._mutex = threading.Lock()
-        self._fd: int | None = None
-        self._size = 0
-
-    def append(self, frame: Frame) -> Extent:
-        head, _ = frame.stamp(0, durable_end=0, leader_epoch=0, previous=0, group=GROUP_ONLY, seed=_SEED)
-        with self._mutex:
-            extent = Extent("", self._size, frame.length)
-            self._write([head, frame.message], frame.length)
-        return extent
-
-    def _write(self, buffers: list[Any], size: int) -> None:
-        with _writing(self.path):
-            if self._fd is None:
-                self._fd = self._disk.create(self.path)
-            self._disk.writev(self._fd, buffers, self._size, size)
-        self._size += size
-
-    def seal(self, decision: Decision) -> None:
-        content = decision.pack()
-        with self._mutex:
-            self._write([content], len(content))
-            assert self._fd is not None
-            with _writing(self.path):
-                self._disk.sync(self._fd)
-
-    @property
-    def waiting(self) -> bool:
-        return self.path.exists()
-
-    def discard(self) -> None:
-        with self._mutex:
-            fd, self._fd = self._fd, None
-        if fd is not None:
-            self._disk.close(fd)
-            self._disk.unlink(self.path)
 
 
 class DirectoryLedger(Ledger):
@@ -306,7 +275,7 @@ class DirectoryLedger(Ledger):
         if self._pid != os.getpid():
             raise PartitionForked(self._directory)
         if not (self._directory / _WRITERS).is_dir():
-            with _writing(self._directory):
+            with writing(self._directory):
                 self._disk.make_directory(self._directory / _WRITERS)
 
     # Writers.
@@ -317,38 +286,36 @@ class DirectoryLedger(Ledger):
             fd = self._lock_file(path)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                writer, used = self._read_writer(path) or (random_bytes(16), -1)
+                known = self._read_writer(path) or Writer(random_bytes(16))
             except (BlockingIOError, Damaged):
                 os.close(fd)
                 continue
-            slot = Slot(writer, used + 1, used + 1, number, fd)
+            slot = Slot(known.id, known.used + 1, known.used + 1, number, fd)
             self._slots.append(slot)
             return slot
         raise AssertionError("numbers do not end")
 
     def _lock_file(self, path: Path) -> int:
-        with _writing(path):
+        with writing(path):
             return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
-    def _read_writer(self, path: Path) -> tuple[bytes, int] | None:
-        """A writer and the last of its sequences that are taken; None when it has not written yet."""
+    def _read_writer(self, path: Path) -> Writer | None:
+        """What is known of a writer; None when it has not written yet."""
         try:
-            found = json.loads(read_plain(path))
-            return bytes.fromhex(found["writer"]), int(found["used"])
+            return Writer.unpack(read_plain(path), path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
             raise Damaged(f"not a writer of transactions: {error}", file=path) from error
 
-    def _keep_writer(self, path: Path, writer: bytes, used: int) -> None:
-        content = json.dumps({"writer": writer.hex(), "used": used}).encode()
-        with _writing(path):
-            self._disk.replace(path, content)
+    def _keep_writer(self, path: Path, writer: Writer) -> None:
+        with writing(path):
+            self._disk.replace(path, writer.pack())
             self._disk.sync_directory(path.parent)
 
     def _reserve(self, slot: Slot) -> None:
         reserved = slot.next + _RESERVED_AT_ONCE
-        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", slot.writer, reserved - 1)
+        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", Writer(slot.writer, reserved - 1))
         slot.reserved = reserved
 
     @contextmanager
@@ -366,9 +333,14 @@ class DirectoryLedger(Ledger):
         finally:
             os.close(fd)
 
-    def used(self, writer: bytes) -> int:
-        found = self._read_writer(self._directory / _WRITERS / writer.hex())
-        return -1 if found is None else found[1]
+    def writer(self, writer: bytes) -> Writer:
+        return self._read_writer(self._directory / _WRITERS / writer.hex()) or Writer(writer)
+
+    def keep(self, writer: Writer) -> None:
+        self._keep_writer(self._directory / _WRITERS / writer.id.hex(), writer)
+
+    def changing_writers(self) -> AbstractContextManager[None]:
+        return self._locked(self._directory / _WRITERS / "all")
 
     # Stages and decisions.
 
@@ -378,11 +350,20 @@ class DirectoryLedger(Ledger):
 
     def decide(self, stage: Stage, decision: Decision) -> None:
         assert isinstance(stage, FileStage)
-        with _writing(stage.path):
-            self._disk.rename(stage.path, self._path(decision))
+        with self._others_stages() if decision.files else nullcontext():
+            for file in decision.files:
+                os.stat(self._directory / file)
+            if decision.files:
+                self.make_durable()  # their names: a power loss must not leave the decision without them
+            with writing(stage.path):
+                self._disk.rename(stage.path, self._path(decision))
+
+    def _others_stages(self) -> AbstractContextManager[None]:
+        """The right to decide over stages of other processes, or to remove them: never both at a time."""
+        return self._locked(self._directory / _WRITERS / "stages")
 
     def make_durable(self) -> None:
-        with _writing(self._directory):
+        with writing(self._directory):
             self._disk.sync_directory(self._directory)
 
     def _path(self, decision: Decision) -> Path:
@@ -426,14 +407,15 @@ class DirectoryLedger(Ledger):
         except Damaged as error:
             self._note_damage(path, error)
             raise
-        return [StoredFrame(header, file, schema_of(header.schema_id), at).unstamped() for header, file, at in found]
+        frames = [StoredFrame(header, file, schema_of(header.schema_id), at).unstamped() for header, file, at in found]
+        return [_signed(frame, decision) for frame in frames]
 
     def _verified(self, path: Path, output: Output) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         files = {file: _mapped(self._directory / (file or path.name)) for file, _, _ in output.extents}
         for file, position, length in output.extents:
             view = memoryview(files[file])[position : position + length]
             try:
-                header = parse_header(view, 0, _SEED)
+                header = parse_header(view, 0, SEED)
                 verify_body(view, 0, header)
             except Damaged as error:
                 raise error.at(file=path, position=position) from None
@@ -441,29 +423,37 @@ class DirectoryLedger(Ledger):
 
     def finish(self, decision: Decision) -> None:
         if decision.named:
-            self._use(decision.writer, decision.sequence)
-        with _writing(self._directory):
+            self.use(decision.writer, decision.sequence)
+        with writing(self._directory):
             self._disk.unlink(self._path(decision))
             for file in decision.files:
                 self._disk.unlink(self._directory / file)
 
-    def _use(self, writer: bytes, sequence: int) -> None:
-        """Keep the last sequence of a named writer. Whoever comes late, with an older one, must not set it back."""
-        path = self._directory / _WRITERS / writer.hex()
-        with self._locked(self._directory / _WRITERS / "all"):
-            if self.used(writer) < sequence:
-                self._keep_writer(path, writer, sequence)
+    def drop(self, files: Collection[str]) -> None:
+        if not files:
+            return
+        with self._others_stages():
+            for file in set(files) - self._needed():
+                self._disk.unlink(self._directory / file)
+
+    def _needed(self) -> set[str]:
+        """The stages that decisions speak of."""
+        return {file for decision in self.decided() for file in decision.files}
 
     def sweep(self, before: float, *, dry_run: bool = False) -> int:
-        swept = 0
-        needed = {file for decision in self.decided() for file in decision.files}
+        old = []
         for path in [*self._files(_STAGE), *(self._directory / _WRITERS).glob(f"*{TEMPORARY}")]:
             with suppress(FileNotFoundError):
-                if path.name not in needed and path.stat().st_mtime < before:
-                    swept += path.suffix == _STAGE
-                    if not dry_run:
-                        self._disk.unlink(path)
-        return swept
+                if path.stat().st_mtime < before:
+                    old.append(path)
+        if not old:
+            return 0
+        with self._others_stages():
+            needed = self._needed()
+            swept = [path for path in old if path.name not in needed]
+            for path in swept if not dry_run else ():
+                self._disk.unlink(path)
+        return sum(path.suffix == _STAGE for path in swept)
 
     def give_back(self, slot: Slot) -> None:
         super().give_back(slot)
@@ -487,15 +477,9 @@ class DirectoryLedger(Ledger):
         self._idle.clear()
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """What the disk refuses in the block is told as WriteFailed. A name that is not there is another matter."""
-    try:
-        yield
-    except (HeadwaterError, FileNotFoundError):
-        raise
-    except OSError as error:
-        raise WriteFailed(path, error) from error
+def _signed(frame: Frame, decision: Decision) -> Frame:
+    """A frame that was staged before its transaction was known gets the identity of that."""
+    return frame if frame.identity is not None else signed(frame, decision.identity)
 
 
 def _mapped(path: Path) -> pa.Buffer:

@@ -47,6 +47,7 @@ from headwater.store.names import check_name
 from headwater.store.offsets import OffsetTable
 from headwater.store.producer import Producer
 from headwater.store.sink import Sink
+from headwater.store.staging import Staged, Staging
 from headwater.store.start import Start
 from headwater.store.steward import Steward
 from headwater.store.topic import Topic, TopicPartition, TopicStatistics, check_evolution
@@ -228,15 +229,33 @@ class Store(ABC):
         return producer
 
     def transaction(
-        self, consumer: Consumer | None = None, *, writer: str | None = None, sequence: int | None = None
+        self,
+        consumer: Consumer | None = None,
+        *,
+        writer: str | None = None,
+        sequence: int | None = None,
+        owner: str | None = None,
+        takeover: bool = False,
     ) -> Transaction:
         """A block whose writes, to any topics, happen together or not at all: `with store.transaction() as t:`.
 
         With a consumer, its progress in the block is part of it: each record counts exactly once. A `writer` with a
-        `sequence` makes the block repeatable: the second time, under the same or a lower number, it does nothing.
+        `sequence` makes the block repeatable: the second time, under the same or a lower number, it does nothing. With
+        an `owner` the sequence is a number of its own, from 0 on: a writer that another owner has used raises
+        WriterTaken, unless `takeover` is set.
         """
         self._check_open()
-        return self._transactions.begin(consumer, writer, sequence)
+        return self._transactions.begin(consumer, writer, sequence, owner, takeover)
+
+    def stage(self) -> Staging:
+        """Room for frames that a transaction, of any process, adopts later: the way to write from many processes."""
+        self._check_open()
+        return self._transactions.stage()
+
+    def drop(self, staged: Iterable[Staged]) -> None:
+        """Remove what was staged and is no part of a decided transaction."""
+        self._check_open()
+        self._transactions.drop(staged)
 
     def roll_forward(self, group: str | None = None, *, dry_run: bool = False) -> int:
         """Carry out the transactions that are decided and were left undone, all or those of a group; how many."""

@@ -82,6 +82,10 @@ class Topic:
         """For each partition which offsets can be read now."""
         return {number: partition.bounds() for number, partition in enumerate(self.partitions())}
 
+    def offset_of(self, position: Start, partition: int) -> int:
+        """The offset that a position means in a partition now: `"earliest"`, `"latest"`, `headwater.time(…)`, …"""
+        return resolve(self.partition(partition), position)
+
     # Reading without a consumer.
 
     def scan(

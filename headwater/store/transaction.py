@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
@@ -29,10 +30,12 @@ from headwater.log import Appended, Frame, Identity, Partition
 from headwater.log.frame import MAX_SEQUENCE
 from headwater.store.decision import Decision, Extent, Input, Output
 from headwater.store.group import Commit, TopicKey
-from headwater.store.ledger import Ledger, Slot, Stage, named_writer
+from headwater.store.ledger import Ledger, Slot, named_writer
 from headwater.store.names import check_name
 from headwater.store.producer import Producer
 from headwater.store.receipt import Outcome
+from headwater.store.stage import Stage
+from headwater.store.staging import Staged, Staging
 from headwater.store.topic import Topic, TopicPartition
 
 if TYPE_CHECKING:
@@ -57,8 +60,8 @@ class _Staged(NamedTuple):
 class StageSink:
     """Where the producers of a transaction write. Thread-safe."""
 
-    def __init__(self, stage: Stage, identity: Identity) -> None:
-        self.identity: Identity | None = identity
+    def __init__(self, stage: Stage, identity: Identity | None) -> None:
+        self.identity = identity
         self._stage = stage
         self._mutex = threading.Lock()
         self.outputs: dict[tuple[str, bytes, int], list[_Staged]] = {}
@@ -83,6 +86,15 @@ class StageSink:
                     one.outcome.fail(error)
 
 
+class Named(NamedTuple):
+    """The name and the number of a transaction that may be repeated, and who gives such numbers."""
+
+    writer: str
+    number: int
+    owner: str | None = None
+    takeover: bool = False
+
+
 class Transaction:
     """A block whose writes, and a consumer's progress, count together or not at all. For one thread.
 
@@ -90,13 +102,13 @@ class Transaction:
     """
 
     def __init__(
-        self, store: Store, transactions: Transactions, consumer: Consumer | None, named: tuple[str, int] | None
+        self, store: Store, transactions: Transactions, consumer: Consumer | None, named: Named | None
     ) -> None:
         self._store = store
         self._transactions = transactions
         self._ledger = transactions.ledger
         self._consumer = consumer
-        self._named = named is not None
+        self._named = named
         self._pid = os.getpid()
         self._stage = self._ledger.stage()
         self._slot: Slot | None = None
@@ -104,8 +116,10 @@ class Transaction:
             self._slot = self._ledger.borrow()
             self._identity = Identity(self._slot.writer, 0, self._slot.next, forever=True)
         else:
-            self._identity = Identity(named_writer(named[0]), 0, named[1], forever=True)
-        self._sink = StageSink(self._stage, self._identity)
+            self._identity = Identity(named_writer(named.writer), 0, named.number, forever=True)
+        # The sequence of an owner's number is known at the decision: until then its frames have no identity.
+        self._sink = StageSink(self._stage, self._identity if named is None or named.owner is None else None)
+        self._adopted: list[Staged] = []
         self._producers: list[Producer] = []
         self._decision: Decision | None = None
         self.state: State = "open"
@@ -135,6 +149,11 @@ class Transaction:
         self._check_open()
         self._producers.append(producer)
         return producer
+
+    def adopt(self, staged: Staged) -> None:
+        """Make what another process has staged part of the transaction. It goes when the transaction is given up."""
+        self._check_open()
+        self._adopted.append(staged)
 
     def commit(self) -> None:
         """Decide and apply. When this returns, everything is durable and visible.
@@ -170,30 +189,41 @@ class Transaction:
 
     def _commit(self) -> None:
         commits = self._consumer.held() if self._consumer is not None else {}
-        if not commits and not self._sink.outputs:
+        if not commits and not self._sink.outputs and not any(one.outputs for one in self._adopted):
             self.state = "committed"
             return
         # What a power loss could take back must not have been done, or what comes in its place would be passed over.
         self._transactions.make_durable(commits)
         decision = self._describe(commits)
-        turn = self._ledger.writing_as(decision.writer) if self._named else nullcontext()
+        turn = self._ledger.writing_as(decision.writer) if self._named is not None else nullcontext()
         with turn:
             # The numbers of a writer reach a partition in their order, or the earlier one would count as repeated.
             self._transactions.roll_forward(writer=decision.writer)
-            if self._named and self._ledger.used(decision.writer) >= decision.sequence:
-                self.state = "repeated"
-                return
+            if self._named is not None:
+                sequence = self._number(decision.writer, self._named)
+                if sequence is None:
+                    self.state = "repeated"
+                    return
+                decision = replace(decision, sequence=sequence)
             self._stage.seal(decision)
             with self._inputs(commits) as generation:
                 self._decision = replace(decision, generation=generation)
                 self._decide(self._decision)
             self._tell(self._transactions.apply(self._decision))
 
+    def _number(self, writer: bytes, named: Named) -> int | None:
+        return self._ledger.claim(writer, named.writer, named.owner, named.number, takeover=named.takeover)
+
     def _describe(self, commits: dict[TopicPartition, Commit]) -> Decision:
-        outputs = tuple(Output(*place, [one.extent for one in staged]) for place, staged in self._sink.outputs.items())
+        extents = {place: [one.extent for one in staged] for place, staged in self._sink.outputs.items()}
+        for output in (output for staged in self._adopted for output in staged.outputs):
+            extents.setdefault((output.topic, output.uuid, output.partition), []).extend(output.extents)
+        outputs = tuple(Output(*place, found) for place, found in extents.items())
         inputs = tuple(Input(place.topic, *one.key, one.offset) for place, one in commits.items())
         group = self._consumer.group_name if self._consumer is not None and commits else None
-        return Decision(self._identity.producer_id, self._identity.sequence, self._named, outputs, group, inputs)
+        return Decision(
+            self._identity.producer_id, self._identity.sequence, self._named is not None, outputs, group, inputs
+        )
 
     def _inputs(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
         """The right to decide over these positions, and the generation in which it is given."""
@@ -206,7 +236,7 @@ class Transaction:
             self._ledger.decide(self._stage, decision)
         except FileNotFoundError:
             self._decision = None
-            raise TransactionAborted("the transaction was open for so long that its stage has been dropped") from None
+            raise TransactionAborted("the transaction's stage is gone: it was dropped, or open for a day") from None
 
     def _tell(self, applied: dict[TopicKey, Appended | None]) -> None:
         """Give the receipts their offsets."""
@@ -228,6 +258,8 @@ class Transaction:
         with ExitStack() as stack:
             stack.callback(self._give_slot_back)
             stack.callback(self._stage.discard)
+            if self.state != "committed":
+                stack.callback(self._ledger.drop, [file for staged in self._adopted for file in staged.files])
             if self._consumer is not None:
                 stack.callback(self._consumer.let_go, committed=self.state != "aborted")
             for producer in self._producers:
@@ -272,11 +304,20 @@ class Transactions:
         self._store = store
         self.ledger = ledger
 
-    def begin(self, consumer: Consumer | None, writer: str | None, sequence: int | None) -> Transaction:
+    def begin(
+        self,
+        consumer: Consumer | None = None,
+        writer: str | None = None,
+        sequence: int | None = None,
+        owner: str | None = None,
+        takeover: bool = False,
+    ) -> Transaction:
         """A new transaction, with the progress of a consumer, or under a name and number that make it repeatable."""
         if (writer is None) != (sequence is None):
             raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
         if writer is None or sequence is None:
+            if owner is not None or takeover:
+                raise InvalidConfiguration("an owner numbers the transactions of a writer: name the writer")
             if consumer is not None and consumer.group_name is None:
                 raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
             if consumer is not None and consumer._store is not self._store:
@@ -286,7 +327,17 @@ class Transactions:
             raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
         if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
             raise InvalidConfiguration(f"a sequence is a number from 0 on, not {sequence!r}")
-        return Transaction(self._store, self, None, (check_name("writer", writer), sequence))
+        if takeover and owner is None:
+            raise InvalidConfiguration("a writer is taken over by an owner: name it")
+        return Transaction(self._store, self, None, Named(check_name("writer", writer), sequence, owner, takeover))
+
+    def stage(self) -> Staging:
+        """A new stage, for a transaction of another process."""
+        return Staging(self.ledger.stage())
+
+    def drop(self, staged: Iterable[Staged]) -> None:
+        """Remove what was staged, where it is not decided."""
+        self.ledger.drop([file for one in staged for file in one.files])
 
     def roll_forward(self, *, writer: bytes | None = None, group: str | None = None, dry_run: bool = False) -> int:
         """Carry out everything that is decided, or what one writer or one group has decided; how many transactions.

@@ -1,0 +1,9 @@
+"""Spark: topics as DataFrames and streams, through PySpark, with nothing to install but Python packages.
+
+`session` starts Spark, set up as Headwater works best. In any other session `spark.read.format("headwater")` works too:
+Spark finds the source by itself where the package is installed.
+"""
+
+from headwater.spark.session import session
+
+__all__ = ["session"]

@@ -1,0 +1,19 @@
+"""The address of a store, as every process of Spark sees it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from headwater.errors import InvalidConfiguration
+from headwater.store import Store, open
+
+
+def open_existing(address: str) -> Store:
+    """Open a store that is there. A task on a machine without the directory must not take an empty one for it."""
+    if "://" not in address and not Path(address).is_dir():
+        raise InvalidConfiguration(
+            f"there is no directory {address} on {socket.gethostname()}: a store in a directory is read on the machine "
+            f"that has it; serve it by a broker, or give the option store the right path"
+        )
+    return open(address)

@@ -1,0 +1,303 @@
+"""Framing: the rows of a task become frames for the partitions that they go to, column by column.
+
+Rows go where a producer would send them. Only the checksums of keys are computed one by one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from headwater.config import ProducerConfig
+from headwater.errors import HeadwaterError, InvalidRecord, UnknownTopic
+from headwater.log.encode import encode_batch
+from headwater.schema import HEADERS, KEY, TIMESTAMP
+from headwater.spark.layout import check_layout, prefix
+from headwater.store import Staging, Store, Topic
+from headwater.store.typed import largest_value, pieces
+
+_FRAME_BYTES: Final = ProducerConfig().batch_bytes
+_MOST_WAITING: Final = 64 * 1024 * 1024
+"""So many bytes of a task's rows wait for their frames to fill, in all partitions together."""
+_NAMES: Final = ("_key", "_headers", "_timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A topic as it was when the batch was planned: all tasks send a key to the same partition."""
+
+    id: str
+    partitions: int
+
+
+class Framing:
+    """Takes Arrow batches as Spark gives them to a task, and stages frames. For one thread.
+
+    Rows go to `topic`, or to the one that they name in `column`. `first` spreads rows without a key: they begin there.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        staging: Staging,
+        rows: StructType,
+        *,
+        topic: str | None,
+        column: str,
+        pins: Mapping[str, Pin],
+        first: int,
+    ) -> None:
+        self._store = store
+        self._rows = rows
+        self._topic = topic
+        self._column = column
+        self._pins = pins
+        self._first = first
+        self._staging = staging
+        self._topics: dict[str, _TopicFraming] = {}
+
+    def stage(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Stage all of the rows."""
+        for batch in batches:
+            if batch.num_rows:
+                for name, part in self._by_topic(batch):
+                    self._framing(name).add(part)
+                if sum(one.waiting for one in self._topics.values()) > _MOST_WAITING:
+                    self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        for one in self._topics.values():
+            one.flush()
+
+    def _by_topic(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+        if self._topic is not None:
+            return [(self._topic, batch)]
+        topics = batch.column(self._column)
+        if topics.null_count:
+            raise InvalidRecord(
+                f"column {self._column!r} is null in {topics.null_count} rows: which topic are they for?"
+            )
+        names = pc.unique(topics).to_pylist()
+        if len(names) == 1:
+            return [(names[0], batch)]
+        return [(name, batch.filter(pc.equal(topics, name))) for name in names]
+
+    def _framing(self, name: str) -> _TopicFraming:
+        found = self._topics.get(name)
+        if found is None:
+            pin = self._pins.get(name)
+            if pin is None:
+                raise UnknownTopic(name, str(self._store))
+            topic = self._store.topic(name)
+            if topic.info.uuid.hex() != pin.id:
+                raise UnknownTopic(name, f"{self._store} any more (it was made again)")
+            check_layout(self._rows, topic.schema, name)
+            found = self._topics[name] = _TopicFraming(topic, pin.partitions, self._first, self._staging)
+        return found
+
+
+class _TopicFraming:
+    """The frames of one topic."""
+
+    def __init__(self, topic: Topic, partitions: int, first: int, staging: Staging) -> None:
+        self._info = topic.info
+        self._limits = topic.info.config
+        self._schema = topic.schema
+        self._prefix = prefix(topic.schema)
+        self._count = partitions
+        self._sticky = first % partitions
+        self._staging = staging
+        self._bytes = min(_FRAME_BYTES, self._limits.max_frame_bytes // 4)
+        self._gathered: dict[int, list[pa.RecordBatch]] = {}
+        self._sizes: dict[int, int] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait for their frames to fill."""
+        return sum(self._sizes.values())
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows of this topic."""
+        batch = self._converted(rows)
+        keys = batch.column("_key") if "_key" in batch.schema.names else None
+        chosen = rows.column(f"{self._prefix}partition") if f"{self._prefix}partition" in rows.schema.names else None
+        routes = self._routes(keys, chosen)
+        if isinstance(routes, int):
+            self._gather(routes, batch)
+            return
+        ordered = batch.take(pc.array_sort_indices(routes))
+        start = 0
+        for counted in sorted(pc.value_counts(routes).to_pylist(), key=lambda one: one["values"]):
+            self._gather(counted["values"], ordered.slice(start, counted["counts"]))
+            start += counted["counts"]
+
+    # Columns.
+
+    def _converted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as the log has them: the payload, and what else there is, under names that no payload has."""
+        columns: dict[str, pa.Array] = {}
+        for field in self._schema.payload:
+            if field.name not in rows.schema.names:
+                columns[field.name] = pa.nulls(rows.num_rows, field.type)
+            else:
+                columns[field.name] = self._cast(field.name, rows.column(field.name), field.type)
+        for name, convert in _CONVERSIONS.items():
+            column = f"{self._prefix}{name}"
+            if column in rows.schema.names:
+                columns[f"_{name}"] = self._told(column, convert, rows.column(column))
+        if "_timestamp" not in columns:
+            columns["_timestamp"] = pa.repeat(_now(), rows.num_rows)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _cast(self, name: str, column: pa.Array, kind: Any) -> pa.Array:
+        return column if column.type == kind else self._told(name, lambda array: array.cast(kind), column)
+
+    def _told(self, name: str, convert: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:
+        try:
+            return convert(column)
+        except (pa.ArrowException, InvalidRecord) as error:
+            raise InvalidRecord(
+                f"topic {self._info.name!r}: column {name!r} has a value that cannot be: {error}"
+            ) from error
+
+    # Routing.
+
+    def _routes(self, keys: pa.Array | None, chosen: pa.Array | None) -> pa.Array | int:
+        """The partition of each row; one number if it is the same for all."""
+        if chosen is not None and chosen.null_count == len(chosen):
+            chosen = None
+        if chosen is not None:
+            bounds = pc.min_max(chosen).as_py()
+            for number in bounds.values():
+                if not 0 <= number < self._count:
+                    raise InvalidRecord(
+                        f"topic {self._info.name!r} has partitions 0 to {self._count - 1}, not {number} as a row says"
+                    )
+            if not chosen.null_count:
+                return chosen
+        keyed = keys is not None and keys.null_count < len(keys)
+        hashed = self._hashed(keys) if keyed and self._count > 1 else None
+        if chosen is not None:
+            return pc.coalesce(chosen, pa.scalar(self._sticky, pa.int32()) if hashed is None else hashed)
+        return self._sticky if hashed is None else hashed
+
+    def _hashed(self, keys: Any) -> pa.Array:
+        """As `routing.partition_of` has it, written out: a call for each key would take as long as its checksum."""
+        count, sticky = self._count, self._sticky
+        if keys.null_count:
+            routes = [sticky if key is None else crc32(key) % count for key in keys.to_pylist()]
+        else:
+            routes = [crc32(key) % count for key in keys.to_pylist()]
+        return pa.array(routes, pa.int32())
+
+    # Frames.
+
+    def _gather(self, partition: int, batch: pa.RecordBatch) -> None:
+        self._check(partition, batch)
+        self._gathered.setdefault(partition, []).append(batch)
+        self._sizes[partition] = self._sizes.get(partition, 0) + batch.nbytes
+        if self._sizes[partition] >= self._bytes:
+            self._write(partition)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for partition in list(self._gathered):
+            self._write(partition)
+
+    def _write(self, partition: int) -> None:
+        gathered = self._gathered.pop(partition)
+        del self._sizes[partition]
+        batch = gathered[0] if len(gathered) == 1 else pa.concat_batches(gathered)
+        extras = [batch.column(name) if name in batch.schema.names else None for name in _NAMES]
+        payload = batch.select(self._schema.payload.names)
+        for start, count in pieces(batch, self._bytes):
+            keys, headers, timestamps = (None if one is None else one.slice(start, count) for one in extras)
+            try:
+                frame = encode_batch(
+                    payload.slice(start, count),
+                    self._schema,
+                    keys=keys,
+                    headers=headers,
+                    timestamps=timestamps,
+                    compression=self._limits.compression,
+                    threshold=self._limits.compression_threshold,
+                )
+            except HeadwaterError as error:
+                raise InvalidRecord(f"{self._info.name}/{partition}: {error}") from error
+            self._staging.append(self._info, partition, frame)
+        if partition == self._sticky:
+            self._sticky = (partition + 1) % self._count
+
+    def _check(self, partition: int, batch: pa.RecordBatch) -> None:
+        """Raise InvalidRecord for what a producer would not take."""
+        limits, names = self._limits, batch.schema.names
+        where = f"{self._info.name}/{partition}"
+        payload = batch.select(self._schema.payload.names)
+        if (size := largest_value(payload)) > limits.max_value_bytes:
+            raise InvalidRecord(f"{where}: a value of {size} bytes is over {limits.max_value_bytes} (max_value_bytes)")
+        keys = batch.column("_key") if "_key" in names else pa.nulls(batch.num_rows, KEY)
+        if (size := pc.max(pc.binary_length(keys)).as_py() or 0) > limits.max_key_bytes:
+            raise InvalidRecord(f"{where}: a key of {size} bytes is over {limits.max_key_bytes} (max_key_bytes)")
+        if keys.null_count:
+            if limits.compact:
+                raise InvalidRecord(f"{where}: the topic is compacted: every record needs a key")
+            values = payload.column(0)
+            if self._schema.raw and values.null_count and pc.any(pc.and_(keys.is_null(), values.is_null())).as_py():
+                raise InvalidRecord(f"{where}: a delete marker (a value of null) needs a key")
+        if "_headers" in names and (size := _largest_headers(batch.column("_headers"))) > limits.max_headers_bytes:
+            raise InvalidRecord(
+                f"{where}: headers of {size} bytes are over {limits.max_headers_bytes} (max_headers_bytes)"
+            )
+
+
+def _now() -> Any:
+    return pa.scalar(time.time_ns(), pa.int64()).cast(TIMESTAMP)
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    """Text becomes its UTF-8, which it is already: nothing is copied."""
+    return column.cast(KEY)
+
+
+def _timestamps(column: pa.Array) -> pa.Array:
+    found = column.cast(TIMESTAMP)
+    return found.fill_null(_now()) if found.null_count else found
+
+
+def _headers(column: pa.Array) -> pa.Array:
+    """Kafka's list of names and values as a map."""
+    whole = pa.concat_arrays([column]) if column.offset else column
+    names, values = whole.values.flatten()
+    if names.null_count:
+        raise InvalidRecord("the key of a header must not be null")
+    mask = whole.is_null() if whole.null_count else None
+    found = pa.MapArray.from_arrays(whole.offsets, names, values, mask=mask)
+    return found.cast(HEADERS) if found.type != HEADERS else found
+
+
+def _largest_headers(headers: Any) -> int:
+    """How many bytes the largest headers of one row have."""
+    entries = pa.concat_arrays([headers]) if headers.offset else headers
+    if not len(entries.keys):
+        return 0
+    sizes = pc.add(pc.binary_length(entries.keys), pc.coalesce(pc.binary_length(entries.items), 0))
+    if (pc.sum(sizes).as_py() or 0) <= 1024:
+        return int(pc.sum(sizes).as_py() or 0)
+    rows = pc.list_parent_indices(pa.ListArray.from_arrays(entries.offsets, sizes))
+    totals = pa.table({"row": rows, "size": sizes}).group_by("row").aggregate([("size", "sum")])
+    return int(pc.max(totals.column("size_sum")).as_py())
+
+
+_CONVERSIONS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
+    "key": _binary,
+    "headers": _headers,
+    "timestamp": _timestamps,
+}

@@ -1,0 +1,98 @@
+"""Ranges of offsets: what is to be read of each partition, and how tasks share it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from headwater.errors import DataLost, HeadwaterError, OffsetOutOfRange, RangeUnreadable
+from headwater.spark.address import open_existing
+from headwater.spark.columns import Conversion
+from headwater.spark.options import SourceOptions
+from headwater.store import Topic
+
+_log = logging.getLogger(__name__)
+
+MOST_RECORDS: Final = 1_000_000
+"""A task reads at most so many records unless `maxRecordsPerPartition` says otherwise."""
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """Offsets of one partition, from `start` up to, and without, `end`: the work of one task."""
+
+    topic: str
+    id: str
+    """The topic's uuid: one that is made again under the name is another."""
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; there may be fewer records."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} from {self.start} to {self.end}"
+
+
+def split(ranges: Sequence[Range], options: SourceOptions) -> list[Range]:
+    """The same offsets as work for enough tasks. By offsets alone: nothing is read for it."""
+    total = sum(one.size for one in ranges)
+    most = options.max_records_per_partition or MOST_RECORDS
+    parts: list[Range] = []
+    for one in ranges:
+        count = -(-one.size // most)
+        if options.min_partitions is not None:
+            count = max(count, round(one.size / total * options.min_partitions))
+        count = min(count, one.size)
+        cuts = [one.start + one.size * number // count for number in range(count + 1)]
+        parts += [replace(one, start=first, end=last) for first, last in pairwise(cuts)]
+    return parts
+
+
+def read(task: Range, options: SourceOptions, wanted: StructType) -> Iterator[pa.RecordBatch]:
+    """The records of a range as Spark takes them: all of them, or an error that says which are missing."""
+    try:
+        with open_existing(options.store) as store:
+            topic = store.topic(task.topic)
+            if topic.info.uuid.hex() != task.id:
+                raise DataLost(task.topic, task.partition, task.start, task.end, "the topic was deleted and made again")
+            conversion = Conversion(topic.schema, wanted, task.topic, task.partition)
+            yield from conversion.batches(_stored(topic, task, conversion.columns, options))
+    except DataLost:
+        raise
+    except HeadwaterError as error:
+        raise RangeUnreadable(task.topic, task.partition, task.start, task.end, error) from error
+
+
+def _stored(topic: Topic, task: Range, columns: list[str], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The batches of a range as they are stored. What was removed meanwhile is an error, or passed over."""
+    start, end = task.start, task.end
+    while start < end:
+        try:
+            yield from topic.scan(start, end, partitions=[task.partition], columns=columns)
+            return
+        except OffsetOutOfRange as error:
+            if error.offset < error.start:
+                lost, start = (max(error.offset, start), min(error.start, end)), error.start
+                why = f"the log starts at {error.start}"
+            else:
+                lost, end = (max(start, error.end), end), error.end
+                why = f"the log ends at {error.end}"
+            lose(DataLost(task.topic, task.partition, *lost, why), options)
+
+
+def lose(loss: DataLost, options: SourceOptions) -> None:
+    """Raise, or go on with a warning, as the user has chosen."""
+    if options.fail_on_data_loss:
+        raise loss
+    _log.warning("%s; going on without them", loss.finding)

@@ -1,0 +1,51 @@
+"""The options of a sink, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.errors import InvalidConfiguration
+from headwater.spark.options import STORE, Options
+from headwater.store.names import check_name
+
+SINK_OPTIONS: Final = (*STORE, "topic", "txnId", "txnVersion", "txnTakeover")
+_SPARKS_OWN: Final = ("checkpointLocation", "queryName")
+"""What Spark passes on of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where to write, and under which name and number it counts once."""
+
+    store: str
+    topic: str | None
+    """None: rows say it themselves."""
+    txn_id: str | None
+    txn_version: int | None
+    takeover: bool
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+        """The options of a sink of batches or of a stream."""
+        options = Options(given, (*SINK_OPTIONS, *_SPARKS_OWN))
+        txn_id, version = options.text("txnId"), options.text("txnVersion")
+        if txn_id is not None:
+            check_name("writer (option txnId)", txn_id)
+        if streaming and version is not None:
+            raise InvalidConfiguration("option txnVersion is for a batch: a stream has the numbers of its batches")
+        if not streaming and (txn_id is None) != (version is None):
+            raise InvalidConfiguration("a batch that counts once has both of the options txnId and txnVersion")
+        if version is not None and not version.isdecimal():
+            raise InvalidConfiguration(f"option txnVersion must be a number from 0 on, not {version!r}")
+        takeover = options.flag("txnTakeover", False)
+        if takeover and (txn_id is None or not streaming):
+            raise InvalidConfiguration("option txnTakeover is for a stream with the option txnId")
+        return cls(
+            store=options.store(),
+            topic=options.text("topic"),
+            txn_id=txn_id,
+            txn_version=None if version is None else int(version),
+            takeover=takeover,
+        )

@@ -1,0 +1,257 @@
+"""The stream reader: topics in micro-batches, from a checkpoint on.
+
+Spark decides what a batch is before it runs, writes that down, and asks for the very same again after a crash. So
+everything here follows from the offsets that Spark passes in; what the reader remembers is only for speed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from headwater.errors import DataLost, HeadwaterError
+from headwater.spark.address import open_existing
+from headwater.spark.columns import check
+from headwater.spark.offsets import Offsets, TopicOffsets, from_json, shares, to_json
+from headwater.spark.options import SourceOptions
+from headwater.spark.ranges import Range, lose, read, split
+from headwater.spark.reader import chosen_partitions, chosen_topics, positions, positions_exist
+from headwater.store import Commit, Store, Topic, TopicPartition
+from headwater.store.watch import Watch
+
+_log = logging.getLogger(__name__)
+
+PATIENCE: Final = 0.05
+"""How long to wait for records before saying that there are none, in seconds. It saves turns of an idle query's loop.
+Longer would hold up the other sources of the query, which Spark asks one after the other."""
+
+
+class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches, in a process of its own beside the driver, and reads them in tasks."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._opened: Store | None = None  # not before it is needed: tasks get a copy of this reader
+        self._checked: set[str] = set()
+        self._mirrored: Offsets = {}
+        self._target: Offsets | None = None
+        self._last_batch = time.monotonic()
+
+    # Where the stream is, and how far it can go.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - these are named by Spark
+        """Where a new query begins."""
+        topics = chosen_topics(self._store(), self._options)
+        positions_exist(topics, self._options)
+        begin = self._options.starting or "latest"
+        return to_json(
+            {
+                topic.name: TopicOffsets(topic.info.uuid.hex(), positions(topic, begin, "latest", self._options))
+                for topic in topics
+            }
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """How much a batch may hold."""
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is all that the query reads before it ends."""
+        self._target = self._ends()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where the topics end: with it the query's progress shows how far behind it is."""
+        return to_json(self._ends())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends; the same as `start` when there is nothing for one.
+
+        Spark calls this when the batch before is done. So `start` is also what is done.
+        """
+        done = from_json(start)
+        self._mirror(done)
+        ends = self._target if self._target is not None else self._ends_beyond(done)
+        begin = self._begin(done, ends)
+        ends = {name: ends[name] for name in begin}
+        sizes = _sizes(begin, ends)
+        if self._too_few(sum(sizes.values())):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            ends = _shortened(begin, ends, shares(sizes, limit.max_rows))
+        if sizes:
+            self._last_batch = time.monotonic()
+        return to_json(ends)
+
+    def _too_few(self, available: int) -> bool:
+        """Whether to wait for more, because the user wants larger batches and has not waited for too long."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None or available >= least:
+            return False
+        return time.monotonic() - self._last_batch < self._options.max_trigger_delay
+
+    def _ends_beyond(self, done: Offsets) -> Offsets:
+        """Where the topics end as soon as that is not what is done, or after a short while."""
+        ends = self._ends()
+        if ends != done:
+            return ends
+
+        def changed() -> bool:
+            nonlocal ends
+            ends = self._ends()
+            return ends != done
+
+        store = self._store()
+        watch = Watch()
+        try:
+            for topic in self._topics():
+                watch.add([path for partition in topic.partitions() for path in store.watched(partition)])
+            watch.wait(changed, PATIENCE)
+        finally:
+            watch.close()
+        return ends
+
+    def _ends(self) -> Offsets:
+        """Where the topics end now, with those that have come since."""
+        found: Offsets = {}
+        for topic in self._topics():
+            if topic.info.uuid.hex() not in self._checked:
+                check(topic.schema, topic.name, self._schema)
+                self._checked.add(topic.info.uuid.hex())
+            bounds = topic.bounds()
+            ends = {number: bounds[number].end for number in chosen_partitions(topic, self._options)}
+            found[topic.name] = TopicOffsets(topic.info.uuid.hex(), ends)
+        return found
+
+    def _topics(self) -> list[Topic]:
+        """The topics that are meant and there. One that has been deleted is missed when its offsets are."""
+        names = self._options.topics
+        if names is None:
+            return chosen_topics(self._store(), self._options)
+        return [self._store().topic(name) for name in names if name in self._store().topics()]
+
+    def _begin(self, done: Offsets, ends: Offsets) -> Offsets:
+        """Where the next batch begins in each partition, after looking whether all that is unread is still there.
+
+        A new partition is read from offset 0, a new topic from where its log starts.
+        """
+        there = set(self._store().topics())
+        for name in sorted((done.keys() | ends.keys()) - (ends.keys() & there)):
+            lose(DataLost(name, None, None, None, "the topic was deleted"), self._options)
+        begin: Offsets = {}
+        for name in ends.keys() & there:
+            before, now = done.get(name), ends[name]
+            if before is not None and before.id != now.id:
+                lose(DataLost(name, None, None, None, "the topic was deleted and made again"), self._options)
+                before = None
+            bounds = self._store().topic(name).bounds()
+            starts = {number: bounds[number].start for number in now.partitions}
+            if before is not None:
+                for number, end in now.partitions.items():
+                    starts[number] = self._kept(name, number, before.partitions.get(number, 0), starts[number], end)
+            begin[name] = TopicOffsets(now.id, starts)
+        return begin
+
+    def _kept(self, name: str, number: int, first: int, log_start: int, end: int) -> int:
+        """The first of the unread offsets of a partition that is still there."""
+        if first < log_start:
+            lose(DataLost(name, number, first, log_start, f"the log starts at {log_start}"), self._options)
+        if end < first:
+            lose(DataLost(name, number, end, first, f"the log ends at {end}"), self._options)
+        return max(first, log_start)
+
+    # Batches.
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The work of a batch, divided into tasks: the same for the same offsets."""
+        if start == end:
+            return []
+        ends = from_json(end)
+        begin = self._begin(from_json(start), ends)
+        ranges = [
+            Range(name, one.id, number, first, ends[name].partitions[number])
+            for name, one in begin.items()
+            for number, first in one.partitions.items()
+            if first < ends[name].partitions[number]
+        ]
+        return split(ranges, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        return read(partition, self._options, self._schema) if isinstance(partition, Range) else iter(())
+
+    # The group.
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with a batch, and says so one batch late; `latestOffset` hears it sooner."""
+
+    def _mirror(self, done: Offsets) -> None:
+        """Set the positions of the group to what is done, so that lag shows it and retention keeps the rest.
+
+        They are for others to see: the stream itself goes on from its checkpoint, whatever they are.
+        """
+        name = self._options.group
+        if name is None or done == self._mirrored:
+            return
+        group = self._store().group(name)
+        known = group.committed()
+        commits = {}
+        for topic, one in done.items():
+            for number, offset in one.partitions.items():
+                key = (bytes.fromhex(one.id), number)
+                if key not in known or known[key].offset < offset:
+                    commits[TopicPartition(topic, number)] = Commit(key, offset)
+        try:
+            refused = group.commit(None, commits)
+        except HeadwaterError as error:
+            _log.warning("group %r does not show where this stream is: %s", name, error)
+            return
+        if refused:
+            places = ", ".join(map(str, sorted(refused)))
+            _log.warning("group %r has consumers, and does not show where this stream is in %s", name, places)
+        self._mirrored = done
+
+    # The handle.
+
+    def _store(self) -> Store:
+        if self._opened is None:
+            self._opened = open_existing(self._options.store)
+        return self._opened
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _sizes(begin: Offsets, ends: Offsets) -> dict[tuple[str, int], int]:
+    """How many offsets there are in each partition, where there are any."""
+    return {
+        (name, number): end - begin[name].partitions[number]
+        for name, one in ends.items()
+        for number, end in one.partitions.items()
+        if end > begin[name].partitions[number]
+    }
+
+
+def _shortened(begin: Offsets, ends: Offsets, taken: dict[tuple[str, int], int]) -> Offsets:
+    """The ends of a batch that takes so many from each partition."""
+    return {
+        name: TopicOffsets(
+            one.id,
+            {
+                number: begin[name].partitions[number] + taken[name, number] if (name, number) in taken else end
+                for number, end in one.partitions.items()
+            },
+        )
+        for name, one in ends.items()
+    }

@@ -1,0 +1,1 @@
+"""Tests of Headwater through Spark: one session serves them all."""

@@ -1,0 +1,47 @@
+"""What the tests of Spark share: one session, and stores to read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headwater as hw
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = {
+    "spark.ui.enabled": False,
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": 2,
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # compiles quickly, not well: right for tests
+    "spark.ui.showConsoleProgress": False,
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two threads of this process's JVM; starting it takes longer than most tests."""
+    config = SMALL | {"spark.sql.warehouse.dir": tmp_path_factory.mktemp("warehouse")}
+    session = hw.spark.session("tests", master="local[2]", config=config)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hw.Store]:
+    """A store in a directory, as Spark's processes need it."""
+    with hw.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Callable[[], str]:
+    """Gives a new directory for a query's checkpoint each time."""
+    numbers = itertools.count()
+    return lambda: str(tmp_path / f"checkpoint-{next(numbers)}")
