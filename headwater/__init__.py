@@ -4,7 +4,7 @@ The package is imported as `hw`. This file is the one place where public names a
 are in `headwater.log`, and what users need to test against faults is in `headwater.testing`.
 """
 
-from typing import TYPE_CHECKING
+import typing
 
 from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import (
@@ -75,9 +75,7 @@ from headwater.store import (
     time,
 )
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
+if typing.TYPE_CHECKING:
     from headwater import spark as spark
 
 __version__ = "0.1.0"
@@ -156,9 +154,9 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # else every misspelt name would pass the type checker
+if not typing.TYPE_CHECKING:  # else every misspelt name would pass the type checker
 
-    def __getattr__(name: str) -> "ModuleType":
+    def __getattr__(name: str) -> object:
         """`headwater.spark` when it is first asked for: most programs do without."""
         if name == "spark":
             from importlib import import_module
