@@ -86,8 +86,6 @@ from headwater.store import (
 )
 
 if typing.TYPE_CHECKING:
-    from types import ModuleType
-
     from headwater import aio
     from headwater import spark as spark
 
@@ -181,7 +179,7 @@ _LAZY = frozenset({"aio", "spark"})
 
 if not typing.TYPE_CHECKING:  # else every misspelt name would pass the type checker
 
-    def __getattr__(name: str) -> "ModuleType":
+    def __getattr__(name: str) -> object:
         """`headwater.aio` and `headwater.spark`."""
         if name in _LAZY:
             return importlib.import_module(f"headwater.{name}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import headwater as hw
+from tests.spark.conftest import SMALL
 
 READ = """
 import json, os, sys
@@ -21,10 +22,10 @@ import headwater as hw
 store, scratch = sys.argv[1:]
 spark = {session}
 spark.sparkContext.setLogLevel("OFF") if {classic} else None
-source = dict(store=store, topic="orders", minPartitions=4)
-frame = spark.read.format("headwater").options(**source).load()
+source = dict(store=store, topic="orders")
+frame = spark.read.format("headwater").options(**source, minPartitions=4).load()
 found = {{"values": sorted(row.value.decode() for row in frame.collect())}}
-stream = spark.readStream.format("headwater").options(**source, startingOffsets="earliest", maxOffsetsPerTrigger=70)
+stream = spark.readStream.format("headwater").options(**source, startingOffsets="earliest")
 query = (
     stream.load().writeStream.format("parquet").option("checkpointLocation", scratch + "/state")
     .trigger(availableNow=True).start(scratch + "/rows")
@@ -36,7 +37,7 @@ print(json.dumps(found))
 spark.stop()
 """
 
-CONFIG = '{"spark.ui.enabled": False, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": 2}'
+CONFIG = SMALL | {"spark.executor.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"]}
 
 EXECUTORS = """
 def where(rows):
