@@ -236,7 +236,8 @@ def test_an_abort_after_a_commit_that_was_decided_takes_nothing_back(
         with pytest.raises(hw.TransactionUnfinished):
             writer.commit(messages, 0)
         writer.abort(messages, 0)
-    writer.commit([Written(writer.write(iter([one])).staged, "query")], 0)  # Spark does the batch again
+    again = pa.record_batch({"value": pa.array([b"again"], pa.binary())})
+    writer.commit([Written(writer.write(iter([again])).staged, "query")], 0)  # Spark does the batch again
     assert records(store, "orders", 0) == [(None, b"once")]
     assert stages(store) == []
 
