@@ -20,7 +20,7 @@ from headwater.errors import HeadwaterError, InvalidRecord, UnknownTopic
 from headwater.log.encode import encode_batch
 from headwater.schema import HEADERS, KEY, TIMESTAMP
 from headwater.spark.layout import check_layout, prefix
-from headwater.store import Staging, Store, Topic
+from headwater.store import Staging, Store, Topic, TopicInfo
 from headwater.store.typed import largest_value, pieces
 
 _FRAME_BYTES: Final = ProducerConfig().batch_bytes
@@ -35,6 +35,11 @@ class Pin:
 
     id: str
     partitions: int
+
+    @classmethod
+    def of(cls, info: TopicInfo) -> Pin:
+        """The topic as it is now."""
+        return cls(info.uuid.hex(), info.partitions)
 
 
 class Framing:
@@ -97,7 +102,7 @@ class Framing:
             if pin is None:
                 raise UnknownTopic(name, str(self._store))
             topic = self._store.topic(name)
-            if topic.info.uuid.hex() != pin.id:
+            if Pin.of(topic.info).id != pin.id:
                 raise UnknownTopic(name, f"{self._store} any more (it was made again)")
             check_layout(self._rows, topic.schema, name)
             found = self._topics[name] = _TopicFraming(topic, pin.partitions, self._first, self._staging)
