@@ -41,6 +41,10 @@ class Topic:
         """For each partition which offsets can be read now."""
         return await self._threads.run(self._topic.bounds)
 
+    async def offset_of(self, position: Start, partition: int) -> int:
+        """The offset that a position means in a partition now: `"earliest"`, `"latest"`, `headwater.time(…)`, …"""
+        return await self._threads.run(lambda: self._topic.offset_of(position, partition))
+
     # Reading without a consumer.
 
     def scan(
