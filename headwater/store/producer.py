@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from headwater.config import ProducerConfig
-from headwater.errors import BufferFull, HeadwaterError, InvalidRecord, StoreClosed, TransactionAborted
+from headwater.errors import BufferFull, InvalidRecord, StoreClosed, TransactionAborted
 from headwater.log import encode_batch
 from headwater.store.batch import RECORD_BYTES, Batch
 from headwater.store.catalog import TopicInfo
@@ -71,6 +71,7 @@ class Producer:
         self._closed = False
         self._info: TopicInfo | None = None
         self._adopt(self.topic.info)
+        pa.array([])  # the first array makes pyarrow import pandas, if it is there; at the end of the program that fails
         _open.add(self)
 
     def _adopt(self, info: TopicInfo) -> None:
@@ -536,7 +537,7 @@ def _write_at_exit() -> None:
 def _write_quietly(producer: Producer) -> None:
     try:
         producer._write_all()
-    except HeadwaterError as error:
+    except Exception as error:  # noqa: BLE001 - nobody is left to raise it to
         _log.error("records for %r were lost at the end of the program: %s", producer.topic, error)
 
 
