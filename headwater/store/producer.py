@@ -71,7 +71,7 @@ class Producer:
         self._closed = False
         self._info: TopicInfo | None = None
         self._adopt(self.topic.info)
-        pa.array([])  # the first array makes pyarrow import pandas, if it is there; at the end of the program that fails
+        pa.array([])  # makes pyarrow import pandas, if it is there: at the end of the program that would fail
         _open.add(self)
 
     def _adopt(self, info: TopicInfo) -> None:
