@@ -121,9 +121,10 @@ from headwater.testing import FailingDisk, Failpoint
 disk = FailingDisk()
 store = DirectoryStore(sys.argv[1], disk=disk)
 with store.consumer("orders", group="billing") as inbox, store.transaction(inbox) as block:
+    outputs = [block.producer(name) for name in ("invoices", "shipments")]
     for record in inbox.poll():
-        for name in ("invoices", "shipments"):
-            block.producer(name).send(record.value)
+        for out in outputs:
+            out.send(record.value)
         inbox.ack(record)
     disk.failpoints.append(Failpoint(operation="pwritev", path=lambda path: path.name == "offsets", death=True))
 """
