@@ -99,7 +99,8 @@ class Graph:
             column = max(read, default=-1) + 1
             while column < len(lanes) and lanes[column] is not None:
                 column += 1
-            lines.append((self._line(lanes, read, column, waiting) + _MARKS[vertex.kind], vertex))
+            beyond = "".join(" │" if name is not None else "  " for name in lanes[column + 1 :])
+            lines.append((self._line(lanes, read, column, waiting) + _MARKS[vertex.kind] + beyond, vertex))
             lanes = [name if name is not None and waiting[name] else None for name in lanes]
             lanes += [None] * (column + 1 - len(lanes))
             lanes[column] = vertex.name if vertex.kind != "sink" and waiting[vertex.name] else None

@@ -85,7 +85,8 @@ class _Reader:
             master=whole.text("master"),
         )
         whole.finish()
-        self._check_streams(declaration)
+        if not whole.problems:
+            self._check_streams(declaration)
         return declaration
 
     # The whole.
