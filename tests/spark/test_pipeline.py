@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import headwater as hw
+from headwater.spark.pipeline.declaration import TableSink
 from headwater.spark.pipeline.position import Position
 from headwater.spark.pipeline.progress import Batch
 from headwater.spark.pipeline.state import State
@@ -220,13 +221,14 @@ sinks:
 """)
     pipelines.run(pipeline)
     declaration = pipeline.declaration()
-    for sink in ("delta", "iceberg", "copies"):
-        forget_last_commit(declaration.checkpoint / "queries" / sink)
+    for name in ("delta", "iceberg", "copies"):
+        forget_last_commit(declaration.checkpoint / "queries" / name)
     summary = pipelines.run(pipeline)
     assert {name: one.rows for name, one in summary.sinks.items()} == {"delta": 4, "iceberg": 4, "copies": 4}
     assert DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().num_rows == 10
     sink = declaration.sinks[1]
-    catalog = load_catalog("default", **dict(getattr(sink, "catalog")))  # noqa: B009 - of this kind of sink only
+    assert isinstance(sink, TableSink)
+    catalog = load_catalog("default", **dict(sink.catalog))
     assert sorted(catalog.load_table("db.numbers").scan().to_arrow()["offset"].to_pylist()) == list(range(10))
     assert values(store, "copies") == sorted(map(str, range(10)))
 

@@ -176,10 +176,10 @@ FROM ordrs
 from = "parsed"
 tpic = "copies"
 """
+    kinds = "topic, by_topic, parquet, delta, iceberg, console"
     assert problems(tmp_path, text, "revenue.toml") == [
         "revenue.toml:7: steps.parsed.sql: there is nothing named ordrs: did you mean orders?",
-        "revenue.toml:11: sinks.copies: needs one of the keys topic, by_topic, parquet, delta, iceberg, console: "
-        "there is none of them",
+        f"revenue.toml:11: sinks.copies: needs one of the keys {kinds}: there is none of them",
     ]
     found = load(tmp_path, text.replace("ordrs", "orders").replace("tpic", "topic"), "revenue.toml")
     assert (found.name, found.sinks[0].line, found.steps[0].inputs) == ("revenue", 11, ("orders",))

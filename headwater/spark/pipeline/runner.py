@@ -104,6 +104,7 @@ class Run:
                 query.start(self._declaration)
             for observer in self._observers:
                 observer.started([query.sink.name for query in self._queries])
+            self._show_position()
             self._look_after()
         except BaseException as error:
             self._summary.error = str(error) or type(error).__name__
@@ -129,11 +130,16 @@ class Run:
                 return
 
     def _tell(self) -> None:
-        for query in self._queries:
-            for batch in query.new_batches():
-                self._summary.add(batch)
-                for observer in self._observers:
-                    observer.batch(batch)
+        """Tell what was written since the last look."""
+        batches = [batch for query in self._queries for batch in query.new_batches()]
+        for batch in batches:
+            self._summary.add(batch)
+            for observer in self._observers:
+                observer.batch(batch)
+        if batches:
+            self._show_position()
+
+    def _show_position(self) -> None:
         self._position.show([query.checkpoint for query in self._queries])
 
     def _deal_with(self, query: Query) -> None:

@@ -81,8 +81,8 @@ class Writers:
         So a query that begins anew would lose its first batches in the output of the one before, in silence.
         """
         log = Path(sink.path, "_spark_metadata")
-        fresh = self.checkpoint(sink).last_batch is None
-        if sink.format == "parquet" and fresh and log.is_dir() and any(log.glob("[1-9]*")):
+        fresh = self.checkpoint(sink).query is None
+        if sink.format == "parquet" and fresh and log.is_dir() and any(log.glob("[0-9]*")):
             raise InvalidConfiguration(
                 f"{sink.path} has the output of another checkpoint, whose batches Spark would take for this one's: "
                 f"choose another directory, or remove it (hw pipeline reset --tables)"
