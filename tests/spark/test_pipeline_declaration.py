@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -266,20 +267,47 @@ def test_metrics_are_served_and_written(tmp_path: Path) -> None:
         server.close()
 
 
+WITHOUT_SPARK = """\
+import sys
+sys.modules["pyspark"] = None
+from headwater.cli import main
+sys.argv = ["hw", "pipeline", *sys.argv[1:]]
+main()
+"""
+
+
+def hw_pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`hw pipeline` where PySpark cannot be imported."""
+    command = [sys.executable, "-c", WITHOUT_SPARK, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_status_and_reset_need_no_spark(tmp_path: Path) -> None:
+    path = tmp_path / "revenue.yaml"
+    path.write_text(GOOD)
+    with hw.open(tmp_path / "events") as store:
+        orders = store.create_topic("orders")
+        with store.producer("orders") as out:
+            for _ in range(5):
+                out.send(b"tea")
+        place = hw.TopicPartition("orders", 0)
+        store.group("revenue").commit(None, {place: hw.Commit((orders.info.uuid, 0), 3)})
+        status = hw_pipeline("status", str(path))
+        assert status.returncode == 0, status.stderr
+        found = json.loads(status.stdout)
+        assert (found["running"], found["lag"], found["last_run"]) == (False, 2, None)
+        assert found["sinks"] == {"totals": None, "archive": None, "__dead_letters": None}
+        declined = hw_pipeline("reset", str(path))
+        assert declined.returncode != 0
+        assert store.group("revenue").committed()[orders.info.uuid, 0].offset == 3
+        done = hw_pipeline("reset", "--yes", str(path))
+        assert (done.returncode, done.stdout) == (0, "✓ revenue begins anew with its next run\n"), done.stderr
+        assert store.group("revenue").committed()[orders.info.uuid, 0].offset == 0
+
+
 def test_validate_and_explain_need_no_spark(tmp_path: Path) -> None:
     path = tmp_path / "revenue.yaml"
     path.write_text(GOOD)
-    program = (
-        "import sys; sys.modules['pyspark'] = None\n"
-        "from headwater.cli import main\n"
-        "sys.argv = ['hw', 'pipeline', *sys.argv[1:]]\n"
-        "main()"
-    )
-
-    def hw_pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", program, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
     validated = hw_pipeline("validate", str(path))
     assert (validated.returncode, validated.stdout) == (0, "✓ revenue: 2 sources, 2 steps, 2 sinks\n"), validated.stderr
     drawn = hw_pipeline("explain", str(path))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,10 +52,22 @@ def run(
             spark.sparkContext.setLogLevel("OFF")  # what matters of it is in the errors that are raised
             stack.callback(spark.stop)
         own = spark.newSession()
+        stack.enter_context(_active(own, spark))
         for key, value in declaration.spark.items():
             if own.conf.isModifiable(key):
                 own.conf.set(key, value)
         return Run(declaration, own, trigger or declaration.trigger, observers, show or _ignore, asked, stack).run()
+
+
+@contextmanager
+def _active(own: SparkSession, before: SparkSession) -> Iterator[None]:
+    """Make a session that of the thread: Spark looks there for the formats that queries write to."""
+    sessions: Any = getattr(own, "_get_j_spark_session_class")(own._jvm)  # noqa: B009 - untyped
+    sessions.setActiveSession(own._jsparkSession)
+    try:
+        yield
+    finally:
+        sessions.setActiveSession(before._jsparkSession)
 
 
 def _ignore(sink: str, batch: int, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,13 +120,16 @@ class Writers:
         if sink.format == "parquet":
             writer = writer.format("parquet").option("path", sink.path)
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+        options = {"kind": sink.format, "path": sink.path, "catalog": json.dumps(dict(sink.catalog))}
+        return writer.format(self._table_format).options(**options)
+
+    @cached_property
+    def _table_format(self) -> str:
+        """The format for tables, registered in the session: once, since Spark takes a second time for a mistake."""
         from headwater.spark.pipeline.tables import TableSource
 
-        # Spark looks in the session of the frame when it writes, and before that in the thread's.
-        for session in (self._spark, self._spark.active()):
-            session.dataSource.register(TableSource)
-        options = {"kind": sink.format, "path": sink.path, "catalog": json.dumps(dict(sink.catalog))}
-        return writer.format(TableSource.name()).options(**options)
+        self._spark.dataSource.register(TableSource)
+        return TableSource.name()
 
     def _frame(self, sink: Sink) -> DataFrame:
         return self._frames.dead_letters() if sink.name == DEAD_LETTERS else self._frames[sink.input]
