@@ -309,7 +309,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was_and_writes_every_row_once(
 ) -> None:
     for name in ("numbers", "copies"):
         store.create_topic(name, 2)
-    send(store, "numbers", 0, 400)
+    send(store, "numbers", 0, 240)
     pipeline = pipelines.load("""
 master: local[2]
 spark: {spark.driver.memory: 1g, spark.sql.shuffle.partitions: 2}
@@ -325,7 +325,7 @@ sinks:
                 break
         os.kill(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    assert 0 < len(values(store, "copies")) < 400
+    assert 0 < len(values(store, "copies")) < 240
     pipelines.run(pipeline)
-    assert values(store, "copies") == sorted(map(str, range(400)))
+    assert values(store, "copies") == sorted(map(str, range(240)))
     assert Status.of(pipeline.declaration()).lag == 0
