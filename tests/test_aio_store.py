@@ -21,7 +21,10 @@ from headwater.testing import ManualClock
 from tests.aio import KINDS, PATIENCE, Cancelled, When, cancelled_everywhere, fill, open_kind, run, stored, until
 
 ELSEWHERE: dict[str, set[str]] = {
-    "Store": {"evolve_topic", "look_after", "partition", "producer_config", "schema_of", "stewarding", "watched"},
+    "Store": {
+        *("drop", "evolve_topic", "look_after", "partition", "producer_config", "schema_of", "stage", "stewarding"),
+        "watched",
+    },
     "Topic": {"partition", "partitions", "pinned"},
     "Producer": {"discard", "write_overdue"},
     "Consumer": {"deciding", "give_back", "group_name", "held", "hold", "let_go", "patience", "ready"},
@@ -31,9 +34,10 @@ ELSEWHERE: dict[str, set[str]] = {
     },
     "Receipt": {"wait"},
     "Steward": set(),
-    "Transaction": {"look_after", "sink"},
+    "Transaction": {"adopt", "look_after", "sink"},
 }
-"""What the parts of a store need of each other, and users do not. A receipt is awaited instead."""
+"""What the parts of a store need of each other, and users do not. A receipt is awaited instead. Jobs of many processes
+stage in tasks that have no event loop."""
 
 
 @pytest.mark.parametrize("noun", ELSEWHERE)

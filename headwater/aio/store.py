@@ -155,19 +155,28 @@ class Store:
         return Opening(opens)
 
     def transaction(
-        self, consumer: Consumer | None = None, *, writer: str | None = None, sequence: int | None = None
+        self,
+        consumer: Consumer | None = None,
+        *,
+        writer: str | None = None,
+        sequence: int | None = None,
+        owner: str | None = None,
+        takeover: bool = False,
     ) -> Opening[Transaction]:
         """A block whose writes, to any topics, happen together or not at all: `async with store.transaction() as t:`.
 
         With a consumer, its progress in the block is part of it: each record counts exactly once. A `writer` with a
-        `sequence` makes the block repeatable: the second time, under the same or a lower number, it does nothing.
+        `sequence` makes the block repeatable: the second time, under the same or a lower number, it does nothing. An
+        `owner` and `takeover` are as in `headwater.Store.transaction`.
         """
         below = None if consumer is None else consumer.consumer
         in_turn = Turns(self._threads).run if consumer is None else consumer.in_turn
 
         async def opens() -> Transaction:
             begun = await in_turn(
-                lambda: self._store.transaction(below, writer=writer, sequence=sequence),
+                lambda: self._store.transaction(
+                    below, writer=writer, sequence=sequence, owner=owner, takeover=takeover
+                ),
                 lambda unused: self._threads.submit(unused.abort),
             )
             return Transaction(begun, self._store, in_turn, self._threads)

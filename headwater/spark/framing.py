@@ -138,10 +138,11 @@ class _TopicFraming:
         if isinstance(routes, int):
             self._gather(routes, batch)
             return
-        ordered = batch.take(pc.array_sort_indices(routes))
+        order = pc.array_sort_indices(routes)
         start = 0
         for counted in sorted(pc.value_counts(routes).to_pylist(), key=lambda one: one["values"]):
-            self._gather(counted["values"], ordered.slice(start, counted["counts"]))
+            # Each partition gets a copy of its own: a view, while it waits, would keep the rows of all others.
+            self._gather(counted["values"], batch.take(order.slice(start, counted["counts"])))
             start += counted["counts"]
 
     # Columns.

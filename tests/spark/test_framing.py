@@ -96,6 +96,24 @@ def test_what_waits_is_bounded(store: hw.Store, monkeypatch: pytest.MonkeyPatch)
     assert [one.num_rows for one in store.topic("orders").scan()] == [2, 2]
 
 
+def test_a_row_that_waits_does_not_keep_the_others_in_memory(store: hw.Store) -> None:
+    store.create_topic("orders", partitions=2)
+    held = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        before = pa.total_allocated_bytes()
+        for _ in range(50):
+            values = pa.array([bytes(1_000_000), b"rare"], pa.binary())
+            yield pa.record_batch({"value": values, "partition": pa.array([0, 1], pa.int32())})
+            held.append(pa.total_allocated_bytes() - before)
+
+    schema = pa.schema([("value", pa.binary()), ("partition", pa.int32())])
+    writer = HeadwaterWriter(plan(store, schema, topic="orders"))
+    writer.commit([writer.write(rows())])
+    assert max(held) < 20_000_000
+    assert [bounds.end for bounds in store.topic("orders").bounds().values()] == [50, 50]
+
+
 def test_rows_without_a_key_are_spread(store: hw.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framing, "_FRAME_BYTES", 1000)
     store.create_topic("orders", partitions=4)
