@@ -329,3 +329,45 @@ sinks:
     pipelines.run(pipeline)
     assert values(store, "copies") == sorted(map(str, range(240)))
     assert Status.of(pipeline.declaration()).lag == 0
+
+
+def test_a_sink_that_fails_is_started_again_and_others_go_on(
+    store: hw.Store, tmp_path: Path, pipelines: Pipelines
+) -> None:
+    for name in ("numbers", "copies", "others"):
+        store.create_topic(name)
+    send(store, "numbers", 0, 5)
+    gate = tmp_path / "gate"
+    (tmp_path / "flaky.py").write_text(
+        "from pathlib import Path\n"
+        "from pyspark.sql.functions import udf\n"
+        "def _passed(text):\n"
+        f"    assert Path({str(gate)!r}).exists(), 'the gate is closed'\n"
+        "    return text\n"
+        "def gated(frame):\n"
+        "    return frame.select('key', udf(_passed)(frame.value.cast('string')).alias('value'))\n"
+    )
+    pipeline = pipelines.load("""
+sources: {numbers: {topic: numbers}}
+steps: {gated: {python: "flaky:gated", inputs: numbers}}
+sinks:
+  copies: {from: gated, topic: copies}
+  others: {from: numbers, topic: others}
+retries: {times: 3, backoff: 1ms}
+""")
+    told: list[tuple[str, int]] = []
+
+    class OpensTheGate:
+        def started(self, sinks: list[str]) -> None: ...
+        def batch(self, batch: Batch) -> None: ...
+        def failed(self, sink: str, attempt: int, error: str, pause: float | None) -> None:  # noqa: ARG002
+            told.append((sink, attempt))
+            if attempt == 2:
+                gate.touch()
+
+        def ended(self, summary: object) -> None: ...
+
+    summary = pipelines.run(pipeline, observers=[OpensTheGate()])
+    assert told == [("copies", 1), ("copies", 2)]
+    assert {name: one.failures for name, one in summary.sinks.items()} == {"copies": 2, "others": 0}
+    assert values(store, "copies") == values(store, "others") == sorted(map(str, range(5)))
