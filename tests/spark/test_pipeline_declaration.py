@@ -267,6 +267,15 @@ def test_metrics_are_served_and_written(tmp_path: Path) -> None:
         server.close()
 
 
+def test_a_store_that_is_not_there_is_told_before_spark_starts_and_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "revenue.yaml"
+    path.write_text(GOOD)
+    refused = hw_pipeline("run", str(path))
+    assert refused.returncode == 1
+    assert f"there is no directory {tmp_path / 'events'}" in refused.stderr
+    assert not (tmp_path / "events").exists()
+
+
 WITHOUT_SPARK = """\
 import sys
 sys.modules["pyspark"] = None

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.errors import ExpectationFailed, PipelineFailed
-from headwater.spark.pipeline.declaration import Declaration, Sink, Trigger
+from headwater.spark.address import open_existing
+from headwater.spark.pipeline.declaration import Declaration, Sink, TopicSink, TopicSource, Trigger
 from headwater.spark.pipeline.expectations import broken_rule
 from headwater.spark.pipeline.frames import Frames, located
 from headwater.spark.pipeline.graph import Graph, drops
@@ -47,6 +48,8 @@ def run(
     Raises InvalidPipeline for what only Spark can find, PipelineRunning, and PipelineFailed when a sink fails for good.
     """
     with stop_on_signals(stop) as asked, ExitStack() as stack:
+        for address in _stores(declaration):
+            open_existing(address).close()  # before a checkpoint in it makes a directory of what is misspelt
         if spark is None:
             spark = session(declaration.name, master=declaration.master, config=_SETTINGS | dict(declaration.spark))
             spark.sparkContext.setLogLevel("OFF")  # what matters of it is in the errors that are raised
@@ -57,6 +60,13 @@ def run(
             if own.conf.isModifiable(key):
                 own.conf.set(key, value)
         return Run(declaration, own, trigger or declaration.trigger, observers, show or _ignore, asked, stack).run()
+
+
+def _stores(declaration: Declaration) -> set[str]:
+    """Every store that a pipeline reads or writes."""
+    parts = (*declaration.sources, *declaration.sinks)
+    named = {part.store for part in parts if isinstance(part, TopicSource | TopicSink)}
+    return named if declaration.store is None else named | {declaration.store}
 
 
 @contextmanager
