@@ -6,7 +6,9 @@ attributes carry the same facts for programs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 
 class HeadwaterError(Exception):
@@ -334,3 +336,47 @@ class DataLost(StoreError):
         self.partition = partition
         self.start = start
         self.end = end
+
+
+# Pipelines.
+
+
+class Problem(NamedTuple):
+    """Something that is wrong with the declaration of a pipeline: where, and what."""
+
+    file: str
+    line: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {f'{self.key}: ' if self.key else ''}{self.message}"
+
+
+class InvalidPipeline(InvalidConfiguration):
+    """The declaration of a pipeline is wrong; `problems` has all of it. Nothing was started."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class PipelineRunning(StoreError):
+    """The pipeline runs already, and one run at a time is what its checkpoints allow."""
+
+    def __init__(self, name: str, checkpoint: Path) -> None:
+        super().__init__(f"pipeline {name!r} is running on {checkpoint}: stop that run first, or wait for its end")
+        self.name = name
+
+
+class PipelineFailed(StoreError):
+    """A sink of a pipeline failed for good. What it had written counts; the next run goes on from there."""
+
+    def __init__(self, name: str, sink: str, attempts: int, cause: str) -> None:
+        super().__init__(f"pipeline {name!r}, sink {sink!r} failed, {attempts} × in a row: {cause}")
+        self.name = name
+        self.sink = sink
+
+
+class ExpectationFailed(PipelineFailed):
+    """A row breaks a rule that ends the pipeline. Nothing of its batch was written."""

@@ -40,13 +40,18 @@ def anchors(document: Path) -> set[str]:
 @cache
 def commands() -> dict[str, set[str]]:
     """The commands of `hw` and the options of each."""
-    listed = {command.name or "": command.callback for command in app.registered_commands}
-    options = {}
+    listed = [[command.name or ""] for command in app.registered_commands]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        for command in group.typer_instance.registered_commands:
+            assert command.callback is not None
+            listed.append([group.name or "", command.name or command.callback.__name__])
+    options: dict[str, set[str]] = {}
     for name in listed:
         text = subprocess.run(
-            [sys.executable, "-m", "headwater.cli", name, "--help"], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "headwater.cli", *name, "--help"], capture_output=True, text=True, check=True
         ).stdout
-        options[name] = set(re.findall(r"--[a-z]+", text))
+        options.setdefault(name[0], set()).update(re.findall(r"--[a-z]+", text))
     return options
 
 

@@ -106,8 +106,23 @@ class Store(ABC):
 
         Of several processes that create it at once, one does; with `exist_ok` the others get the same topic.
         """
-        self._check_open()
         check_name("topic", name)
+        return self._create_topic(name, partitions, schema, config, options, exist_ok)
+
+    def internal_topic(self, name: str, **options: Any) -> Topic:
+        """A topic of Headwater's own, whose name begins with `__`; made, raw and with these options, if need be."""
+        return self._create_topic(check_name("topic", name, internal=True), 1, None, None, options, True)
+
+    def _create_topic(
+        self,
+        name: str,
+        partitions: int,
+        schema: pa.Schema | None,
+        config: TopicConfig | None,
+        options: dict[str, Any],
+        exist_ok: bool,
+    ) -> Topic:
+        self._check_open()
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)

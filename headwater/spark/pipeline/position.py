@@ -1,0 +1,91 @@
+"""The position of a pipeline, as that of a consumer group: lag shows it, and retention keeps what is unread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+
+from headwater.errors import HeadwaterError
+from headwater.spark.address import open_existing
+from headwater.spark.offsets import Offsets
+from headwater.spark.pipeline.checkpoint import Checkpoint
+from headwater.store import Commit, Store, TopicPartition
+
+_log = logging.getLogger(__name__)
+Place = tuple[str, str, int]
+"""The name of a topic, its id, and the number of a partition."""
+
+
+def slowest(positions: Iterable[Offsets | None]) -> dict[Place, int]:
+    """How far all queries have come: in each partition, as far as the last of those that read it."""
+    found: dict[Place, int] = {}
+    for offsets in positions:
+        for name, one in (offsets or {}).items():
+            for number, offset in one.partitions.items():
+                place = (name, one.id, number)
+                found[place] = min(offset, found.get(place, offset))
+    return found
+
+
+class Position:
+    """Sets the group's positions to what all queries of the pipeline have done. For one thread.
+
+    They are for others to see: the queries go by their checkpoints. A query that has not done its first batch holds the
+    group where it is.
+    """
+
+    def __init__(self, group: str, stores: Sequence[str]) -> None:
+        self._group = group
+        self._stack = ExitStack()
+        self._stores: list[Store] = [self._stack.enter_context(open_existing(address)) for address in stores]
+        self._shown: dict[Place, int] = {}
+
+    def show(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Look how far the queries are, and set the group to it. What goes wrong is logged: it stops no pipeline."""
+        positions = [one.done() for one in checkpoints]
+        if None in positions:
+            return
+        done = slowest(positions)
+        if done == self._shown:
+            return
+        for store in self._stores:
+            try:
+                self._commit(store, done)
+            except HeadwaterError as error:
+                _log.warning("group %r does not show where the pipeline is: %s", self._group, error)
+                return
+        self._shown = done
+
+    def _commit(self, store: Store, done: dict[Place, int]) -> None:
+        group = store.group(self._group)
+        known = group.committed()
+        here = set(store.topic_names())
+        commits = {}
+        for (name, uuid, number), offset in done.items():
+            key = (bytes.fromhex(uuid), number)
+            if name not in here or store.describe_topic(name).uuid != key[0]:
+                continue
+            if key not in known or known[key].offset < offset:
+                commits[TopicPartition(name, number)] = Commit(key, offset)
+        refused = group.commit(None, commits) if commits else ()
+        if refused:
+            places = ", ".join(map(str, sorted(refused)))
+            _log.warning("group %r has consumers, and does not show where the pipeline is in %s", self._group, places)
+
+    def rewind(self) -> None:
+        """Set all positions to where their logs start: the pipeline begins anew, and retention keeps what is there."""
+        for store in self._stores:
+            group = store.group(self._group)
+            names = {store.describe_topic(name).uuid: name for name in store.topics()}
+            positions = {}
+            for uuid, number in group.committed():
+                if uuid in names:
+                    start = store.topic(names[uuid]).bounds()[number].start
+                    positions[TopicPartition(names[uuid], number)] = Commit((uuid, number), start)
+            if positions:
+                group.reset(positions)
+
+    def close(self) -> None:
+        """Let go of the stores."""
+        self._stack.close()

@@ -1,0 +1,149 @@
+"""Writers: each sink of a declaration as a streaming query with a checkpoint of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import InvalidConfiguration
+from headwater.spark.address import open_existing
+from headwater.spark.pipeline.checkpoint import Checkpoint
+from headwater.spark.pipeline.declaration import (
+    DEAD_LETTERS,
+    ConsoleSink,
+    Declaration,
+    Sink,
+    TableSink,
+    TopicSink,
+    Trigger,
+)
+from headwater.spark.pipeline.frames import Frames
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Show = Callable[[str, int, str], None]
+"""Takes the rows of a batch as text: the sink, the number of the batch, the text."""
+_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+
+
+def all_sinks(declaration: Declaration) -> list[Sink]:
+    """The sinks that were declared, and the one for dead letters."""
+    sinks = list(declaration.sinks)
+    if declaration.dead_letters is not None:
+        modes = {sink.mode for sink in sinks}
+        sinks.append(
+            TopicSink(
+                name=DEAD_LETTERS,
+                input="",
+                mode="append" if modes <= {"append"} else "update",
+                store=declaration.store or "",
+                topic=declaration.dead_letters,
+                partitions=1,
+            )
+        )
+    return sinks
+
+
+class Writers:
+    """Starts the queries of a pipeline."""
+
+    def __init__(
+        self, declaration: Declaration, spark: SparkSession, frames: Frames, trigger: Trigger, show: Show
+    ) -> None:
+        self._declaration = declaration
+        self._spark = spark
+        self._frames = frames
+        self._trigger = trigger
+        self._show = show
+
+    def prepare(self, sink: Sink) -> None:
+        """Make what the sink needs and may make, and refuse what cannot work."""
+        if isinstance(sink, TopicSink) and sink.topic is not None and sink.partitions is not None:
+            with open_existing(sink.store) as store:
+                if sink.topic not in store.topics():
+                    store.create_topic(sink.topic, sink.partitions, _schema(self._frame(sink)), exist_ok=True)
+        if isinstance(sink, TableSink):
+            package = _PACKAGES.get(sink.format)
+            if package is not None and find_spec(package) is None:
+                raise InvalidConfiguration(
+                    f"a table of {sink.format} needs the package {package}: pip install {package}"
+                )
+            self._refuse_foreign_files(sink)
+
+    def _refuse_foreign_files(self, sink: TableSink) -> None:
+        """Spark numbers what it adds to a directory of Parquet by batch, and passes over numbers that are there.
+
+        So a query that begins anew would lose its first batches in the output of the one before, in silence.
+        """
+        log = Path(sink.path, "_spark_metadata")
+        fresh = self.checkpoint(sink).query is None
+        if sink.format == "parquet" and fresh and log.is_dir() and any(log.glob("[0-9]*")):
+            raise InvalidConfiguration(
+                f"{sink.path} has the output of another checkpoint, whose batches Spark would take for this one's: "
+                f"choose another directory, or remove it (hw pipeline reset --tables)"
+            )
+
+    def checkpoint(self, sink: Sink) -> Checkpoint:
+        """Where a sink's query keeps how far it is."""
+        return Checkpoint(self._declaration.checkpoint / "queries" / sink.name)
+
+    def start(self, sink: Sink, *, takeover: bool) -> StreamingQuery:
+        """Start the query of a sink, or go on with it from its checkpoint."""
+        writer: Any = self._frame(sink).writeStream.outputMode(sink.mode)
+        writer = writer.option("checkpointLocation", str(self.checkpoint(sink).path))
+        writer = writer.queryName(f"{self._declaration.name}.{sink.name}")
+        interval = self._trigger.interval
+        if interval is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds")
+        query: StreamingQuery = self._to(writer, sink, takeover).start()
+        return query
+
+    def _to(self, writer: Any, sink: Sink, takeover: bool) -> Any:
+        if isinstance(sink, TopicSink):
+            writer = writer.format("headwater").option("store", sink.store)
+            if sink.topic is not None:
+                writer = writer.option("topic", sink.topic)
+            # By a name that stays: a checkpoint that is lost raises an error instead of writing everything twice.
+            writer = writer.option("txnId", f"pipeline-{self._declaration.name}-{sink.name.strip('_')}")
+            return writer.option("txnTakeover", "true") if takeover else writer
+        if isinstance(sink, ConsoleSink):
+            return writer.foreachBatch(lambda rows, batch: self._show(sink.name, batch, _shown(rows, sink.rows)))
+        assert isinstance(sink, TableSink)
+        if sink.format == "parquet":
+            writer = writer.format("parquet").option("path", sink.path)
+            return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+        options = {"kind": sink.format, "path": sink.path, "catalog": json.dumps(dict(sink.catalog))}
+        return writer.format(self._table_format).options(**options)
+
+    @cached_property
+    def _table_format(self) -> str:
+        """The format for tables, registered in the session: once, since Spark takes a second time for a mistake."""
+        from headwater.spark.pipeline.tables import TableSource
+
+        self._spark.dataSource.register(TableSource)
+        return TableSource.name()
+
+    def _frame(self, sink: Sink) -> DataFrame:
+        return self._frames.dead_letters() if sink.name == DEAD_LETTERS else self._frames[sink.input]
+
+
+def _shown(rows: DataFrame, most: int) -> str:
+    text: Callable[..., str] = getattr(rows, "_show_string")  # noqa: B009 - what `show` prints
+    return text(most, 40)
+
+
+def _schema(frame: DataFrame) -> Any:
+    """The Arrow schema of a topic for these rows; None, a raw topic, where they have a value."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    own = [field for field in frame.schema.fields if not field.name.startswith("_")]
+    return None if "value" in frame.columns else to_arrow_schema(StructType(own), timezone="UTC")
