@@ -206,6 +206,10 @@ class SourceOptions:
             group=options.text("group"),
         )
 
+    def means(self, topic: str) -> bool:
+        """Whether a topic is to be read, if there is one of that name."""
+        return topic in self.topics if self.topics is not None else bool(re.fullmatch(self.pattern, topic))
+
     def wants(self, topic: str, partition: int) -> bool:
         """Whether a partition of a wanted topic is to be read."""
         chosen = self.partitions

@@ -65,12 +65,14 @@ def read(task: Range, options: SourceOptions, wanted: StructType) -> Iterator[pa
         with open_existing(options.store) as store:
             topic = store.topic(task.topic)
             if topic.info.uuid.hex() != task.id:
-                raise DataLost(task.topic, task.partition, task.start, task.end, "the topic was deleted and made again")
+                why = "the topic was deleted and made again"
+                lose(DataLost(task.topic, task.partition, task.start, task.end, why), options)
+                return
             conversion = Conversion(topic.schema, wanted, task.topic, task.partition)
             yield from conversion.batches(_stored(topic, task, conversion.columns, options))
     except DataLost:
         raise
-    except HeadwaterError as error:
+    except (HeadwaterError, OSError, pa.ArrowException) as error:
         raise RangeUnreadable(task.topic, task.partition, task.start, task.end, error) from error
 
 

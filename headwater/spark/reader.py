@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -69,8 +68,7 @@ def chosen_topics(store: Store, options: SourceOptions) -> list[Topic]:
     """The topics that are there and meant. Named ones that are not there raise UnknownTopic."""
     if options.topics is not None:
         return [store.topic(name) for name in options.topics]
-    meant = re.compile(options.pattern)
-    return [store.topic(name) for name in store.topics() if meant.fullmatch(name)]
+    return [store.topic(name) for name in store.topics() if options.means(name)]
 
 
 def chosen_partitions(topic: Topic, options: SourceOptions) -> list[int]:

@@ -133,26 +133,29 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _topics(self) -> list[Topic]:
         """The topics that are meant and there. One that has been deleted is missed when its offsets are."""
-        names = self._options.topics
-        if names is None:
-            return chosen_topics(self._store(), self._options)
-        return [self._store().topic(name) for name in names if name in self._store().topics()]
+        store = self._store()
+        return [store.topic(name) for name in store.topics() if self._options.means(name)]
 
     def _begin(self, done: Offsets, ends: Offsets) -> Offsets:
         """Where the next batch begins in each partition, after looking whether all that is unread is still there.
 
-        A new partition is read from offset 0, a new topic from where its log starts.
+        A new partition is read from offset 0, a new topic from where its log starts. Topics that are lost, and those
+        that the options no longer name, are left out.
         """
-        there = set(self._store().topics())
-        for name in sorted((done.keys() | ends.keys()) - (ends.keys() & there)):
-            lose(DataLost(name, None, None, None, "the topic was deleted"), self._options)
+        there = {topic.name: topic for topic in self._topics()}
         begin: Offsets = {}
-        for name in ends.keys() & there:
-            before, now = done.get(name), ends[name]
-            if before is not None and before.id != now.id:
+        for name in sorted(done.keys() | ends.keys()):
+            before, now, topic = done.get(name), ends.get(name), there.get(name)
+            if topic is None or now is None:
+                if self._options.means(name):
+                    lose(DataLost(name, None, None, None, "the topic was deleted"), self._options)
+                continue
+            if topic.info.uuid.hex() != now.id or (before is not None and before.id != now.id):
                 lose(DataLost(name, None, None, None, "the topic was deleted and made again"), self._options)
                 before = None
-            bounds = self._store().topic(name).bounds()
+                if topic.info.uuid.hex() != now.id:
+                    continue
+            bounds = topic.bounds()
             starts = {number: bounds[number].start for number in now.partitions}
             if before is not None:
                 for number, end in now.partitions.items():
@@ -214,7 +217,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         except HeadwaterError as error:
             _log.warning("group %r does not show where this stream is: %s", name, error)
             return
-        if refused:
+        if refused and not self._mirrored:  # once is enough
             places = ", ".join(map(str, sorted(refused)))
             _log.warning("group %r has consumers, and does not show where this stream is in %s", name, places)
         self._mirrored = done

@@ -21,10 +21,10 @@ import headwater as hw
 store, scratch = sys.argv[1:]
 spark = {session}
 spark.sparkContext.setLogLevel("OFF") if {classic} else None
-source = dict(store=store, topic="orders", minPartitions=4)
-frame = spark.read.format("headwater").options(**source).load()
+source = dict(store=store, topic="orders")
+frame = spark.read.format("headwater").options(**source, minPartitions=4).load()
 found = {{"values": sorted(row.value.decode() for row in frame.collect())}}
-stream = spark.readStream.format("headwater").options(**source, startingOffsets="earliest", maxOffsetsPerTrigger=70)
+stream = spark.readStream.format("headwater").options(**source, startingOffsets="earliest")
 query = (
     stream.load().writeStream.format("parquet").option("checkpointLocation", scratch + "/state")
     .trigger(availableNow=True).start(scratch + "/rows")
