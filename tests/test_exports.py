@@ -13,11 +13,12 @@ import pytest
 import headwater
 import headwater.aio
 import headwater.log
+import headwater.spark
 import headwater.testing
 from headwater import errors
 from tests.test_tidy import is_documented
 
-PACKAGES = [headwater, headwater.aio, headwater.log, headwater.testing]
+PACKAGES = [headwater, headwater.aio, headwater.log, headwater.spark, headwater.testing]
 INTERNAL = {"IndexDamaged"}
 """Errors that never reach a user."""
 

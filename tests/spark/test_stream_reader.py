@@ -190,6 +190,17 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(store: hw.Store
     ]
 
 
+def test_a_new_partition_that_was_cut_before_it_was_seen_is_a_loss(store: hw.Store, reading: OpenReader) -> None:
+    topic = store.create_topic("orders")
+    reader = reading(topic="orders")
+    start = reader.initialOffset()
+    store.alter_topic("orders", partitions=2)
+    send(store, "orders", 8)
+    topic.partition(1).delete_before(3)
+    with pytest.raises(hw.DataLost, match=r"orders/1: offsets 0 to 3 \(exclusive\) are gone"):
+        reader.latestOffset(start, ALL)
+
+
 def test_a_new_topic_with_other_columns_is_refused(store: hw.Store, reading: OpenReader) -> None:
     store.create_topic("orders.eu")
     reader = reading(topicPattern="orders.*")
@@ -318,7 +329,9 @@ def test_the_same_batch_is_the_same_work(store: hw.Store, reading: OpenReader) -
     assert ranges(reading(**options), json.loads(json.dumps(start)), json.loads(json.dumps(end))) == planned
 
 
-def test_the_position_of_a_stream_is_that_of_its_group(store: hw.Store, reading: OpenReader) -> None:
+def test_the_position_of_a_stream_is_that_of_its_group(
+    store: hw.Store, reading: OpenReader, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = store.create_topic("orders")
     send(store, "orders", 10)
     reader = reading(topic="orders", startingOffsets="earliest", group="spark")
@@ -337,6 +350,7 @@ def test_the_position_of_a_stream_is_that_of_its_group(store: hw.Store, reading:
     assert position() == 10
     reading(topic="orders", group="spark").latestOffset(start, limit)  # an older checkpoint
     assert position() == 10
+    assert caplog.messages == []
 
 
 def test_a_group_with_consumers_is_left_to_them(
