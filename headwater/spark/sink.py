@@ -160,5 +160,5 @@ def batch_writer(given: Mapping[str, str], rows: StructType, overwrite: bool) ->
 def stream_writer(given: Mapping[str, str], rows: StructType, overwrite: bool) -> HeadwaterStreamWriter:
     """The writer of one batch of a stream."""
     if overwrite:
-        raise InvalidConfiguration('a topic is appended to: use outputMode("append") or "update", not "complete"')
+        raise InvalidConfiguration('a topic is appended to: use outputMode("append"), as "complete" would replace it')
     return HeadwaterStreamWriter(Plan.make(SinkOptions.parse(given, streaming=True), rows))

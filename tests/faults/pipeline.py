@@ -17,8 +17,8 @@ from unittest.mock import patch
 
 from headwater.config import Sync
 from headwater.errors import StaleMember
-from headwater.log import Disk
-from headwater.store import Consumer, DirectoryStore, ledger
+from headwater.log import Disk, encode
+from headwater.store import Consumer, DirectoryStore, Staged, ledger
 from headwater.testing import ManualClock
 from tests.faults.verification import UnsyncedDisk
 from tests.faults.violation import Kind, Violation
@@ -130,13 +130,24 @@ class Pipeline:
         return bool(records)
 
     def _write_named(self, store: DirectoryStore, number: int) -> None:
+        staged = self._random.random() < 0.5
         with store.transaction(writer=WRITER, sequence=number) as block:
             for name in NAMED:
                 # Another partition each time: that a repetition does nothing must not hang on its being the same.
                 partition = self._random.randrange(NAMED[name])
-                block.producer(name, linger=3600.0).send(b"%d" % number, partition=partition)
+                if staged:
+                    block.adopt(_stage(store, name, partition, b"%d" % number))
+                else:
+                    block.producer(name, linger=3600.0).send(b"%d" % number, partition=partition)
         self._number = max(number, self._number)
         self._note(Noted(dict(self._positions), self._number))
+
+
+def _stage(store: DirectoryStore, topic: str, partition: int, value: bytes) -> Staged:
+    """As another process would."""
+    with store.stage() as staging:
+        staging.append(store.describe_topic(topic), partition, encode([value]))
+        return staging.seal()
 
 
 def verify(directory: Path, noted: Noted | None, *, finished: bool = False) -> Iterator[Violation]:
