@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from headwater import HeadwaterError, __version__
-from headwater.cli import check, inspect, tour, unlock
+from headwater.cli import check, inspect, spark, tour, unlock
 from headwater.cli.output import end_quietly, printable
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
@@ -122,6 +122,9 @@ def unlock_command(
     was in the middle of is recovered by the next one to write.
     """
     unlock.run(partition, kill, yes, as_json)
+
+
+app.add_typer(spark.app)
 
 
 def main() -> NoReturn:

@@ -35,7 +35,9 @@ class Survivors:
         """Whether a segment was looked at. Raises when it has changed since: then who is newest may have too."""
         known = self._segments.get(segment.base)
         if known is not None and known != segment.header.log:
-            raise PartitionError(f"{segment.path} was rewritten while the newest records were looked for: compact again")
+            raise PartitionError(
+                f"{segment.path} was rewritten while the newest records were looked for: compact again"
+            )
         return known is not None
 
     def check(self, segment: Segment) -> None:

@@ -215,7 +215,9 @@ def parquet_schema(schema: Schema) -> pa.Schema:
     time = schema.system("timestamp")
     exact = f"{time}_ns"
     if exact in schema.payload.names:
-        raise InvalidConfiguration(f"a topic with a column {exact!r} cannot be archived: the archive has one of its own")
+        raise InvalidConfiguration(
+            f"a topic with a column {exact!r} cannot be archived: the archive has one of its own"
+        )
     columns = []
     for field in schema.full:
         if field.name == time:
@@ -285,4 +287,3 @@ def _offset_at(path: Path, timestamp: int, schema: Schema) -> int | None:
                 least: int = found[offset][0].as_py()
                 return least
     return None
-

@@ -190,16 +190,16 @@ class _Run:
         start, end, durable_end = partition.bounds()
         begin = one.end
         if end < begin:
-            raise StoreError(f"{self._place(number)}: the log ends at {end} and its archive at {begin}: the log was cut")
+            raise StoreError(
+                f"{self._place(number)}: the log ends at {end} and its archive at {begin}: the log was cut"
+            )
         if begin < start:
             if not skip_lost:
                 why = f"the log starts at {start}; to archive the rest use --skip-lost"
                 raise DataLost(self._topic.name, number, begin, start, why)
             begin = start
         closed = [
-            (segment.size, after.base)
-            for segment, after in pairwise(segments)
-            if begin < after.base <= durable_end
+            (segment.size, after.base) for segment, after in pairwise(segments) if begin < after.base <= durable_end
         ]
         pieces: list[_Piece] = []
         size = 0

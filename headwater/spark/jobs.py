@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -15,9 +16,12 @@ from headwater.errors import HeadwaterError, StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.core.status import StatusTracker
 
 _Piece = TypeVar("_Piece")
 _Done = TypeVar("_Done")
+
+_PAUSE: Final = 0.25
 
 OnProgress = Callable[[int, int], None]
 """Called with how much is done and how much there is."""
@@ -64,6 +68,33 @@ def each(spark: SparkSession, work: Callable[[_Piece], _Done], pieces: Sequence[
             with suppress(Exception):
                 context.cancelJobsWithTag(tag)
             raise
+
+
+@contextmanager
+def watched(spark: SparkSession, on_progress: OnProgress | None) -> Iterator[None]:
+    """Tell, during the block, how many tasks of its jobs are done and how many are known of."""
+    if on_progress is None:
+        yield
+        return
+    context = spark.sparkContext
+    group = f"headwater-{os.urandom(4).hex()}"
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(context.statusTracker(), group, over, on_progress), daemon=True)
+    context.setJobGroup(group, "headwater")
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(tracker: StatusTracker, group: str, over: threading.Event, on_progress: OnProgress) -> None:
+    while not over.wait(_PAUSE):
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        known = [stage for stage in stages if stage is not None]
+        on_progress(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
 
 
 class _Guarded:
