@@ -12,6 +12,7 @@ import pytest
 import headwater as hw
 from headwater import Damaged, InvalidConfiguration, InvalidName, PartitionDeleted, SchemaError, TopicExists
 from headwater.store import DirectoryStore
+from headwater.store.start import Start
 from tests.backends import OpenDirectoryStore, OpenStore
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -290,3 +291,16 @@ def test_a_schema_changes_in_no_other_way(open_store: OpenStore) -> None:
     with pytest.raises(SchemaError, match="raw"):
         store.create_topic("raw").evolve(TRADES)
     assert len(topic.info.schemas) == 1
+
+
+def test_a_position_means_an_offset_in_each_partition(open_store: OpenStore) -> None:
+    store = open_store()
+    topic = store.create_topic("orders", partitions=2)
+    with store.producer("orders") as out:
+        for number in range(5):
+            out.send(b"v", partition=1, timestamp=number * 1000)
+    positions: list[Start] = ["earliest", "latest", 3, -2, hw.Time(1500)]
+    assert [topic.offset_of(position, 1) for position in positions] == [0, 5, 3, 3, 2]
+    assert topic.offset_of("latest", 0) == 0
+    with pytest.raises(hw.OffsetOutOfRange):
+        topic.offset_of(6, 1)

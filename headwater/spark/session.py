@@ -71,7 +71,7 @@ def _builder() -> SparkSession.Builder:
 
 def _settings(place: str | None) -> dict[str, str]:
     settings = {
-        # Between Spark and its Python workers: saves some 45 ms at every start of a task's Python, and a copy.
+        # Between Spark and its Python workers: saves some 45 ms per round trip.
         "spark.python.unix.domain.socket.enabled": "true",
         # toPandas and createDataFrame by Arrow instead of row by row.
         "spark.sql.execution.arrow.pyspark.enabled": "true",

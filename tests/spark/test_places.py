@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import headwater as hw
+from tests.spark.conftest import SMALL
 
 READ = """
 import json, os, sys
@@ -36,7 +37,7 @@ print(json.dumps(found))
 spark.stop()
 """
 
-CONFIG = '{"spark.ui.enabled": False, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": 2}'
+CONFIG = SMALL | {"spark.executor.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"]}
 
 EXECUTORS = """
 def where(rows):
