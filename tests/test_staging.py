@@ -20,6 +20,7 @@ from headwater.testing import FailingDisk, Failpoint, ManualClock, RecordingDisk
 from headwater.testing.trace import Created, DirectorySynced, Renamed, Synced
 from tests.backends import OpenDirectoryStore, OpenStore
 from tests.test_fork import in_child
+from tests.test_transactions_unfinished import no_room_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -130,8 +131,7 @@ def test_a_commit_that_has_decided_keeps_its_stages_whatever_is_dropped(
     store = open_directory_store(disk=disk)
     store.create_topic("orders")
     staged = stage(store, b"decided")
-    full = Failpoint(operation="pwritev", path=lambda path: path.suffix == ".log", error=errno.ENOSPC, times=1_000)
-    disk.failpoints.append(full)
+    no_room_for(disk, "orders")
     with pytest.raises(hw.TransactionUnfinished), store.transaction(writer="job", sequence=0) as block:
         block.adopt(staged)
     store.drop([staged])
@@ -143,6 +143,21 @@ def test_a_commit_that_has_decided_keeps_its_stages_whatever_is_dropped(
     assert block.state == "repeated"
     assert values(store) == [b"decided"]
     assert stages(store) == []
+
+
+def test_what_is_carried_out_in_two_goes_is_there_once(open_directory_store: OpenDirectoryStore) -> None:
+    disk = FailingDisk()
+    store = open_directory_store(disk=disk)
+    store.create_topic("orders")
+    store.create_topic("invoices")
+    no_room_for(disk, "invoices")
+    with pytest.raises(hw.TransactionUnfinished), store.transaction() as block:
+        block.adopt(stage(store, b"a"))
+        block.adopt(stage(store, b"b", topic="invoices"))
+    assert values(store) == [b"a"]
+    again = open_directory_store()
+    assert (values(again), values(again, "invoices")) == ([b"a"], [b"b"])
+    assert stages(again) == []
 
 
 def test_the_steward_removes_what_nobody_has_adopted_for_a_day(open_directory_store: OpenDirectoryStore) -> None:

@@ -22,52 +22,26 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from weakref import WeakSet
 
 import pyarrow as pa
 
-from headwater.errors import Damaged, HeadwaterError, PartitionForked, StoreClosed, WriteFailed
+from headwater.errors import Damaged, PartitionForked, StoreClosed
 from headwater.log import Frame, StoredFrame
 from headwater.log.disk import TEMPORARY, Disk, read_plain
 from headwater.log.encode import signed
-from headwater.log.frame import GROUP_ONLY, FrameHeader, SchemaOf, parse_header, verify_body
-from headwater.store.decision import Decision, Extent, Output
+from headwater.log.frame import FrameHeader, SchemaOf, parse_header, verify_body
+from headwater.store.decision import Decision, Output
+from headwater.store.stage import SEED, FileStage, MemoryStage, Stage, writing
 from headwater.store.writer import Writer
 
 _log = logging.getLogger(__name__)
 _STAGE: Final = ".stage"
 _COMMITTED: Final = ".committed"
 _WRITERS: Final = "writers"
-_SEED: Final = 0x5A6E
-"""Where the stamp checksums of staged frames start from: they are no part of any log."""
 _RESERVED_AT_ONCE: Final = 1000
 """How many sequences a slot sets aside with one sync. Numbers that are not used do no harm."""
-
-
-class Stage(ABC):
-    """Frames that wait for a decision."""
-
-    @abstractmethod
-    def append(self, frame: Frame) -> Extent:
-        """Keep a frame; returns where it is."""
-
-    @abstractmethod
-    def seal(self, decision: Decision) -> None:
-        """Make everything durable, with what is to be decided."""
-
-    @abstractmethod
-    def leave(self) -> str:
-        """Make the frames durable and leave them to the transaction of another process; returns their file's name."""
-
-    @property
-    @abstractmethod
-    def waiting(self) -> bool:
-        """Whether it is still there, and undecided."""
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Remove it, unless it is decided; twice does no harm."""
 
 
 @dataclass(slots=True)
@@ -204,34 +178,6 @@ def named_writer(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=16, person=b"headwater writer").digest()
 
 
-class MemoryStage(Stage):
-    """Frames in memory."""
-
-    def __init__(self, left: dict[str, list[Frame]]) -> None:
-        self.frames: list[Frame] = []
-        self._left = left
-        self._waiting = True
-
-    def append(self, frame: Frame) -> Extent:
-        self.frames.append(frame)
-        return Extent("", len(self.frames) - 1, 1)
-
-    def seal(self, decision: Decision) -> None:
-        """Memory is all there is."""
-
-    def leave(self) -> str:
-        name = os.urandom(16).hex()
-        self._left[name] = self.frames
-        return name
-
-    @property
-    def waiting(self) -> bool:
-        return self._waiting
-
-    def discard(self) -> None:
-        self._waiting = False
-
-
 class MemoryLedger(Ledger):
     """Transactions in this process's memory."""
 
@@ -309,59 +255,6 @@ class MemoryLedger(Ledger):
         """Nothing to give back."""
 
 
-class FileStage(Stage):
-    """Frames in a file of their own, made when the first one comes."""
-
-    def __init__(self, path: Path, disk: Disk) -> None:
-        self.path = path
-        self._disk = disk
-        self._mutex = threading.Lock()
-        self._fd: int | None = None
-        self._size = 0
-
-    def append(self, frame: Frame) -> Extent:
-        head, _ = frame.stamp(0, durable_end=0, leader_epoch=0, previous=0, group=GROUP_ONLY, seed=_SEED)
-        with self._mutex:
-            extent = Extent("", self._size, frame.length)
-            self._write([head, frame.message], frame.length)
-        return extent
-
-    def _write(self, buffers: list[Any], size: int) -> None:
-        with _writing(self.path):
-            if self._fd is None:
-                self._fd = self._disk.create(self.path)
-            self._disk.writev(self._fd, buffers, self._size, size)
-        self._size += size
-
-    def seal(self, decision: Decision) -> None:
-        content = decision.pack()
-        with self._mutex:
-            self._write([content], len(content))
-            assert self._fd is not None
-            with _writing(self.path):
-                self._disk.sync(self._fd)
-
-    def leave(self) -> str:
-        with self._mutex:
-            assert self._fd is not None
-            with _writing(self.path):
-                self._disk.sync(self._fd)
-            fd, self._fd = self._fd, None
-        self._disk.close(fd)
-        return self.path.name
-
-    @property
-    def waiting(self) -> bool:
-        return self.path.exists()
-
-    def discard(self) -> None:
-        with self._mutex:
-            fd, self._fd = self._fd, None
-        if fd is not None:
-            self._disk.close(fd)
-            self._disk.unlink(self.path)
-
-
 class DirectoryLedger(Ledger):
     """Transactions in a directory, shared by any number of processes."""
 
@@ -381,7 +274,7 @@ class DirectoryLedger(Ledger):
         if self._pid != os.getpid():
             raise PartitionForked(self._directory)
         if not (self._directory / _WRITERS).is_dir():
-            with _writing(self._directory):
+            with writing(self._directory):
                 self._disk.make_directory(self._directory / _WRITERS)
 
     # Writers.
@@ -402,7 +295,7 @@ class DirectoryLedger(Ledger):
         raise AssertionError("numbers do not end")
 
     def _lock_file(self, path: Path) -> int:
-        with _writing(path):
+        with writing(path):
             return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _read_writer(self, path: Path) -> Writer | None:
@@ -415,7 +308,7 @@ class DirectoryLedger(Ledger):
             raise Damaged(f"not a writer of transactions: {error}", file=path) from error
 
     def _keep_writer(self, path: Path, writer: Writer) -> None:
-        with _writing(path):
+        with writing(path):
             self._disk.replace(path, writer.pack())
             self._disk.sync_directory(path.parent)
 
@@ -461,7 +354,7 @@ class DirectoryLedger(Ledger):
                 os.stat(self._directory / file)
             if decision.files:
                 self.make_durable()  # their names: a power loss must not leave the decision without them
-            with _writing(stage.path):
+            with writing(stage.path):
                 self._disk.rename(stage.path, self._path(decision))
 
     def _others_stages(self) -> AbstractContextManager[None]:
@@ -469,7 +362,7 @@ class DirectoryLedger(Ledger):
         return self._locked(self._directory / _WRITERS / "stages")
 
     def make_durable(self) -> None:
-        with _writing(self._directory):
+        with writing(self._directory):
             self._disk.sync_directory(self._directory)
 
     def _path(self, decision: Decision) -> Path:
@@ -521,7 +414,7 @@ class DirectoryLedger(Ledger):
         for file, position, length in output.extents:
             view = memoryview(files[file])[position : position + length]
             try:
-                header = parse_header(view, 0, _SEED)
+                header = parse_header(view, 0, SEED)
                 verify_body(view, 0, header)
             except Damaged as error:
                 raise error.at(file=path, position=position) from None
@@ -530,7 +423,7 @@ class DirectoryLedger(Ledger):
     def finish(self, decision: Decision) -> None:
         if decision.named:
             self.use(decision.writer, decision.sequence)
-        with _writing(self._directory):
+        with writing(self._directory):
             self._disk.unlink(self._path(decision))
             for file in decision.files:
                 self._disk.unlink(self._directory / file)
@@ -577,17 +470,6 @@ class DirectoryLedger(Ledger):
 def _signed(frame: Frame, decision: Decision) -> Frame:
     """A frame that was staged before its transaction was known gets the identity of that."""
     return frame if frame.identity is not None else signed(frame, decision.identity)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """What the disk refuses in the block is told as WriteFailed. A name that is not there is another matter."""
-    try:
-        yield
-    except (HeadwaterError, FileNotFoundError):
-        raise
-    except OSError as error:
-        raise WriteFailed(path, error) from error
 
 
 def _mapped(path: Path) -> pa.Buffer:

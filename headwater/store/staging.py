@@ -13,7 +13,7 @@ from headwater.errors import InvalidRecord
 from headwater.log import Frame
 from headwater.store.catalog import TopicInfo
 from headwater.store.decision import Extent, Output
-from headwater.store.ledger import Stage
+from headwater.store.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)

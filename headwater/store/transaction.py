@@ -30,10 +30,11 @@ from headwater.log import Appended, Frame, Identity, Partition
 from headwater.log.frame import MAX_SEQUENCE
 from headwater.store.decision import Decision, Extent, Input, Output
 from headwater.store.group import Commit, TopicKey
-from headwater.store.ledger import Ledger, Slot, Stage, named_writer
+from headwater.store.ledger import Ledger, Slot, named_writer
 from headwater.store.names import check_name
 from headwater.store.producer import Producer
 from headwater.store.receipt import Outcome
+from headwater.store.stage import Stage
 from headwater.store.staging import Staged, Staging
 from headwater.store.topic import Topic, TopicPartition
 

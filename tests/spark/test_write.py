@@ -33,8 +33,8 @@ def test_rows_of_a_raw_topic_have_the_columns_of_the_kafka_sink(spark: SparkSess
         (None, "côte", None, 1, moment),
         ("gone", None, [], 0, moment),
     ]
-    columns = "key string, value string, headers array<struct<key: string, value: binary>>, partition int, timestamp timestamp"
-    save(spark.createDataFrame(rows, columns), store, topic="orders")
+    columns = "key string, value string, headers array<struct<key: string, value: binary>>, partition int"
+    save(spark.createDataFrame(rows, f"{columns}, timestamp timestamp"), store, topic="orders")
     nanoseconds = int(moment.timestamp()) * 10**9 + 123456000
     found = [[tuple(record)[1:] for record in one.records()] for one in topic.partitions()]
     assert found == [

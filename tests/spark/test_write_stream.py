@@ -21,7 +21,7 @@ BATCH = 40
 
 
 def read(spark: SparkSession, store: hw.Store, topic: str = "orders", **options: Any) -> DataFrame:
-    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": BATCH, "topic": topic} | options
+    given: dict[str, Any] = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": BATCH, "topic": topic, **options}
     return spark.readStream.format("headwater").option("store", str(store)).options(**given).load()
 
 
@@ -125,7 +125,7 @@ def test_a_name_belongs_to_one_checkpoint_until_it_is_taken_over(
     first, second = checkpoint(), checkpoint()
     run(frame, topics, first, topic="copies", txnId="copier")
     assert numbers(topics, "copies") == list(range(100))
-    with pytest.raises(StreamingQueryException, match="the writer 'copier' numbers what '.*' has written"):
+    with pytest.raises(StreamingQueryException, match=r"the writer 'copier' numbers what '.*' has written"):
         run(frame, topics, second, topic="copies", txnId="copier")
     assert numbers(topics, "copies") == list(range(100))
 
