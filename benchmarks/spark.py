@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from benchmarks.report import Goal, Row, at_least, at_most
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     import headwater as hw
 
@@ -54,14 +54,14 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
     }
     spark = hw.spark.session("benchmarks", master="local[2]", config=config)
     spark.sparkContext.setLogLevel("OFF")
-    repeats = 2 if quick else 5
+    repeats = 2 if quick else 3
     try:
         with hw.open(scratch / "store") as store:
-            for size, rows in ((1000, 50_000 if quick else 500_000), (100, 300_000 if quick else 3_000_000)):
+            for size, rows in ((1000, 50_000 if quick else 300_000), (100, 300_000 if quick else 2_000_000)):
                 bench = _Bench(spark, store, scratch, size, rows, repeats)
                 yield from bench.rows()
                 bench.clear()
-            yield _projection(spark, store, scratch, 200_000 if quick else 2_000_000, repeats)
+            yield _projection(spark, store, 200_000 if quick else 2_000_000, repeats)
             yield _micro_batches(spark, store, scratch, 15 if quick else 60)
     finally:
         spark.stop()
@@ -89,7 +89,7 @@ class _Bench:
 
     def rows(self) -> Iterator[Row]:
         """What is measured for this size."""
-        read, peer = self._read, lambda: self._spark.read.parquet(self._parquet)
+        read, peer = self._read, self._read_parquet
         whole = self._row(
             "read all into noop", lambda: _noop(read()), "spark.read.parquet", lambda: _noop(peer()), at_least(0.9)
         )
@@ -169,6 +169,9 @@ class _Bench:
         reader = self._spark.read.format("headwater").option("store", str(self._store)).option("topic", self._topic)
         return reader.option("columns", ",".join(columns or COLUMNS)).load()
 
+    def _read_parquet(self) -> DataFrame:
+        return self._spark.read.parquet(self._parquet)
+
     def _read_stream(self) -> DataFrame:
         reader = self._spark.readStream.format("headwater").option("store", str(self._store))
         reader = reader.option("topic", self._topic).option("columns", ",".join(COLUMNS))
@@ -181,7 +184,7 @@ class _Bench:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _projection(spark: SparkSession, store: hw.Store, scratch: Path, rows: int, repeats: int) -> Row:
+def _projection(spark: SparkSession, store: hw.Store, rows: int, repeats: int) -> Row:
     """One of ten columns beside all ten."""
     names = [f"c{number}" for number in range(WIDE)]
     topic = "wide"
@@ -220,7 +223,7 @@ def _micro_batches(spark: SparkSession, store: hw.Store, scratch: Path, batches:
         ours.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10).option("columns", "offset,value")
     )
     peer = spark.readStream.format("constant")
-    seconds = [_median_batch(spark, source.load(), scratch, batches) for source in (ours, peer)]
+    seconds = [_median_batch(source.load(), scratch, batches) for source in (ours, peer)]
     return Row(
         work="micro-batch of 10 rows into noop, median",
         unit="ms",
@@ -231,7 +234,7 @@ def _micro_batches(spark: SparkSession, store: hw.Store, scratch: Path, batches:
     )
 
 
-def _median_batch(spark: SparkSession, stream: DataFrame, scratch: Path, batches: int) -> float:
+def _median_batch(stream: DataFrame, scratch: Path, batches: int) -> float:
     checkpoint = scratch / f"checkpoint-{next(_serial)}"
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(processingTime="0 seconds").start()
@@ -253,7 +256,7 @@ def _durations(query: StreamingQuery, batches: int) -> list[float]:
         for progress in query.recentProgress:
             if progress.numInputRows == 10:
                 found[progress.batchId] = progress.durationMs["triggerExecution"]
-        query.awaitTermination(0.1)
+        sleep(0.1)
     return [found[number] for number in sorted(found)]
 
 

@@ -38,15 +38,20 @@ def anchors(document: Path) -> set[str]:
 
 
 @cache
+@cache
 def commands() -> dict[str, set[str]]:
-    """The commands of `hw` and the options of each."""
-    listed = {command.name or "": command.callback for command in app.registered_commands}
-    options = {}
-    for name in listed:
+    """The commands of `hw` and the options of each; those of a group of commands are taken together."""
+    listed = [[command.name or ""] for command in app.registered_commands]
+    for group in app.registered_groups:
+        inner = group.typer_instance
+        assert inner is not None
+        listed += [[str(inner.info.name), command.name or ""] for command in inner.registered_commands]
+    options: dict[str, set[str]] = {}
+    for names in listed:
         text = subprocess.run(
-            [sys.executable, "-m", "headwater.cli", name, "--help"], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "headwater.cli", *names, "--help"], capture_output=True, text=True, check=True
         ).stdout
-        options[name] = set(re.findall(r"--[a-z]+", text))
+        options.setdefault(names[0], set()).update(re.findall(r"--[a-z]+", text))
     return options
 
 

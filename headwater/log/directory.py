@@ -185,14 +185,14 @@ class DirectoryPartition(Partition):
     def _compact(self, survivors: Survivors | None) -> CompactionReport:
         closed = self.closed()
         if survivors is not None:
-            closed = [one for one in closed if survivors.cover(one.segment)]
+            closed = [one for one in closed if survivors.cover(one.segment.base, one.segment.header.log)]
         judge = self._learn(closed) if survivors is None else survivors
         rewritten = damaged = removed = before = after = 0
         for one in closed:
             before, after = before + one.size, after + one.size
             try:
                 if survivors is not None:
-                    survivors.check(one.segment)
+                    survivors.check(one.segment.base)
                 gone, new_size = self._compact_segment(judge, one, markers_stay=damaged > 0)
             except FrameDamaged:
                 damaged += 1

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from headwater.errors import FrameDamaged, PartitionError
 from headwater.log.frame import HAS_KEYS, StoredFrame
 from headwater.log.projection import Projection
-from headwater.log.segment import Segment
 from headwater.schema import OFFSET
 
 NEWEST = pa.schema([pa.field("offset", OFFSET), pa.field("marker", pa.bool_())])
@@ -31,19 +30,19 @@ class Survivors:
         self._batches: Iterator[pa.RecordBatch] = iter(newest)
         self._waiting = NEWEST.empty_table()
 
-    def cover(self, segment: Segment) -> bool:
+    def cover(self, base: int, log: bytes) -> bool:
         """Whether a segment was looked at. Raises when it has changed since: then who is newest may have too."""
-        known = self._segments.get(segment.base)
-        if known is not None and known != segment.header.log:
+        known = self._segments.get(base)
+        if known is not None and known != log:
             raise PartitionError(
-                f"{segment.path} was rewritten while the newest records were looked for: compact again"
+                f"the segment at offset {base} was rewritten while the newest records were looked for: compact again"
             )
         return known is not None
 
-    def check(self, segment: Segment) -> None:
+    def check(self, base: int) -> None:
         """Raise unless all of a segment was read: of what was not, nobody knows whether it is the newest."""
-        if segment.base not in self._whole:
-            raise FrameDamaged("could not be read when the newest records were looked for", offset=segment.base)
+        if base not in self._whole:
+            raise FrameDamaged("could not be read when the newest records were looked for", offset=base)
 
     def plan(self, frames: Iterable[StoredFrame], *, drop_markers: bool) -> list[pa.ChunkedArray | None]:
         """For each frame of a segment which of its records stay; None when all do. Segments come in order."""

@@ -15,8 +15,8 @@ import pyarrow as pa
 from headwater.errors import HeadwaterError, StoreError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.core.status import StatusTracker
+    from pyspark.sql import SparkSession
 
 _Piece = TypeVar("_Piece")
 _Done = TypeVar("_Done")

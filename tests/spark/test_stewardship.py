@@ -1,4 +1,4 @@
-"""Heavy stewardship by Spark: compaction, verification and replay do what plain Python models say, and the commands tell."""
+"""Stewardship by Spark: compaction, verification and replay do what plain Python models say, and commands tell."""
 
 from __future__ import annotations
 
