@@ -38,7 +38,6 @@ def anchors(document: Path) -> set[str]:
 
 
 @cache
-@cache
 def commands() -> dict[str, set[str]]:
     """The commands of `hw` and the options of each; those of a group of commands are taken together."""
     listed = [[command.name or ""] for command in app.registered_commands]
