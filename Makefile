@@ -46,8 +46,8 @@ test: lint ## lint, the tests, and the short form of every fault proof
 demo: $(STAMP) ## a tour of Headwater in the terminal
 	$(BIN)/hw tour
 
-bench: $(STAMP) ## measure the engine against its peers
-	$(BIN)/python -m benchmarks engine
+bench: $(STAMP) ## measure the engine and embedded streams against their peers
+	@missed=0; for name in engine embedded; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
 
 faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all

@@ -17,6 +17,7 @@ from headwater.errors import (
     DataLost,
     DeadLetterRefused,
     FrameDamaged,
+    GroupBusy,
     HeadwaterError,
     InvalidConfiguration,
     InvalidName,
@@ -85,8 +86,6 @@ from headwater.store import (
 )
 
 if typing.TYPE_CHECKING:
-    from types import ModuleType
-
     from headwater import aio
     from headwater import spark as spark
 
@@ -109,6 +108,7 @@ __all__ = [
     "DeadLetterRefused",
     "FrameDamaged",
     "Group",
+    "GroupBusy",
     "GroupInfo",
     "HeadwaterError",
     "InvalidConfiguration",
@@ -179,7 +179,7 @@ _LAZY = frozenset({"aio", "spark"})
 
 if not typing.TYPE_CHECKING:  # else every misspelt name would pass the type checker
 
-    def __getattr__(name: str) -> "ModuleType":
+    def __getattr__(name: str) -> object:
         """`headwater.aio` and `headwater.spark`."""
         if name in _LAZY:
             return importlib.import_module(f"headwater.{name}")

@@ -248,6 +248,17 @@ class BufferFull(StoreError, TimeoutError):
     """A producer's buffer stayed full for longer than its timeout. The record was not taken."""
 
 
+class GroupBusy(StoreError, TimeoutError):
+    """A process holds a group's lock, which takes microseconds unless it was stopped in the middle of that."""
+
+    def __init__(self, name: str, pid: int | None, timeout: float) -> None:
+        who = "another process" if pid is None else f"process {pid}"
+        super().__init__(
+            f"group {name!r} was held by {who} for over {timeout:g} s: it is stopped or stuck; let it go on, or end it"
+        )
+        self.pid = pid
+
+
 class StaleMember(StoreError):
     """A member of a group acts on a partition that is no longer its own. Its commit was refused; others go on there."""
 

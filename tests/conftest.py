@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from headwater.log.disk import REAL_DISK
 from headwater.store import DirectoryStore
 from headwater.testing import ManualClock
 from tests.backends import BACKENDS, STORES, Handles, OpenDirectory, OpenDirectoryStore, OpenPartition, OpenStore
+
+# Shells start background jobs with Ctrl-C ignored, and what they start inherits that: tests of Ctrl-C would hang.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE)

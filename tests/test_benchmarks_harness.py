@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 import benchmarks.__main__ as command
+from benchmarks import embedded
 from benchmarks.machine import file_system, this_commit, this_machine
 from benchmarks.measure import best_of, compare, timed
 from benchmarks.plot import spans_decades
@@ -180,3 +181,30 @@ def test_a_wrong_command_line_is_refused(arguments: list[str]) -> None:
 def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert command.main(["primitives", "--quick"]) == 0
+
+
+def test_the_rows_of_embedded_keep_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["embedded", "--quick", "--json", "report.json"]) == 0
+    rows = json.loads((tmp_path / "report.json").read_text())["rows"]
+    assert len({one["work"] for one in rows}) == len(rows) >= 8
+    for one in rows:
+        assert one["ours"] > 0
+        if one["peer"] is None:
+            assert one["peer_name"].endswith(" (absent)")
+            assert one["ratio"] is one["met"] is None
+        else:
+            assert one["ratio"] == pytest.approx(one["ours"] / one["peer"])
+            assert one["met"] == (
+                one["ratio"] >= one["goal"] if one["bound"] == "at least" else one["ratio"] <= one["goal"]
+            )
+    assert not list(tmp_path.glob(".bench-*")), "servers are stopped and their files removed"
+
+
+def test_a_peer_that_is_not_installed_is_named_and_not_faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "installed", lambda *names: False)  # noqa: ARG005
+    persist_queue = embedded.beside_persist_queue(tmp_path, 1000, 10, 1)
+    for one in (persist_queue, *embedded.beside_redis(tmp_path, 1000, 1000, 1)):
+        assert one.ours > 0
+        assert one.peer is None
+        assert one.peer_label.endswith(" (absent)")

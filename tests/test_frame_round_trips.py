@@ -13,6 +13,7 @@ from headwater import RAW, FrameDamaged, InvalidRecord, Record, Schema, SchemaEr
 from headwater.config import Compression
 from headwater.log import Frame, Identity, admit, encode, encode_batch
 from headwater.log.frame import HEADER_BYTES, identity_of, parse_header, verify_body
+from headwater.log.plain import FEW
 from headwater.record import NO_HEADERS
 from tests import strategies
 from tests.strategies import Columns, stored
@@ -132,6 +133,17 @@ def test_a_frame_of_another_partition_is_not_taken_for_ones_own() -> None:
     content = stored(encode([b"x"]), seed=1).data.to_pybytes()
     with pytest.raises(FrameDamaged, match="stamp"):
         parse_header(memoryview(content), 0, 2)
+
+
+@pytest.mark.parametrize("count", [1, 5, FEW, FEW + 1, 1000])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_plain_records_become_the_very_bytes_that_arrow_makes(count: int, keyed: bool) -> None:
+    values = [b"value %d" % number for number in range(count)]
+    keys = [b"key %d" % number for number in range(count)] if keyed else None
+    times = [(number * 7919) % 1000 - 500 for number in range(count)]
+    plain = encode(values, keys=keys, timestamps=times)
+    by_arrow = encode(pa.array(values), keys=keys, timestamps=times)
+    assert stored(plain).data.to_pybytes() == stored(by_arrow).data.to_pybytes()
 
 
 def test_not_a_number_is_kept() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store.group import Commit, DirectoryGroup, Group, TopicKey
+from headwater.store.directory_group import DirectoryGroup
+from headwater.store.group import Commit, Group, TopicKey
 from headwater.testing import ManualClock
 from tests.backends import Handles
 

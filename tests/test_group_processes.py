@@ -17,10 +17,23 @@ import pytest
 
 import headwater as hw
 from headwater import Store
-from tests.faults.members import GROUP, HANDED, STORE, TOPIC, Positions, consume, read_journals, repeated, verify
+from tests.faults.members import (
+    GROUP,
+    HANDED,
+    STORE,
+    TOPIC,
+    Positions,
+    consume,
+    ends_of,
+    produce,
+    read_journals,
+    repeated,
+    verify,
+)
 
 SPAWN = multiprocessing.get_context("spawn")
 PARTITIONS = 8
+MILLION = 1_000_000
 PATIENCE = 120.0
 
 
@@ -45,17 +58,10 @@ def join(crew: dict[str, BaseProcess], directory: Path, name: str, *limits: floa
     crew[name].start()
 
 
-def fill(store: Store, count: int) -> None:
-    with store.producer(TOPIC) as out:
-        for number in range(count):
-            out.send(b"%d" % number, key=b"%d" % number)
-
-
 def finish(store: Store, positions: Positions, records: int) -> None:
     assert list(positions.watch(PATIENCE, records)) == []
     assert positions.finished(records)
-    ends = {number: bounds.end for number, bounds in store.topic(TOPIC).bounds().items()}
-    assert list(verify(Path(str(store)).parent, ends)) == []
+    assert list(verify(Path(str(store)).parent, ends_of(store))) == []
 
 
 def wait_for_members(store: Store, number: int) -> None:
@@ -68,19 +74,19 @@ def wait_for_members(store: Store, number: int) -> None:
 def test_four_processes_share_the_work_and_nothing_is_read_twice(
     store: Store, crew: dict[str, BaseProcess], tmp_path: Path
 ) -> None:
-    for number in range(4):
-        join(crew, tmp_path, f"member{number}", 500)
+    for number, max_records in enumerate((500, 5000, 5000, 0)):
+        join(crew, tmp_path, f"member{number}", max_records)
     wait_for_members(store, 4)
-    fill(store, 200_000)
-    finish(store, Positions(store), 200_000)
-    assert repeated(tmp_path) == 0
+    produce(store, MILLION, 20_000)
+    finish(store, Positions(store), MILLION)
+    assert repeated(tmp_path, ends_of(store)) == 0
     assert {entry.member for entry in read_journals(tmp_path)} == set(crew)
 
 
 def test_a_member_that_joins_or_leaves_makes_nobody_repeat(
     store: Store, crew: dict[str, BaseProcess], tmp_path: Path
 ) -> None:
-    fill(store, 20_000)
+    produce(store, 20_000, 1000)
     join(crew, tmp_path, "first", 50, 0.005)
     wait_for_members(store, 1)
     for name in ("second", "third"):
@@ -91,13 +97,13 @@ def test_a_member_that_joins_or_leaves_makes_nobody_repeat(
     crew["first"].join(PATIENCE)
     assert crew["first"].exitcode == 0
     finish(store, Positions(store), 20_000)
-    assert repeated(tmp_path) == 0
+    assert repeated(tmp_path, ends_of(store)) == 0
 
 
 def test_killed_members_make_others_repeat_only_what_was_not_committed(
     store: Store, crew: dict[str, BaseProcess], tmp_path: Path
 ) -> None:
-    fill(store, 20_000)
+    produce(store, 20_000, 1000)
     positions = Positions(store)
     for number in range(3):
         join(crew, tmp_path, f"early{number}", 50, 0.01)
@@ -108,7 +114,9 @@ def test_killed_members_make_others_repeat_only_what_was_not_committed(
         join(crew, tmp_path, f"late{number}", 50, 0.0)
     finish(store, positions, 20_000)
     handed = [entry for entry in read_journals(tmp_path) if entry.event == HANDED]
-    assert repeated(tmp_path) <= 3 * max(sum(e.end - e.start for e in handed if e.at == one.at) for one in handed)
+    assert repeated(tmp_path, ends_of(store)) <= 3 * max(
+        sum(e.end - e.start for e in handed if e.at == one.at) for one in handed
+    )
 
 
 def test_a_dead_members_partitions_are_taken_over_within_the_refresh_interval(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from headwater import PartitionBusy
+from headwater import GroupBusy, PartitionBusy
 from headwater.log.lock import PartitionLock
+from headwater.store.directory_group import DirectoryGroup
 from tests.backends import OpenDirectoryStore
+
+PATIENCE = 30.0
 
 
 @contextmanager
@@ -38,3 +43,32 @@ def test_sync_waits_for_those_partitions_only_that_were_written(
         out.send(b"here", partition=0)
         with pytest.raises(PartitionBusy):
             out.sync()
+
+
+def test_records_that_linger_are_written_while_another_partition_is_held(
+    open_directory_store: OpenDirectoryStore,
+) -> None:
+    store = open_directory_store()
+    topic = store.create_topic("orders", partitions=3, lock_timeout=PATIENCE)
+    topic.partitions()
+    with store.producer("orders", linger=0.01) as out, held(store.path / "orders" / "0"):
+        out.send(b"held up", partition=0)
+        others = [out.send(b"elsewhere", partition=number) for number in (1, 2)]
+        assert [receipt.wait(PATIENCE) for receipt in others] == [0, 0]
+        assert topic.bounds()[0].end == 0
+
+
+def test_a_group_that_is_held_says_by_whom(open_directory_store: OpenDirectoryStore) -> None:
+    store = open_directory_store()
+    store.create_topic("orders")
+    with store.consumer("orders", group="billing") as inbox:
+        inbox.poll()
+        group = store.group("billing")
+        assert isinstance(group, DirectoryGroup)
+        group.lock_timeout = 0.05
+        fd = os.open(store.path / "__groups" / "billing" / "lock", os.O_RDWR)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with pytest.raises(GroupBusy, match=f"process {os.getpid()}"):
+            store.group("billing").reset({})
+        os.close(fd)
+        inbox.poll()

@@ -7,6 +7,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 import pyarrow as pa
@@ -155,6 +156,24 @@ def test_what_cannot_be_a_record_is_refused_and_harms_no_other(
     assert [record.key for record in topic.partition(0).records()] == [b"1", b"2"]
 
 
+def test_each_record_keeps_its_own_key_headers_and_time_beside_records_without(open_store: OpenStore) -> None:
+    store = open_store()
+    topic = store.create_topic("orders")
+    before = time_ns()
+    with store.producer("orders", linger=NEVER) as out:
+        for number in range(100):
+            key = b"key %d" % number if number % 7 == 3 else None
+            headers = {"number": b"%d" % number} if number % 11 == 5 else None
+            out.send(b"%d" % number, key, headers, timestamp=number if number % 13 == 2 else None)
+    after = time_ns()
+    found = list(topic.partition(0).records())
+    assert [record.value for record in found] == [b"%d" % number for number in range(100)]
+    for number, record in enumerate(found):
+        assert record.key == (b"key %d" % number if number % 7 == 3 else None)
+        assert dict(record.headers) == ({"number": b"%d" % number} if number % 11 == 5 else {})
+        assert record.timestamp == number if number % 13 == 2 else before <= record.timestamp <= after
+
+
 def test_a_compacted_topic_needs_keys(open_store: OpenStore) -> None:
     store = open_store()
     topic = store.create_topic("state", compact=True, partitions=2)
@@ -180,9 +199,10 @@ def test_small_frames_hold_what_fits_and_refuse_what_never_will(open_store: Open
             out.send(value, key=b"k" * 900, headers={"h": b"x" * 500})
         with pytest.raises(InvalidRecord, match="max_frame_bytes"):
             out.send(b"x" * 4000)
-        for value in (b"", b"x" * 2400, b"", b"y" * 2400):
+        last = [b"", b"x" * 2400, b"", b"y" * 2400, b"x" * 1250, b"y" * 2500]
+        for value in last:
             out.send(value)
-    assert values(topic) == [*sent, b"", b"x" * 2400, b"", b"y" * 2400]
+    assert values(topic) == sent + last
 
 
 # Threads.
@@ -348,6 +368,21 @@ def test_an_error_of_a_lingering_batch_is_told_once(open_directory_store: OpenDi
         out.flush()
     out.close()
     assert set(values(store.topic("orders"), 1)) == {b"kept"}
+
+
+def test_an_error_is_told_while_other_records_are_pending(open_directory_store: OpenDirectoryStore) -> None:
+    store, fail = failing(open_directory_store)
+    with store.producer("orders", linger=0.5) as out:
+        fail()
+        lost = out.send(b"lost", partition=1)
+        threading.Event().wait(0.25)
+        out.send(b"pending")
+        with pytest.raises(WriteFailed):
+            lost.wait(PATIENCE)
+        _settled(out)
+        with pytest.raises(WriteFailed):
+            out.send(b"next")
+    assert values(store.topic("orders")) == [b"pending"]
 
 
 def _settled(out: hw.Producer) -> None:

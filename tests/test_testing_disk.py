@@ -278,6 +278,18 @@ def test_a_file_created_over_another_is_that_file_emptied(tmp_path: Path) -> Non
     assert same(images(tmp_path, script), [{"a": b"1"}, {"a": b"\0"}, {"a": b""}])
 
 
+def test_a_file_that_is_opened_or_created_keeps_what_it_has(tmp_path: Path) -> None:
+    def script(disk: RecordingDisk, root: Path) -> None:
+        for data, position in ((b"ab", 0), (b"c", 2)):
+            fd = disk.open_or_create(root / "a")
+            disk.write(fd, data, position)
+            disk.sync(fd)
+            disk.close(fd)
+        assert (root / "a").read_bytes() == b"abc"
+
+    assert same(images(tmp_path, script), [{}, {"a": b"abc"}])
+
+
 def test_a_directory_that_was_not_synced_takes_its_files_along(tmp_path: Path) -> None:
     def script(disk: RecordingDisk, root: Path) -> None:
         disk.mkdir(root / "d")
@@ -338,6 +350,16 @@ def test_operations_are_counted(tmp_path: Path) -> None:
     names = [done.operation for done in disk.operations]
     assert names == ["mkdir", "sync_directory", "create", "pwritev", "sync", "rename", "unlink"]
     assert disk.operations[3].size == 3
+
+
+def test_opening_or_creating_counts_when_it_creates(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    for _ in range(2):
+        fd = disk.open_or_create(tmp_path / "a")
+        disk.write(fd, b"a", 0)
+        disk.close(fd)
+    assert [one.operation for one in disk.operations] == ["create", "pwritev", "pwritev"]
+    assert (tmp_path / "a").read_bytes() == b"a"
 
 
 def test_an_error_at_a_number(tmp_path: Path) -> None:

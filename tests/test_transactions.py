@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -507,6 +508,25 @@ def test_what_a_block_has_not_read_is_handed_over_within_it(store: Store, handle
         eventually(lambda: inbox.poll() == other.poll() and other.assignment() == {wanted})
         assert inbox.assignment() == {ORDERS}
     assert committed(store) == 4
+    for consumer in (inbox, other):
+        consumer.close()
+
+
+def test_what_is_never_acknowledged_does_not_keep_a_partition_for_ever(store: Store, handle: Handles) -> None:
+    for partition in (0, 1):
+        fill(store, 2, partition=partition)
+    inbox = store.consumer("orders", group="billing", refresh_interval=0.001)
+    with store.transaction(inbox):
+        assert len(inbox.poll()) == 4
+    other = handle().consumer("orders", group="billing", refresh_interval=0.001)
+
+    def handed_over() -> bool:
+        with contextlib.suppress(hw.StaleMember), store.transaction(inbox):
+            inbox.poll()
+        return len(other.assignment()) == 1
+
+    eventually(handed_over)
+    assert len(transform(other)) == 2
     for consumer in (inbox, other):
         consumer.close()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,7 +135,9 @@ def test_one_that_is_stuck_does_not_hold_the_others_up(open_directory_store: Ope
     store = open_directory_store(disk=disk)
     create(store)
     store.create_topic("returns")
-    with store.transaction() as other:  # has a slot of its own
+    with store.transaction():
+        pass  # what comes now has a higher number than the one that is stuck, and its turn behind that
+    with store.transaction() as other:
         other.producer("returns").send(b"other")
         leave_undone(store, disk)
         disk.failpoints.append(Failpoint(path=is_log_of("returns"), error=errno.ENOSPC))
@@ -345,6 +348,18 @@ def test_slots_are_as_many_as_transactions_at_once(open_directory_store: OpenDir
     assert len(slots(store)) == 2
 
 
+def test_a_slot_is_kept_by_its_transaction_when_the_store_is_closed(open_directory_store: OpenDirectoryStore) -> None:
+    store = open_directory_store()
+    create(store)
+    block = store.transaction()
+    store.close()
+    with open_directory_store() as other, other.transaction():
+        assert slots(store) == ["slot-0.lock", "slot-1.lock"]
+    block.abort()
+    with open_directory_store() as one, open_directory_store() as two, one.transaction(), two.transaction():
+        assert slots(store) == ["slot-0.lock", "slot-1.lock"]
+
+
 def test_a_consumer_that_cannot_begin_takes_no_slot(open_directory_store: OpenDirectoryStore) -> None:
     store = open_directory_store()
     create(store)
@@ -469,17 +484,20 @@ def test_a_childs_copies_of_the_locks_do_not_outlive_the_parent(open_directory_s
     create(store)
     with store.transaction() as block:
         block.producer("invoices").send(b"a")
-    reader, writer = os.pipe()
+    parent, child = socket.socketpair()
     pid = os.fork()
     if pid == 0:
-        os.close(writer)
-        os.read(reader, 1)  # until the parent lets it go
+        child.send(b"born")
+        child.recv(1)  # until the parent lets it go
         os._exit(0)
     try:
+        parent.recv(4)
         store.close()
         with open_directory_store().transaction() as block:
             block.producer("invoices").send(b"b")
-        assert len(slots(store)) == 1
+        assert slots(store) == ["slot-0.lock"]
     finally:
-        os.write(writer, b".")
+        parent.send(b".")
         os.waitpid(pid, 0)
+        parent.close()
+        child.close()

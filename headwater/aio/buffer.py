@@ -7,7 +7,8 @@ from collections.abc import Callable
 from headwater.config import ProducerConfig
 from headwater.errors import BufferFull
 from headwater.log import Frame
-from headwater.store.producer import Producer, _Batch
+from headwater.store.batch import Batch
+from headwater.store.producer import Producer
 from headwater.store.receipt import Outcome
 from headwater.store.sink import PartitionSink, Sink
 from headwater.store.topic import Topic
@@ -16,7 +17,7 @@ from headwater.store.topic import Topic
 class NoRoom(Exception):
     """The batch that the record belongs to is full, and has to be written first. The record was not taken."""
 
-    def __init__(self, batch: _Batch) -> None:
+    def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
         self.batch = batch
 
@@ -45,16 +46,16 @@ class Buffer(Producer):
 
     def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None, left: Callable[[], None]) -> None:
         super().__init__(topic, config, _TellingSink(sink or PartitionSink(), left))
-        self.due: set[_Batch] = set()
+        self.due: set[Batch] = set()
 
-    def _write_or_watch(self, batch: _Batch, timeout: float) -> None:  # noqa: ARG002 - whoever writes it has the time
+    def _write_or_watch(self, batch: Batch, timeout: float) -> None:  # noqa: ARG002 - whoever writes it has the time
         self.due.add(batch)
 
-    def _make_room(self, batch: _Batch) -> None:
+    def _make_room(self, batch: Batch) -> None:
         self.due.add(batch)
         raise NoRoom(batch)
 
-    def holds(self, batch: _Batch) -> bool:
+    def holds(self, batch: Batch) -> bool:
         """Whether the batch is still in the buffer."""
         return self._batches[batch.outcome.partition] is batch
 

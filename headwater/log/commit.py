@@ -67,35 +67,35 @@ class CommitQueue:
 
     def append(self, ticket: Ticket) -> Appended:
         """Commit the ticket, alone or with others, and return its outcome."""
+        try:
+            self._enqueue(ticket)
+            if ticket._turn is not None:
+                ticket._turn.acquire()
+            if ticket.leads:
+                self._lead(ticket)
+        except BaseException:
+            # Interrupted (Ctrl-C). What nobody has taken yet is withdrawn; a lead that is ours goes on to the next.
+            with self._mutex:
+                if ticket in self._waiting:
+                    self._waiting.remove(ticket)
+                if ticket.leads:
+                    self._hand_over(ticket)
+            raise
+        return ticket.outcome()
+
+    def _enqueue(self, ticket: Ticket) -> None:
         with self._mutex:
             self._waiting.append(ticket)
             if not self._busy:
-                self._busy = ticket.leads = True
+                ticket.leads = self._busy = True
             else:
                 ticket._turn = _taken_lock()
                 if self._all_here is not None and len(self._waiting) >= self._expected:
                     self._all_here.release()
                     self._all_here = None
-        if ticket._turn is not None:
-            self._wait(ticket, ticket._turn)
-        if ticket.leads:
-            self._lead(ticket)
-        return ticket.outcome()
-
-    def _wait(self, ticket: Ticket, turn: threading.Lock, seconds: float = -1) -> None:
-        try:
-            turn.acquire(timeout=seconds)
-        except BaseException:
-            # Interrupted (Ctrl-C). What nobody has taken yet is withdrawn; a lead handed to us goes on to the next.
-            with self._mutex:
-                if ticket in self._waiting:
-                    self._waiting.remove(ticket)
-                if ticket.leads:
-                    self._hand_over()
-            raise
 
     def _lead(self, ticket: Ticket) -> None:
-        self._gather(ticket)
+        self._gather()
         with self._mutex:
             batch, self._waiting = self._waiting, []
         started = time.monotonic()
@@ -107,17 +107,19 @@ class CommitQueue:
                     # An interruption (Ctrl-C) is meant for the thread that leads, not for those it leads.
                     mine = waiting is ticket or isinstance(error, Exception)
                     waiting.error = error if mine else PartitionError("the writing thread was interrupted: retry")
+            if not isinstance(error, Exception):
+                ticket.error = error  # also when the append has happened
         finally:
             with self._mutex:
                 now = time.monotonic()
                 self._expected = len(batch) + len(self._waiting)
                 self._expected_until = now + (now - started) * _PATIENCE
-                self._hand_over()
+                self._hand_over(ticket)
             for waiting in batch:
                 if waiting._turn is not None and waiting is not ticket:
                     waiting._turn.release()
 
-    def _gather(self, ticket: Ticket) -> None:
+    def _gather(self) -> None:
         """Wait a little for the callers who have just been served: one sync for all, not one for each half of them.
 
         A lone caller expects nobody and does not wait. When a crowd goes home, the last one waits once.
@@ -127,12 +129,13 @@ class CommitQueue:
             if len(self._waiting) >= self._expected or seconds <= 0:
                 return
             all_here = self._all_here = _taken_lock()
-        self._wait(ticket, all_here, seconds)
+        all_here.acquire(timeout=seconds)
         with self._mutex:
             self._all_here = None
 
-    def _hand_over(self) -> None:
-        """Make the first one waiting the leader. The mutex is held."""
+    def _hand_over(self, ticket: Ticket) -> None:
+        """Make the first one waiting the leader instead of `ticket`. The mutex is held."""
+        ticket.leads = False
         if not self._waiting:
             self._busy = False
             return

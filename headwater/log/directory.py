@@ -167,7 +167,7 @@ class DirectoryPartition(Partition):
         lock = PartitionLock(self.path / "compaction.lock")
         try:
             lock.acquire(0)
-            for leftover in self.path.glob(f"*{_COMPACTING}"):
+            for leftover in sorted(self.path.glob(f"*{_COMPACTING}")):
                 self._disk.unlink(leftover)
             return self._compact(survivors)
         finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import stat
 import sys
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import UnsupportedFileSystem
+from headwater.log.entropy import random_bytes
 
-_serial = itertools.count()
 IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 1024
 TEMPORARY = ".tmp"
 """Files with this suffix are unfinished: whoever finds one under the lock deletes it."""
@@ -128,7 +127,7 @@ class Disk:
 
         The new name is durable once the directory is synced, which is left to the caller, who often has more to name.
         """
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.{next(_serial)}{TEMPORARY}")
+        temporary = path.with_name(f"{path.name}.{random_bytes(8).hex()}{TEMPORARY}")
         fd = self.create(temporary)
         try:
             self.write(fd, content, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from array import array
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ from headwater.log.frame import (
     Identity,
     frame_schema,
 )
-from headwater.log.plain import plain_message
+from headwater.log.plain import FEW, plain_message
 from headwater.schema import HEADERS, KEY, RAW, TIMESTAMP, Schema
 
 DEFAULT_THRESHOLD: Final = 512
@@ -59,16 +60,37 @@ def _encode_plain(values: Any, keys: Any, timestamps: Any, identity: Identity | 
     """One frame of records that need nothing special, or None."""
     if not isinstance(values, list) or not values or not (keys is None or isinstance(keys, list)):
         return None
-    if timestamps is None:
-        timestamps = time.time_ns()
-    elif type(timestamps) is not int or not -(1 << 63) <= timestamps < 1 << 63:
+    count = len(values)
+    times = _packed_times(time.time_ns() if timestamps is None else timestamps, count)
+    if times is None:
         return None
-    message = plain_message([values] if keys is None else [keys, values], timestamps)
+    content, first, last = times
+    message = plain_message([values] if keys is None else [keys, values], content)
     if message is None:
         return None
     attributes = 0 if keys is None else HAS_KEYS
-    count = len(values)
-    return _sign(RAW, pa.py_buffer(message), attributes, count, count - 1, timestamps, timestamps, identity)
+    return _sign(RAW, pa.py_buffer(message), attributes, count, count - 1, first, last, identity)
+
+
+def _packed_times(timestamps: Any, count: int) -> tuple[bytes, int, int] | None:
+    """The content of the timestamp column, the least and the greatest; None for what needs a closer look."""
+    try:
+        if type(timestamps) is int:
+            return timestamps.to_bytes(8, "little", signed=True) * count, timestamps, timestamps
+        if type(timestamps) is list and len(timestamps) == count:
+            content = struct.pack(f"<{count}q", *timestamps)
+            if count <= FEW:
+                return content, min(timestamps), max(timestamps)
+            return content, *_span(pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(content)]))
+    except (OverflowError, struct.error):
+        return None
+    return None
+
+
+def _span(numbers: pa.Array) -> tuple[int, int]:
+    """The least and the greatest."""
+    bounds = pc.min_max(numbers)
+    return bounds["min"].as_py(), bounds["max"].as_py()
 
 
 def encode_batch(
@@ -265,8 +287,7 @@ def _timestamps(timestamps: Any, count: int) -> tuple[list[pa.Array], int, int]:
         raise InvalidRecord("timestamps must not be null")
     if len(column) != count:
         raise InvalidRecord(f"columns have different lengths: {len(column)} and {count}")
-    bounds = pc.min_max(column.view(pa.int64()))
-    return [column], bounds["min"].as_py(), bounds["max"].as_py()
+    return [column], *_span(column.view(pa.int64()))
 
 
 def _timestamp_column(numbers: array[int]) -> pa.Array:

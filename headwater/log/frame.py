@@ -11,7 +11,7 @@ owner can give a frame its offsets without touching, or hashing, the records, an
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeVar
@@ -260,13 +260,13 @@ class StoredFrame(NamedTuple):
 
     def records(self, start: int = 0, end: int | None = None) -> list[Record]:
         """The records with `start` <= offset < `end`, as Python objects."""
-        return list(map(Record._make, self.rows(start, end)))
+        return list(map(tuple.__new__, repeat(Record), zip(*self.columns(start, end), strict=False)))
 
-    def rows(self, start: int = 0, end: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """The same as plain tuples of offset, timestamp, key, value and headers."""
+    def columns(self, start: int = 0, end: int | None = None) -> tuple[Iterable[Any], ...]:
+        """The same as columns: offsets, timestamps, keys, values and headers. What repeats may do so for ever."""
         header = self.header
         if header.attributes & CONTROL:
-            return iter(())
+            return _NOTHING
         batch = self.batch()
         offsets: Any = range(header.base_offset, header.next_offset)
         column = 0
@@ -276,7 +276,7 @@ class StoredFrame(NamedTuple):
         if start > header.base_offset or (end is not None and end < header.next_offset):
             kept = [i for i, offset in enumerate(offsets) if start <= offset and (end is None or offset < end)]
             if not kept:
-                return iter(())
+                return _NOTHING
             offsets = offsets[kept[0] : kept[-1] + 1]
             batch = batch.slice(kept[0], len(offsets))
         timestamps = batch.column(column).view(OFFSET).to_pylist()
@@ -290,7 +290,10 @@ class StoredFrame(NamedTuple):
             headers = [dict(pairs) if pairs else NO_HEADERS for pairs in batch.column(column).to_pylist()]
             column += 1
         values = batch.column(column).to_pylist() if self.schema.raw else _rows(batch, column)
-        return zip(offsets, timestamps, keys, values, headers, strict=False)
+        return offsets, timestamps, keys, values, headers
+
+
+_NOTHING: Final[tuple[Iterable[Any], ...]] = ((),) * 5
 
 
 SchemaOf = Callable[[int], Schema]

@@ -20,6 +20,38 @@ _FIRST_PAUSE = 20e-6
 _LONGEST_PAUSE = 1e-3
 
 
+def take_lock(fd: int, timeout: float) -> bool:
+    """Lock the open file; False when another one has held it for `timeout` seconds."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        pass
+    deadline = time.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    while True:
+        time.sleep(pause)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def lock_holder(fd: int) -> int | None:
+    """The process that has the open file locked, as far as the kernel tells."""
+    found = os.fstat(fd)
+    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1:2] == ["FLOCK"] and wanted in words:
+                return int(words[4]) if int(words[4]) > 0 else None
+    return None
+
+
 class PartitionLock:
     """An exclusive lock on one file. Threads of one process must take turns by themselves (see `Writer`)."""
 
@@ -33,10 +65,10 @@ class PartitionLock:
 
     def acquire(self, timeout: float) -> None:
         """Take the lock, or raise PartitionBusy after `timeout` seconds."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._wait(timeout)
+        if not take_lock(self._fd, timeout):
+            pid, since = self.holder() or (None, None)
+            held = max(time.time() - since, 0.0) if since else None
+            raise PartitionBusy(self.path.parent, pid, held, timeout)
         try:
             self.check_present()
         except BaseException:
@@ -53,21 +85,6 @@ class PartitionLock:
             raise PartitionDeleted(self.path.parent) from None
         if (found.st_dev, found.st_ino) != self._identity:
             raise PartitionDeleted(self.path.parent)
-
-    def _wait(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        pause = _FIRST_PAUSE
-        while True:
-            time.sleep(pause)
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    pid, since = self.holder() or (None, None)
-                    held = max(time.time() - since, 0.0) if since else None
-                    raise PartitionBusy(self.path.parent, pid, held, timeout) from None
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def release(self) -> None:
         """Let the next one in."""

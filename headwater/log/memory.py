@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from headwater.errors import OffsetOutOfRange, PartitionClosed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended
 from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
+from headwater.log.entropy import random_bytes
 from headwater.log.frame import GROUP_FIRST, GROUP_LAST, GROUP_ONLY, Frame, StoredFrame, Take, Taken, parse_header
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.producers import ProducerTable
@@ -52,7 +52,7 @@ class MemoryPartition(Partition):
         self.schemas = schemas if schemas is not None else Schemas()
         self._clock = clock
         self._mutex = threading.RLock()
-        self._seed = int.from_bytes(os.urandom(4), "little")
+        self._seed = int.from_bytes(random_bytes(4), "little")
         self._start = self._end = 0
         self._stamp = 0
         self._segments = [_Segment(0, clock.now_ns())]

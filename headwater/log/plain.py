@@ -1,4 +1,4 @@
-"""The Arrow message of plain records: one timestamp for all, values and perhaps keys, all of them bytes.
+"""The Arrow message of plain records: timestamps, values and perhaps keys, all of them bytes.
 
 The metadata of two such batches differs in a few numbers only. So it is taken from pyarrow once, and from then on
 filled in. The bytes are the very ones that pyarrow makes; where they would not be (another version lays metadata out in
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headwater.schema import KEY, RAW
 
-_FEW: Final = 48
+FEW: Final = 48
 """Up to so many records Python adds up lengths faster than pyarrow builds an array."""
 
 
@@ -47,41 +47,54 @@ def _template(columns: int) -> _Template | None:
     """How pyarrow lays out the metadata with so many columns of bytes."""
     layout = struct.Struct(f"<40sq24sq8s{4 + 6 * columns}q8s{2 * columns + 2}q")
     sample = [b"sample" * 3] * 5
-    made = _by_arrow([sample] * columns, 7)
+    times = struct.pack("<5q", *range(5))
+    made = _by_arrow([sample] * columns, times)
     found = layout.unpack_from(made)
     template = _Template(layout, (found[0], found[2], found[4], found[9 + 6 * columns]))
-    return template if _assemble(template, [sample] * columns, 7) == made else None
+    return template if _assemble(template, [sample] * columns, times) == made else None
 
 
-def _by_arrow(columns: Sequence[Sequence[bytes]], timestamp: int) -> bytes:
+def _by_arrow(columns: Sequence[Sequence[bytes]], times: bytes) -> bytes:
     schema = RAW.frame(offsets=False, keys=len(columns) > 1, headers=False)
-    times = pa.array([timestamp] * len(columns[0]), schema.field(0).type)
-    arrays = [times, *(pa.array(column, KEY) for column in columns)]
+    first = pa.Array.from_buffers(schema.field(0).type, len(columns[0]), [None, pa.py_buffer(times)])
+    arrays = [first, *(pa.array(column, KEY) for column in columns)]
     message: bytes = pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()
     return message
 
 
-def plain_message(columns: Sequence[Sequence[bytes]], timestamp: int) -> bytes | None:
-    """The message, or None when these records are not plain."""
+def plain_message(columns: Sequence[Sequence[bytes]], times: bytes) -> bytes | pa.Buffer | None:
+    """The message, or None when these records are not plain. `times` is the content of their timestamp column."""
     template = _template(len(columns))
-    return None if template is None else _assemble(template, columns, timestamp)
+    return None if template is None else _assemble(template, columns, times)
 
 
-def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], timestamp: int) -> bytes | None:
+def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: bytes) -> bytes | pa.Buffer | None:
     count = len(columns[0])
-    parts: list[Any] = [b"", timestamp.to_bytes(8, "little", signed=True) * count]
+    parts: list[Any] = [b"", times]
     sizes = []
     for column in columns:
         if len(column) != count:
             return None
-        size = _add_few(parts, column) if count <= _FEW else _add_many(parts, column)
+        size = _add_few(parts, column) if count <= FEW else _add_many(parts, column)
         if size is None:
             return None
         sizes.append(size)
     offsets = 4 * count + 4
     body = 8 * count + sum(offsets + (-offsets & 7) + size + (-size & 7) for size in sizes)
     parts[0] = template.fill(count, sizes, body)
-    return b"".join(parts)
+    return b"".join(parts) if count <= FEW else _gathered(parts, len(parts[0]) + body)
+
+
+def _gathered(parts: list[Any], size: int) -> pa.Buffer:
+    """The parts in memory of Arrow's own pool, which keeps what it has had: Python's would be new pages each time."""
+    gathered = pa.allocate_buffer(size)
+    view = memoryview(gathered).cast("B")
+    position = 0
+    for part in parts:
+        content = memoryview(part).cast("B")
+        view[position : position + len(content)] = content
+        position += len(content)
+    return gathered
 
 
 def _add_few(parts: list[Any], column: Sequence[bytes]) -> int | None:

@@ -23,6 +23,7 @@ from headwater.errors import Damaged, FrameDamaged, IndexDamaged
 from headwater.log.clock import Clock
 from headwater.log.damage import read_damage, with_damage, without_damage, write_damage
 from headwater.log.disk import TEMPORARY, Disk, drop_page_cache
+from headwater.log.entropy import random_bytes
 from headwater.log.frame import NO_PRODUCER, FrameHeader
 from headwater.log.index import (
     ENTRY_BYTES,
@@ -80,7 +81,7 @@ class Recovery:
 
     def run(self) -> State:
         """Bring the files in order and return the published state."""
-        for path in self._directory.glob(f"*{TEMPORARY}"):
+        for path in sorted(self._directory.glob(f"*{TEMPORARY}")):
             self._disk.unlink(path)
         found = self._read_state()
         partition = self._identify(found)
@@ -137,7 +138,7 @@ class Recovery:
         segments, strangers = list_segments(self._directory, None)
         if not segments and strangers:
             raise Damaged("neither the state nor any segment says which log this is", file=self._directory)
-        return segments[0].header.partition if segments else os.urandom(16)
+        return segments[0].header.partition if segments else random_bytes(16)
 
     def _publish(self, state: State, *, flags: int = 0) -> State:
         """Make the result durable: both copies, so that no older one can contradict it."""
@@ -187,7 +188,7 @@ class Recovery:
                 header = SegmentHeader(
                     SEGMENT_MAGIC,
                     partition,
-                    log=os.urandom(16),
+                    log=random_bytes(16),
                     base=int(path.stem),
                     created_ns=found.st_mtime_ns,
                     length=found.st_size if file.has_gaps(int(path.stem)) else 0,
@@ -330,7 +331,7 @@ class Recovery:
         self._remember_producers(state.partition, segments, target)
         for segment in reversed(segments[len(kept) :]):
             delete_segment(self._disk, segment, producers=False)
-        for snapshot in self._directory.glob("*.producers"):
+        for snapshot in sorted(self._directory.glob("*.producers")):
             if snapshot.stem.isdecimal() and int(snapshot.stem) > target:
                 self._disk.unlink(snapshot)
         if kept:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headwater.log.disk import TEMPORARY, Disk
 from headwater.log.encode import reencode
+from headwater.log.entropy import random_bytes
 from headwater.log.frame import GROUP_ONLY, Frame, FrameHeader, StoredFrame
 from headwater.log.projection import Projection
 from headwater.log.schemas import Schemas
@@ -57,7 +58,7 @@ class Rewriter:
     def finish(self, *, compacted: bool) -> SegmentHeader:
         """Complete the file and make it durable; it still has to be renamed."""
         length = self.position if compacted else 0
-        header = self._old._replace(log=os.urandom(16), length=length)
+        header = self._old._replace(log=random_bytes(16), length=length)
         self._disk.write(self._fd, header.pack(), 0)
         self._disk.sync(self._fd)
         return header

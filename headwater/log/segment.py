@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from headwater.errors import Damaged, FrameDamaged
 from headwater.log.disk import Disk
+from headwater.log.entropy import random_bytes
 from headwater.log.frame import EXPLICIT_OFFSETS, HEADER_BYTES, MAGIC, FrameHeader, parse_header, verify_body
 
 SEGMENT_MAGIC: Final = b"HWSEGMT1"
@@ -73,8 +74,8 @@ class SegmentHeader(NamedTuple):
 
 def new_segment_header(partition: bytes, base: int, created_ns: int) -> SegmentHeader:
     """The header of a segment that begins now."""
-    chain = int.from_bytes(os.urandom(4), "little")
-    return SegmentHeader(SEGMENT_MAGIC, partition, os.urandom(16), base, created_ns, 0, chain, 0)
+    chain = int.from_bytes(random_bytes(4), "little")
+    return SegmentHeader(SEGMENT_MAGIC, partition, random_bytes(16), base, created_ns, 0, chain, 0)
 
 
 def seed_of(partition: bytes) -> int:

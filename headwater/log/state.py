@@ -137,7 +137,13 @@ class StatePage:
         state = tuple.__new__(State, (state[0], state[1] + 1, *state[2:]))
         copy = _pack(state)
         (known, before), self._known = self._known, (None, BLANK)
-        self._disk.write(self._fd, copy, (state.sequence & 1) * _COPY_BYTES)
+        position = (state.sequence & 1) * _COPY_BYTES
+        try:
+            self._disk.write(self._fd, copy, position)
+        except OSError:
+            # One that fails in bytes which are the same as before has published the state nevertheless.
+            if os.pread(self._fd, _COPY_BYTES, position) != copy:
+                raise
         if known is not None and before.sequence < state.sequence:
             # What the file holds now is known too: the owner's next look at it costs a comparison.
             content = known[:_COPY_BYTES] + copy if state.sequence & 1 else copy + known[_COPY_BYTES:]

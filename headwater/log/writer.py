@@ -204,10 +204,11 @@ class Writer:
             self._producers = None
 
     def _close_segment(self) -> None:
-        for fd in (self._log_fd, self._index_fd):
+        descriptors = self._log_fd, self._index_fd
+        self._log_fd = self._index_fd = -1  # first: a number that is closed twice may be another file's by then
+        for fd in descriptors:
             if fd >= 0:
                 self.disk.close(fd)
-        self._log_fd = self._index_fd = -1
 
     # Appending.
 
@@ -256,12 +257,12 @@ class Writer:
             if state is not before:
                 self.state = state = self.page.write(state)
         except BaseException:
-            self._undo(before)
+            if not self._undo(before):
+                _tell(outcomes)  # interrupted (Ctrl-C) when readers could see it already: it has happened
             raise
         if self._producers_position == before.position:
             self._producers_position = state.position
-        for ticket, outcome in outcomes:
-            ticket.result = outcome
+        _tell(outcomes)
         return state
 
     def _add(self, flush: Flush, ticket: Ticket) -> Appended:
@@ -292,12 +293,19 @@ class Writer:
             return 0
         return len(entries)
 
-    def _undo(self, state: State) -> None:
-        """Take back what was written but not published. What cannot be taken back, recovery will deal with."""
+    def _undo(self, before: State) -> bool:
+        """Take back what was written, unless it was published; whether it was not.
+
+        What cannot be taken back, recovery will deal with.
+        """
         self._producers = None
         if self._poison is None:
             with suppress(OSError):
-                self.disk.truncate(self._log_fd, state.position)
+                state, _ = self.page.read()
+                if state is not None and state.sequence > before.sequence:
+                    return False
+                self.disk.truncate(self._log_fd, before.position)
+        return True
 
     # Syncing.
 
@@ -523,6 +531,11 @@ class Writer:
         if self._closed is None:
             self._closed = PartitionForked
             self._close_files()
+
+
+def _tell(outcomes: list[tuple[Ticket, Appended]]) -> None:
+    for ticket, outcome in outcomes:
+        ticket.result = outcome
 
 
 class _Locked:

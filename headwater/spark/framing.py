@@ -20,7 +20,7 @@ from headwater.errors import HeadwaterError, InvalidRecord, UnknownTopic
 from headwater.log.encode import encode_batch
 from headwater.schema import HEADERS, KEY, TIMESTAMP
 from headwater.spark.layout import check_layout, prefix
-from headwater.store import Staging, Store, Topic
+from headwater.store import Staging, Store, Topic, TopicInfo
 from headwater.store.typed import largest_value, pieces
 
 _FRAME_BYTES: Final = ProducerConfig().batch_bytes
@@ -35,6 +35,11 @@ class Pin:
 
     id: str
     partitions: int
+
+    @classmethod
+    def of(cls, info: TopicInfo) -> Pin:
+        """The topic as it is now."""
+        return cls(info.uuid.hex(), info.partitions)
 
 
 class Framing:
@@ -97,7 +102,7 @@ class Framing:
             if pin is None:
                 raise UnknownTopic(name, str(self._store))
             topic = self._store.topic(name)
-            if topic.info.uuid.hex() != pin.id:
+            if Pin.of(topic.info).id != pin.id:
                 raise UnknownTopic(name, f"{self._store} any more (it was made again)")
             check_layout(self._rows, topic.schema, name)
             found = self._topics[name] = _TopicFraming(topic, pin.partitions, self._first, self._staging)
@@ -274,26 +279,22 @@ def _timestamps(column: pa.Array) -> pa.Array:
 
 def _headers(column: pa.Array) -> pa.Array:
     """Kafka's list of names and values as a map."""
-    whole = pa.concat_arrays([column]) if column.offset else column
-    names, values = whole.values.flatten()
+    if column.offset:
+        column = pa.concat_arrays([column, column.slice(0, 0)])  # a copy that begins at 0: a mask needs that
+    names, values = column.values.flatten()
     if names.null_count:
         raise InvalidRecord("the key of a header must not be null")
-    mask = whole.is_null() if whole.null_count else None
-    found = pa.MapArray.from_arrays(whole.offsets, names, values, mask=mask)
-    return found.cast(HEADERS) if found.type != HEADERS else found
+    found = pa.MapArray.from_arrays(column.offsets, names, values, mask=column.is_null() if column.null_count else None)
+    return found.cast(HEADERS)
 
 
 def _largest_headers(headers: Any) -> int:
     """How many bytes the largest headers of one row have."""
-    entries = pa.concat_arrays([headers]) if headers.offset else headers
-    if not len(entries.keys):
-        return 0
-    sizes = pc.add(pc.binary_length(entries.keys), pc.coalesce(pc.binary_length(entries.items), 0))
-    if (pc.sum(sizes).as_py() or 0) <= 1024:
-        return int(pc.sum(sizes).as_py() or 0)
-    rows = pc.list_parent_indices(pa.ListArray.from_arrays(entries.offsets, sizes))
-    totals = pa.table({"row": rows, "size": sizes}).group_by("row").aggregate([("size", "sum")])
-    return int(pc.max(totals.column("size_sum")).as_py())
+    sizes = pc.add(pc.binary_length(headers.keys), pc.coalesce(pc.binary_length(headers.items), 0))
+    by_row = pa.ListArray.from_arrays(headers.offsets, sizes)
+    table = pa.table({"row": pc.list_parent_indices(by_row), "size": by_row.flatten()})
+    totals = table.group_by("row").aggregate([("size", "sum")]).column("size_sum")
+    return int(pc.max(totals).as_py() or 0)
 
 
 _CONVERSIONS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {

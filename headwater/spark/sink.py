@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headwater.errors import InvalidConfiguration, StoreError
+from headwater.errors import InvalidConfiguration, StoreError, UnknownTopic
 from headwater.spark.address import open_existing
 from headwater.spark.framing import Framing, Pin
 from headwater.spark.layout import check_layout, topic_column
@@ -41,22 +42,22 @@ class Plan:
     options: SinkOptions
     rows: StructType
     column: str
-    pins: Mapping[str, Pin] = field(default_factory=dict)
+    pins: Mapping[str, Pin]
 
     @classmethod
     def make(cls, options: SinkOptions, rows: StructType) -> Plan:
         """Raises for what can be seen before anything is written: unknown topics, and columns that do not fit."""
         with open_existing(options.store) as store:
-            if options.topic is None:
-                column = topic_column(rows)
-                topics = [store.topic(name) for name in store.topics()]
-            else:
-                column = ""
-                topics = [store.topic(options.topic)]
-                check_layout(rows, topics[0].schema, options.topic)
-            infos = [topic.info for topic in topics]
-        pins = {info.name: Pin(info.uuid.hex(), info.partitions) for info in infos}
-        return cls(options, rows, column, pins)
+            if options.topic is not None:
+                topic = store.topic(options.topic)
+                check_layout(rows, topic.schema, topic.name)
+                return cls(options, rows, "", {topic.name: Pin.of(topic.info)})
+            column = topic_column(rows)
+            pins = {}
+            for name in store.topics():
+                with suppress(UnknownTopic):  # deleted this very moment
+                    pins[name] = Pin.of(store.describe_topic(name))
+            return cls(options, rows, column, pins)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """The work of a task. When it fails, or is done twice, what it has staged is never published."""

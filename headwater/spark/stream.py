@@ -112,8 +112,8 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         store = self._store()
         watch = Watch()
         try:
-            for topic in self._topics():
-                watch.add([path for partition in topic.partitions() for path in store.watched(partition)])
+            partitions = [partition for topic in self._topics() for partition in topic.partitions()]
+            watch.follow([path for partition in partitions for path in store.watched(partition)])
             watch.wait(changed, PATIENCE)
         finally:
             watch.close()

@@ -153,6 +153,7 @@ class DirectoryCatalog(Catalog):
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self.directory = directory
+        self._root = os.fspath(directory)
         self._disk = disk
         self._cache: dict[str, tuple[tuple[int, int], TopicInfo]] = {}
 
@@ -168,13 +169,17 @@ class DirectoryCatalog(Catalog):
         )
 
     def get(self, name: str) -> TopicInfo:
-        path = self.path(check_name("topic", name, internal=True)) / TOPIC_FILE
+        # For every batch that is written: a path in text and a name that is known cost a third of the time.
+        cached = self._cache.get(name)
+        if cached is None:
+            check_name("topic", name, internal=True)
+        file = f"{self._root}/{name}/{TOPIC_FILE}"
         try:
-            found = os.stat(path)
+            found = os.stat(file)
             identity = (found.st_ino, found.st_mtime_ns)
-            cached = self._cache.get(name)
             if cached is not None and cached[0] == identity:
                 return cached[1]
+            path = Path(file)
             info = TopicInfo.from_json(path.read_bytes(), path)
         except (FileNotFoundError, NotADirectoryError):
             raise UnknownTopic(name, str(self.directory)) from None

@@ -416,8 +416,9 @@ class Consumer:
         if self._group is None or self._holding or not changed:
             return frozenset()
         refused = self._group.commit(self._member, changed, known=self._known(changed))
-        for place in changed.keys() - refused:
-            self._cursors[place].committed = changed[place].offset
+        for place, (_, offset) in changed.items():
+            if place not in refused:
+                self._cursors[place].committed = offset
         return refused
 
     def _known(self, places: Iterable[TopicPartition]) -> dict[TopicKey, int] | None:
@@ -456,7 +457,7 @@ class Consumer:
             self._forget(refused)
             self._lost = False  # as told here
             raise StaleMember(self._refusal(refused))
-        self._refresh()  # what others wait for goes now: who polls in transactions alone would never let it go
+        self._refresh()  # what others wait for goes now, even if some of it was handed out and never acknowledged
         self._holding = True
 
     def held(self) -> dict[TopicPartition, Commit]:

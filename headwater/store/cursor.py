@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -126,7 +127,8 @@ class Cursor:
         """Turn the next frame into records. Offsets that hold none, after a compaction, count as done."""
         frame = self.frames[0]  # a frame that cannot be decoded stays: it is not passed over
         start, end = self.next, frame.header.next_offset
-        self.records.extend(ConsumedRecord(*self.place, *row) for row in frame.rows(start))
+        rows = zip(repeat(self.place.topic), repeat(self.place.partition), *frame.columns(start), strict=False)
+        self.records.extend(map(tuple.__new__, repeat(ConsumedRecord), rows))
         self.frames.popleft()
         self.next = end
         if len(self.records) != end - start:
@@ -136,12 +138,17 @@ class Cursor:
                 expected = record.offset + 1
             self.acks.ack(expected, end)
 
-    def take(self, limit: int) -> Iterator[ConsumedRecord]:
+    def take(self, limit: int) -> list[ConsumedRecord]:
         """Hand out at most `limit` of the records that are unpacked."""
-        for _ in range(min(limit, len(self.records))):
-            record = self.records.popleft()
-            self.delivered = record.offset + 1
-            yield record
+        records = self.records
+        if len(records) <= limit:
+            taken = list(records)
+            records.clear()
+        else:
+            taken = [records.popleft() for _ in range(limit)]
+        if taken:
+            self.delivered = taken[-1].offset + 1
+        return taken
 
     def take_batches(self, projection: Projection) -> Iterator[ConsumedBatch]:
         """Hand out the frames that are read ahead."""

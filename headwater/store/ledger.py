@@ -31,6 +31,7 @@ from headwater.errors import Damaged, PartitionForked, StoreClosed
 from headwater.log import Frame, StoredFrame
 from headwater.log.disk import TEMPORARY, Disk, read_plain
 from headwater.log.encode import signed
+from headwater.log.entropy import random_bytes
 from headwater.log.frame import FrameHeader, SchemaOf, parse_header, verify_body
 from headwater.store.decision import Decision, Output
 from headwater.store.stage import SEED, FileStage, MemoryStage, Stage, writing
@@ -192,7 +193,7 @@ class MemoryLedger(Ledger):
         """It is open for as long as someone has it."""
 
     def _find_slot(self) -> Slot:
-        return Slot(os.urandom(16), 0, 1 << 62)
+        return Slot(random_bytes(16), 0, 1 << 62)
 
     def _reserve(self, slot: Slot) -> None:
         """Nobody else can use them."""
@@ -262,7 +263,7 @@ class DirectoryLedger(Ledger):
         super().__init__()
         self._directory = directory
         self._disk = disk
-        self._borrowed: list[Slot] = []
+        self._slots: list[Slot] = []
         self._damaged: set[Path] = set()
         self._pid = os.getpid()
         self._closed = False
@@ -285,12 +286,12 @@ class DirectoryLedger(Ledger):
             fd = self._lock_file(path)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                known = self._read_writer(path) or Writer(os.urandom(16))
+                known = self._read_writer(path) or Writer(random_bytes(16))
             except (BlockingIOError, Damaged):
                 os.close(fd)
                 continue
             slot = Slot(known.id, known.used + 1, known.used + 1, number, fd)
-            self._borrowed.append(slot)
+            self._slots.append(slot)
             return slot
         raise AssertionError("numbers do not end")
 
@@ -345,7 +346,7 @@ class DirectoryLedger(Ledger):
 
     def stage(self) -> Stage:
         self._check_open()
-        return FileStage(self._directory / f"{os.urandom(16).hex()}{_STAGE}", self._disk)
+        return FileStage(self._directory / f"{random_bytes(16).hex()}{_STAGE}", self._disk)
 
     def decide(self, stage: Stage, decision: Decision) -> None:
         assert isinstance(stage, FileStage)
@@ -454,16 +455,25 @@ class DirectoryLedger(Ledger):
                 self._disk.unlink(path)
         return sum(path.suffix == _STAGE for path in swept)
 
+    def give_back(self, slot: Slot) -> None:
+        super().give_back(slot)
+        if self._closed:
+            self.close()
+
     def close(self) -> None:
         self._closed = True
         with self._mutex:
-            self.forget_slots()
+            # One that a transaction has is kept until that ends: another process must not get ahead of its number.
+            for slot in self._idle:
+                os.close(slot.lock_fd)
+                self._slots.remove(slot)
+            self._idle.clear()
 
     def forget_slots(self) -> None:
-        """Close the slots' locks."""
-        for slot in self._borrowed:
+        """Close the locks of all slots, without a lock: for a forked child, which has copies of them."""
+        for slot in self._slots:
             os.close(slot.lock_fd)
-        self._borrowed.clear()
+        self._slots.clear()
         self._idle.clear()
 
 

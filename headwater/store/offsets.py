@@ -19,10 +19,10 @@ from crc32c import crc32c
 
 from headwater.log.disk import REAL_DISK, Disk
 
-_COPY = struct.Struct("<16sIIqqQ")
+_COPY = struct.Struct("<16sIIqqQ12x")
 _COPY_BYTES: Final = 64
 _SLOT_BYTES: Final = 2 * _COPY_BYTES
-_CHECKED: Final = _COPY_BYTES - 4
+_CHECKED: Final = _COPY.size
 _KEY_BYTES: Final = 20
 """A copy begins with the topic and the partition."""
 _FREE: Final = bytes(_SLOT_BYTES)
@@ -46,6 +46,8 @@ class OffsetTable:
         self._disk = disk
         self._fd = disk.open_or_create(path)
         self._slots: dict[tuple[bytes, int], int] = {}
+        self._known: dict[tuple[bytes, int], tuple[bytes, Position]] = {}
+        """What a slot held when it was last looked at, and what that says: the same bytes are not checked again."""
 
     def read_all(self) -> dict[tuple[bytes, int], Position]:
         """Every position; slots that are not readable are left out."""
@@ -61,16 +63,19 @@ class OffsetTable:
 
     def read(self, topic: bytes, partition: int) -> Position | None:
         """The position in one partition, None when there is none."""
-        number = self._slots.get((topic, partition))
+        key = (topic, partition)
+        number = self._slots.get(key)
         if number is not None:
-            found = self._read_slot(number)
-            if found is not None and found[:2] == (topic, partition):
+            content = os.pread(self._fd, _SLOT_BYTES, number * _SLOT_BYTES)
+            known = self._known.get(key)
+            if known is not None and known[0] == content:
+                return known[1]
+            found = _newest(content)
+            if found is not None and found[:2] == key:
+                self._known[key] = (content, found)
                 return found
-            del self._slots[topic, partition]  # damaged, both copies, or freed: others may have begun another slot
+            del self._slots[key]  # damaged, both copies, or freed: others may have begun another slot
         return self._search(topic, partition)
-
-    def _read_slot(self, number: int) -> Position | None:
-        return _newest(os.pread(self._fd, _SLOT_BYTES, number * _SLOT_BYTES))
 
     def _search(self, topic: bytes, partition: int) -> Position | None:
         """Look for the bytes that its copies begin with: a group may have thousands of slots."""
@@ -89,15 +94,31 @@ class OffsetTable:
     def _content(self) -> bytes:
         return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
 
-    def write(self, topic: bytes, partition: int, offset: int, now_ns: int, generation: int) -> None:
-        """Set the position in one partition."""
-        before = self.read(topic, partition)
+    def write(
+        self,
+        topic: bytes,
+        partition: int,
+        offset: int,
+        now_ns: int,
+        generation: int,
+        before: Position | None = None,
+    ) -> None:
+        """Set the position in one partition; `before` is what `read` gave just now, under the same hold of the lock."""
+        key = (topic, partition)
         if before is None:
-            self._slots[topic, partition] = self._free_slot()
-        number = self._slots[topic, partition]
+            before = self.read(topic, partition)
+        if before is None:
+            self._slots[key] = self._free_slot()
         sequence = before.sequence + 1 if before else 1
         position = Position(topic, partition, sequence, offset, now_ns, generation)
-        self._disk.write(self._fd, _pack(position), number * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
+        copy = _pack(position)
+        known = self._known.pop(key, None)
+        self._disk.write(self._fd, copy, self._slots[key] * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
+        if known is not None and known[1] is before:
+            # What the slot holds now is known too: nobody else writes while the caller holds the lock.
+            content = known[0]
+            content = content[:_COPY_BYTES] + copy if sequence & 1 else copy + content[_COPY_BYTES:]
+            self._known[key] = (content, position)
 
     def _free_slot(self) -> int:
         """The first one of zeros, or behind the last. A slot with damage in both copies may be anyone's: it is left."""
@@ -110,7 +131,7 @@ class OffsetTable:
     def free(self, topic: bytes, partition: int) -> None:
         """Forget the position in one partition, and let others have its slot."""
         if self.read(topic, partition) is not None:
-            os.pwrite(self._fd, _FREE, self._slots.pop((topic, partition)) * _SLOT_BYTES)
+            self._disk.write(self._fd, _FREE, self._slots.pop((topic, partition)) * _SLOT_BYTES)
 
     def sync(self) -> None:
         """Return when the positions are on the device, for those who promise more than this table does."""
@@ -122,7 +143,7 @@ class OffsetTable:
 
 
 def _pack(position: Position) -> bytes:
-    content = _COPY.pack(*position).ljust(_CHECKED, b"\0")
+    content = _COPY.pack(*position)
     checksum: int = crc32c(content)
     return content + checksum.to_bytes(4, "little")
 

@@ -13,8 +13,8 @@ import os
 import threading
 import time
 import weakref
-from array import array
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import time_ns
 from typing import Any, Final, Self
 
@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from headwater.config import ProducerConfig
 from headwater.errors import BufferFull, HeadwaterError, InvalidRecord, StoreClosed, TransactionAborted
-from headwater.log import Frame, encode, encode_batch
+from headwater.log import encode_batch
+from headwater.store.batch import RECORD_BYTES, Batch
 from headwater.store.catalog import TopicInfo
 from headwater.store.idle import IDLE
 from headwater.store.receipt import Outcome, Receipt
@@ -36,39 +37,15 @@ from headwater.store.typed import (
     markers,
     pieces,
     raw_values,
-    rows_to_batch,
     size_of,
     to_batches,
 )
 
 _log = logging.getLogger(__name__)
-_new = tuple.__new__
 _FRAME_OVERHEAD: Final = 1536
 """More than a frame's header and Arrow's own metadata take."""
-_RECORD_BYTES: Final = 12
-"""What a record takes beside its value: its timestamp, and where its value ends."""
 _SHORTEST_LOOK: Final = 0.001
 """How many seconds the idle thread leaves between two looks at a producer."""
-
-
-class _Batch:
-    """Records for one partition that are not written yet."""
-
-    __slots__ = ("begun_ns", "headers", "keys", "outcome", "size", "timestamps", "values")
-
-    def __init__(self, partition: int) -> None:
-        self.outcome = Outcome(partition)
-        self.values: list[Any] = []
-        self.keys: list[bytes | None] = []
-        self.timestamps = array("q")
-        self.headers: dict[int, Mapping[str, bytes]] = {}
-        self.size = 0
-        self.begun_ns = 0
-
-    def cut(self, count: int) -> None:
-        """Back to `count` records, when an interruption (Ctrl-C) has left one that is half there."""
-        del self.values[count:], self.keys[count:], self.timestamps[count:]
-        self.headers.pop(count, None)
 
 
 class Producer:
@@ -84,7 +61,7 @@ class Producer:
         self.config = config
         self._sink: Sink = sink or PartitionSink()
         self._mutex = threading.Lock()
-        self._batches: list[_Batch] = []
+        self._batches: list[Batch] = []
         self._writing: list[threading.Lock] = []
         self._sticky = 0
         self._linger_ns = int(config.linger * 1e9)
@@ -110,15 +87,15 @@ class Producer:
             self._bytes = min(self.config.batch_bytes, self._most // 2)
             self._max_value = info.config.max_value_bytes
             for number in range(len(self._batches), info.partitions):
-                self._batches.append(_Batch(number))
+                self._batches.append(Batch(number))
                 self._writing.append(threading.Lock())
             self._count = info.partitions
-            # Whether a record without key, headers and partition needs the long way through `_route`.
+            # Whether even a plain record must go the long way, through `_route`.
             self._unready = info.config.compact or self._closed or self._error is not None
 
     # Taking records.
 
-    def send(  # noqa: C901 - the hot path: a call for each part would cost as much as the parts
+    def send(
         self,
         value: Any,
         key: bytes | None = None,
@@ -139,12 +116,45 @@ class Producer:
             value, size = self._value(value, key)
         if size > self._max_value:
             raise InvalidRecord(f"a value of {size} bytes is over the limit of {self._max_value} (max_value_bytes)")
-        size += _RECORD_BYTES
-        if key is not None or partition is not None or headers is not None or timestamp is not None or self._unready:
-            partition = self._route(key, partition)
-            size += self._extras(key, headers, timestamp)
-        else:
-            partition = self._sticky
+        size += RECORD_BYTES
+        if key is not None or partition is not None or headers is not None or timestamp is not None:
+            return self._send(value, size, key, headers, partition, timestamp)
+        # From here to the end: what nearly all records without a key go through. The rest, such as the first of a batch
+        # and the one that fills it, have no room here and go the long way.
+        now = time_ns()
+        with self._mutex:
+            batch = self._batches[self._sticky]
+            values = batch.values
+            number = len(values)
+            room = batch.room - size
+            taken = room > 0 and number < self._last_number and not self._unready
+            if taken:
+                try:
+                    values.append(value)
+                    batch.timestamps.append(now)
+                    batch.room = room
+                except BaseException:
+                    batch.cut(number)
+                    raise
+                if now < batch.due_ns:
+                    return Receipt((batch.outcome, number))
+        if not taken:
+            return self._send(value, size, None, None, None, None)
+        self._write_or_watch(batch, 0)
+        return Receipt((batch.outcome, number))
+
+    def _send(
+        self,
+        value: Any,
+        size: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> Receipt:
+        """Take any record whose value is sound, and write the batch that it fills."""
+        partition = self._route(key, partition)
+        size += self._extras(key, headers, timestamp)
         if size > self._most:
             raise InvalidRecord(f"a record of {size} bytes fits no frame of {self._most} (max_frame_bytes)")
         now = time_ns()
@@ -155,29 +165,19 @@ class Producer:
                 batch = self._batches[partition]
                 number = len(batch.values)
                 if number == 0:
-                    batch.begun_ns = now
-                elif number > self._last_number or batch.size >= self._bytes or batch.size + size > self._most:
-                    number = -1  # no room: the batch goes first
-                if number >= 0:
-                    try:
-                        batch.values.append(value)
-                        batch.keys.append(key)
-                        batch.timestamps.append(now if timestamp is None else timestamp)
-                        if headers is not None:
-                            batch.headers[number] = dict(headers)
-                        batch.size += size
-                    except BaseException:
-                        batch.cut(number)
-                        raise
+                    batch.begin(self._bytes, now + self._linger_ns)
+                full = batch.room <= 0 or number > self._last_number
+                if not full and size - batch.room <= self._most - self._bytes:
+                    batch.add(value, size, now if timestamp is None else timestamp, key, headers)
                     break
             self._make_room(batch)
-        if number >= self._last_number or batch.size >= self._bytes:
+        if number >= self._last_number or batch.room <= 0:
             self._write_or_watch(batch, self.config.block_timeout)
-        elif now - batch.begun_ns >= self._linger_ns:
+        elif now >= batch.due_ns:
             self._write_or_watch(batch, 0)
         elif number == 0 and not self._watched:
             self._watch()
-        return _new(Receipt, (batch.outcome, number))
+        return Receipt((batch.outcome, number))
 
     def _route(self, key: Any, partition: int | None) -> int:
         """The partition, after the checks that most records do not need."""
@@ -313,12 +313,12 @@ class Producer:
             outcome = Outcome(partition)
             with self._turn(partition, self.config.block_timeout):
                 self._sink.append(self.topic, partition, frame, outcome)
-            receipts.append(Receipt(outcome, 0))
+            receipts.append(Receipt((outcome, 0)))
         return receipts
 
     # Writing batches.
 
-    def _write(self, batch: _Batch, timeout: float | None = None) -> None:
+    def _write(self, batch: Batch, timeout: float | None = None) -> None:
         """Write the batch, unless someone else has taken it. The order of batches is that of their first records.
 
         Raises BufferFull when the batch before it is still being written after `timeout` seconds.
@@ -329,22 +329,23 @@ class Producer:
                 with self._mutex:
                     if self._batches[partition] is not batch or not batch.values:
                         return
-                    self._batches[partition] = _Batch(partition)
+                    self._batches[partition] = Batch(partition)
                     if partition == self._sticky:
                         self._sticky = (partition + 1) % self._count
                 self._adopt(self.topic.info)
-                self._sink.append(self.topic, partition, self._encode(batch), batch.outcome)
+                frame = batch.frame(self._schema, self._limits, self._sink.identity)
+                self._sink.append(self.topic, partition, frame, batch.outcome)
             except BaseException as error:
                 # An interruption (Ctrl-C) may have come before the batch was taken: then it is still pending.
                 if self._batches[partition] is not batch and not batch.outcome.done:
                     batch.outcome.fail(error)
                 raise
 
-    def _make_room(self, batch: _Batch) -> None:
+    def _make_room(self, batch: Batch) -> None:
         """For `send`, which cannot take its record while this batch is there."""
         self._write(batch)
 
-    def _write_or_watch(self, batch: _Batch, timeout: float) -> None:
+    def _write_or_watch(self, batch: Batch, timeout: float) -> None:
         """Write the batch now, or have it written later when the one before it takes too long."""
         try:
             self._write(batch, timeout)
@@ -359,32 +360,6 @@ class Producer:
             if partition == self._sticky:
                 self._sticky = (partition + 1) % self._count
 
-    def _encode(self, batch: _Batch) -> Frame:
-        keys = batch.keys if any(key is not None for key in batch.keys) else None
-        headers = [batch.headers.get(number) for number in range(len(batch.values))] if batch.headers else None
-        compression, threshold = self._limits.compression, self._limits.compression_threshold
-        schema = self._schema
-        if schema.raw:
-            return encode(
-                batch.values,
-                keys=keys,
-                headers=headers,
-                timestamps=batch.timestamps,
-                compression=compression,
-                threshold=threshold,
-                identity=self._sink.identity,
-            )
-        return encode_batch(
-            rows_to_batch(batch.values, schema),
-            schema,
-            keys=keys,
-            headers=headers,
-            timestamps=batch.timestamps,
-            compression=compression,
-            threshold=threshold,
-            identity=self._sink.identity,
-        )
-
     def _watch(self) -> None:
         """Have the idle thread look after this producer; once is enough."""
         with self._mutex:
@@ -393,23 +368,30 @@ class Producer:
             IDLE.call(max(self.config.linger, _SHORTEST_LOOK), self.write_overdue)
 
     def write_overdue(self) -> None:
-        """For the idle thread: write what has lingered long enough."""
+        """For the idle thread: write what has lingered long enough.
+
+        The next look is arranged before that, and one partition that waits for its lock holds up no other.
+        """
         now = time_ns()
-        for batch in list(self._batches):
-            if not batch.values or now - batch.begun_ns < self._linger_ns:
-                continue
-            try:
-                self._write(batch, 0)
-            except BufferFull:
-                continue  # someone is writing: look again
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
-                self._keep_error(error)
         with self._mutex:
-            begun = [batch.begun_ns for batch in self._batches if batch.values]
-            self._watched = bool(begun)
-        if begun:
-            left = (min(begun) + self._linger_ns - now) / 1e9
+            pending = [batch for batch in self._batches if batch.values]
+            overdue = [batch for batch in pending if now >= batch.due_ns]
+            self._watched = len(overdue) < len(pending)
+        if self._watched:
+            left = (min(batch.due_ns for batch in pending if now < batch.due_ns) - now) / 1e9
             IDLE.call(max(min(left, self.config.linger), _SHORTEST_LOOK), self.write_overdue)
+        for batch in overdue[1:]:
+            IDLE.call(0, partial(self._write_idle, batch))
+        for batch in overdue[:1]:
+            self._write_idle(batch)
+
+    def _write_idle(self, batch: Batch) -> None:
+        try:
+            self._write(batch, 0)
+        except BufferFull:
+            self._watch()  # someone is writing: look again
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
+            self._keep_error(error)
 
     def _keep_error(self, error: BaseException) -> None:
         with self._mutex:
@@ -487,7 +469,7 @@ class Producer:
         with self._mutex:
             self._closed = self._unready = True
             pending = [batch for batch in self._batches if batch.values]
-            self._batches = [_Batch(number) for number in range(self._count)]
+            self._batches = [Batch(number) for number in range(self._count)]
         for batch in pending:
             batch.outcome.fail(TransactionAborted("the transaction of this record was given up"))
         _open.discard(self)
@@ -495,7 +477,7 @@ class Producer:
     def _abandon(self) -> None:
         """After a fork, in the child: what is pending is the parent's to write, and no lock can be relied on."""
         self._mutex = threading.Lock()
-        self._batches = [_Batch(number) for number in range(self._count)]
+        self._batches = [Batch(number) for number in range(self._count)]
         self._closed = self._unready = True
 
     def __enter__(self) -> Self:

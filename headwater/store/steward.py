@@ -236,6 +236,7 @@ class _Pass:
         finished = dropped = swept = 0
         with self._noting("transactions"):
             finished = self._store.roll_forward(dry_run=self._dry_run)
+        with self._noting("stages of transactions"):
             dropped = self._store.sweep_stages(self._now_ns / 1e9 - STAGES_KEPT, dry_run=self._dry_run)
         with self._noting("the remains of deleted topics"):
             swept = self._store.sweep(dry_run=self._dry_run)

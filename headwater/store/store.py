@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -32,6 +31,7 @@ from headwater.errors import (
 from headwater.log import DirectoryPartition, MemoryPartition, Partition, SchemaDirectory, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.entropy import random_bytes
 from headwater.log.lock import PartitionLock
 from headwater.log.recovery import STATE_FILE
 from headwater.presets import DEFAULT, Preset
@@ -39,8 +39,10 @@ from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, DirectoryCatalog, MemoryCatalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
 from headwater.store.cursor import OnLoss
-from headwater.store.group import OFFSETS_FILE, Commit, DirectoryGroup, Group, MemoryGroup
+from headwater.store.directory_group import OFFSETS_FILE, DirectoryGroup
+from headwater.store.group import Commit, Group
 from headwater.store.ledger import DirectoryLedger, Ledger, MemoryLedger
+from headwater.store.memory_group import MemoryGroup
 from headwater.store.names import check_name
 from headwater.store.offsets import OffsetTable
 from headwater.store.producer import Producer
@@ -110,7 +112,7 @@ class Store(ABC):
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)
         config = _configured(self.defaults.topic, config, options)
-        info = TopicInfo(name, uuid4().bytes, partitions, (payload.id,), config, self._clock.now_ns())
+        info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns())
         try:
             self._create(info, payload)
         except TopicExists:
@@ -183,7 +185,7 @@ class Store(ABC):
         """One partition of a topic, opened when it is first asked for."""
         key = (info.uuid, number)
         known = self._partitions.get(key)
-        if known is not None and known[0] == info.config:
+        if known is not None and (known[0] is info.config or known[0] == info.config):
             return known[1]  # without the mutex: another partition that takes long to open holds up nobody here
         with self._mutex:
             self._check_open()

@@ -13,6 +13,7 @@ from headwater.testing.clock import ManualClock
 from headwater.testing.device import Device, write_image
 from headwater.testing.disk import RecordingDisk
 from headwater.testing.failpoints import FailingDisk, Failpoint
+from headwater.testing.seeded import seeded
 from headwater.testing.trace import Step
 
-__all__ = ["Device", "FailingDisk", "Failpoint", "ManualClock", "RecordingDisk", "Step", "write_image"]
+__all__ = ["Device", "FailingDisk", "Failpoint", "ManualClock", "RecordingDisk", "Step", "seeded", "write_image"]

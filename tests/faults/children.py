@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from headwater.log import Disk
+from headwater.log.entropy import random_bytes
+from headwater.testing import seeded
 from tests.faults.violation import Kind, Violation
 
 
@@ -22,12 +25,14 @@ class Child:
     def __init__(self, body: Callable[[], None], errors: Path) -> None:
         self.errors = errors
         self.status: int | None = None
+        seed = random_bytes(16)  # from the run's seed; two children with one seed would draw the same identities
         self.pid = os.fork()
         if self.pid == 0:
             code = 1
             try:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the time limit of a run is its parent's business
-                body()
+                with seeded(seed):
+                    body()
                 code = 0
             except BaseException:  # noqa: BLE001 - nothing may climb up into the parent's half of the code
                 leave_error(errors)
@@ -122,7 +127,8 @@ class SignallingDisk(Disk):
     def _strike(self) -> None:
         self._struck = True
         self._announce()
-        os.kill(os.getpid(), self._signal)
+        # To this thread, which goes no further then; a process's signal is taken by any thread, some time.
+        signal.pthread_kill(threading.get_ident(), self._signal)
 
     def pwritev(self, fd: int, buffers: Sequence[Any], position: int) -> int:
         with self._change() as half:

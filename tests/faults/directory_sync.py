@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from headwater.config import Sync
-from headwater.testing import Device, RecordingDisk, Step, write_image
+from headwater.testing import Device, RecordingDisk, Step, seeded, write_image
 from headwater.testing.device import Mood
 from headwater.testing.trace import Created, DirectoryCreated, DirectorySynced, Marked, Renamed, Unlinked
 from tests.faults.expected import Expected
@@ -40,7 +40,7 @@ def traces() -> list[list[Step]]:
     """What each workload does to its files."""
     found: list[list[Step]] = []
     for number, mode in enumerate(MODES):
-        with tempfile.TemporaryDirectory(prefix="headwater-trace-") as directory:
+        with tempfile.TemporaryDirectory(prefix="headwater-trace-") as directory, seeded(number):
             disk = RecordingDisk(Path(directory))
             Workload(Path(directory) / "partition", disk, Random(number), disk.mark, mode).run(ACTIONS)
             found.append(disk.trace)

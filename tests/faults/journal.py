@@ -7,7 +7,7 @@ journal: what it does not know to be safe, and can identify, it sends again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 from random import Random
@@ -63,9 +63,13 @@ class Journal:
             file.write(b"\n")  # ends the line that a killed predecessor may have left cut short
 
     def write(self, *fields: object) -> None:
-        """Add a line. It ends with a mark, so that one cut short by a kill is told from a whole one."""
+        """Add a line."""
+        self.write_all([fields])
+
+    def write_all(self, lines: Iterable[Iterable[object]]) -> None:
+        """Add lines. Each ends with a mark, so that one cut short by a kill is told from a whole one."""
         with self._path.open("ab", buffering=0) as file:
-            file.write((" ".join(map(str, fields)) + " .\n").encode())
+            file.write("".join(" ".join(map(str, fields)) + " .\n" for fields in lines).encode())
 
     def lines(self) -> list[list[str]]:
         """The fields of every whole line."""
@@ -179,7 +183,7 @@ def verify(log: Path, journals: Path) -> Iterator[Violation]:
     yield from _check_answers(sent, read)
     yield from _check_units(read)
     for path in sorted(journals.glob("*.read")):
-        yield from _check_reader(path.stem, Journal(path).lines(), read)
+        yield from check_reader(path.stem, Journal(path).lines(), read)
 
 
 def _check_ids(sent: list[Sent], read: list[str]) -> Iterator[Violation]:
@@ -218,12 +222,22 @@ def _check_units(log: dict[int, str]) -> Iterator[Violation]:
             yield Violation(Kind.LOST_WRITE, f"{stream} {number} is there, the beginning of its append {first} is not")
 
 
-def _check_reader(name: str, lines: list[list[str]], log: dict[int, str]) -> Iterator[Violation]:
-    """A reader was given each offset in turn, and at each what the log has there in the end."""
-    position = 0
+def check_reader(name: str, lines: list[list[str]], log: dict[int, str]) -> Iterator[Violation]:
+    """A reader was given each offset in turn, and at each what the log has there in the end.
+
+    A line with `from` begins anew behind an offset, no further on than it was and not before what it has `committed`.
+    """
+    position = committed = 0
     for number, value in lines:
         offset = int(number)
+        if value == "committed":
+            committed = max(committed, offset)
+            continue
         if value == "from":
+            if offset + 1 > position:
+                yield Violation(Kind.SKIPPED_BY_POLL, f"{name} began at {offset + 1}, it was at {position} before")
+            if offset + 1 < committed:
+                yield Violation(Kind.POSITION_MOVED_BACK, f"{name} began at {offset + 1}, it had committed {committed}")
             position = offset + 1
             continue
         if offset != position:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -25,22 +25,34 @@ READERS = 2
 KILLS = 8
 CONFIG = PartitionConfig(sync="always", segment_bytes=64 * 1024, index_interval=1024)
 
+Role = Callable[[Path, str, str], None]
+"""What a process does, given the directory, its name and a seed, until it is killed."""
+
 
 def _produce(directory: Path, name: str, seed: str) -> None:
     """A producing process: threads that share a handle, and so their writes and syncs."""
     partition = DirectoryPartition(directory / "log", CONFIG)
 
     def work(thread: str) -> None:
+        producer = Producer(partition, thread, directory, Random(f"{seed}/{thread}"))
+        producer.resume()
+        while True:
+            producer.step()
+
+    in_threads(work, directory, name)
+
+
+def in_threads(work: Callable[[str], None], directory: Path, name: str) -> None:
+    """Let several threads work, each under a name of its own, until one fails, which ends the process."""
+
+    def run(thread: str) -> None:
         try:
-            producer = Producer(partition, thread, directory, Random(f"{seed}/{thread}"))
-            producer.resume()
-            while True:
-                producer.step()
+            work(thread)
         except BaseException:  # noqa: BLE001 - whatever ends a thread ends the process, and is a finding
             leave_error(directory / f"{thread}.error")
             os._exit(1)
 
-    threads = [threading.Thread(target=work, args=(f"{name}{number}",)) for number in range(THREADS)]
+    threads = [threading.Thread(target=run, args=(f"{name}{number}",)) for number in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -68,6 +80,13 @@ def kill_writers(run: Run) -> Iterator[Violation]:
     """Start everyone, kill and restart some, kill everyone, and read the log."""
     roles = {f"producer{number}": _produce for number in range(PRODUCERS)}
     roles |= {f"reader{number}": _follow for number in range(READERS)}
+    kill_and_restart(run, roles)
+    yield from failures(run.directory)
+    yield from verify(run.directory / "log", run.directory)
+
+
+def kill_and_restart(run: Run, roles: Mapping[str, Role]) -> None:
+    """Start a process for each role, kill some and start them again, and kill all of them."""
 
     def start(name: str) -> Child:
         seed = str(run.random.random())
@@ -86,5 +105,3 @@ def kill_writers(run: Run) -> Iterator[Violation]:
     finally:
         for child in crew.values():
             child.kill()
-    yield from failures(run.directory)
-    yield from verify(run.directory / "log", run.directory)

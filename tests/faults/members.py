@@ -9,10 +9,10 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import headwater as hw
-from headwater import ConsumedRecord, Store
+from headwater import ConsumedRecord, StaleMember, Store
 from tests.faults.violation import Kind, Violation
 
 STORE: Final = "store"
@@ -23,7 +23,7 @@ DONE: Final = "done"
 
 
 class Entry(NamedTuple):
-    """A stretch of offsets that a member was handed, or has committed."""
+    """A stretch of offsets that a member was handed by a poll that began then, or has committed by then."""
 
     at: int
     member: str
@@ -33,39 +33,57 @@ class Entry(NamedTuple):
     end: int
 
 
-def produce(directory: Path, count: int, batch: int, pause: float) -> None:
-    """A producing process: `count` records, spread over the partitions, synced and visible `batch` by batch."""
-    with hw.open(directory / STORE) as store, store.producer(TOPIC) as out:
-        for first in range(0, count, batch):
-            for number in range(first, min(first + batch, count)):
-                out.send(b"%d" % number, key=b"%d" % number)
-            out.sync()
+def produce(store: Store, count: int, burst: int, pause: float = 0.0) -> None:
+    """Send `count` records, spread over the partitions, `burst` by burst."""
+    with store.producer(TOPIC) as out:
+        for first in range(0, count, burst):
+            values = [b"%d" % number for number in range(first, min(first + burst, count))]
+            out.send_batch(values, keys=values)
             time.sleep(pause)
 
 
-def consume(directory: Path, name: str, max_records: int = 200, work: float = 0.0) -> None:
-    """A member: notes what it is handed, does it, commits, and notes that. It leaves when it finds its stop file."""
+def consume(directory: Path, name: str, max_records: int = 200, work: float = 0.0, **options: Any) -> None:
+    """A member: notes what it is handed, does it, commits, and notes that. It leaves when it finds its stop file.
+
+    With `max_records` 0 it takes batches. Options are those of ConsumerConfig. What another member was given meanwhile,
+    because this one was too late, is not noted as done.
+    """
     stop, everyone = directory / f"{name}.stop", directory / "all.stop"
     journal = os.open(directory / f"{name}.journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    with hw.open(directory / STORE) as store, store.consumer(TOPIC, group=GROUP, refresh_interval=0.2) as inbox:
+    options = {"refresh_interval": 0.2} | options
+    with hw.open(directory / STORE) as store, store.consumer(TOPIC, group=GROUP, **options) as inbox:
         while not stop.exists() and not everyone.exists():
-            records = inbox.poll(max_records, timeout=0.1)
-            _note(journal, HANDED, records)
+            began = time.monotonic_ns()
+            batches = inbox.poll_batches(timeout=0.1) if max_records == 0 else []
+            records = inbox.poll(max_records, timeout=0.1) if max_records > 0 else []
+            stretches = [(one.partition, one.start, one.end) for one in batches] or _stretches(records)
+            _note(journal, began, HANDED, stretches)
             time.sleep(work)
-            for record in records:
-                inbox.ack(record)
-            inbox.commit()
-            _note(journal, DONE, records)
+            try:
+                for partition, start, end in stretches:
+                    inbox.ack_range(TOPIC, partition, start, end)
+                inbox.commit()
+            except StaleMember:
+                continue
+            _note(journal, time.monotonic_ns(), DONE, stretches)
 
 
-def _note(journal: int, event: str, records: list[ConsumedRecord]) -> None:
-    stretches: list[list[int]] = []
+Stretch = tuple[int, int, int]
+"""A partition, the first offset, and the one after the last."""
+
+
+def _stretches(records: list[ConsumedRecord]) -> list[Stretch]:
+    found: list[Stretch] = []
     for record in records:
-        if stretches and stretches[-1][0] == record.partition and stretches[-1][2] == record.offset:
-            stretches[-1][2] += 1
+        partition, start, end = found[-1] if found else (-1, 0, 0)
+        if (partition, end) == (record.partition, record.offset):
+            found[-1] = partition, start, end + 1
         else:
-            stretches.append([record.partition, record.offset, record.offset + 1])
-    at = time.monotonic_ns()
+            found.append((record.partition, record.offset, record.offset + 1))
+    return found
+
+
+def _note(journal: int, at: int, event: str, stretches: list[Stretch]) -> None:
     lines = [f"{at} {event} {partition} {start} {end}\n" for partition, start, end in stretches]
     os.write(journal, "".join(lines).encode())
 
@@ -105,7 +123,7 @@ class Positions:
 
     def finished(self, expected: int) -> bool:
         """Whether there are that many records, and the group has done them all."""
-        ends = {number: bounds.end for number, bounds in self._store.topic(TOPIC).bounds().items()}
+        ends = ends_of(self._store)
         return sum(ends.values()) == expected and all(self._last.get(number) == end for number, end in ends.items())
 
 
@@ -129,8 +147,17 @@ def verify(directory: Path, ends: dict[int, int]) -> Iterator[Violation]:
             yield Violation(Kind.SKIPPED_BY_POLL, detail)
 
 
-def repeated(directory: Path) -> int:
+def repeated(directory: Path, ends: dict[int, int]) -> int:
     """How many records were handed out more than once."""
-    entries = [entry for entry in read_journals(directory) if entry.event == HANDED]
-    total = sum(entry.end - entry.start for entry in entries)
-    return total - len({(entry.partition, offset) for entry in entries for offset in range(entry.start, entry.end)})
+    seen = {number: bytearray(end) for number, end in ends.items()}
+    total = 0
+    for entry in read_journals(directory):
+        if entry.event == HANDED:
+            total += entry.end - entry.start
+            seen[entry.partition][entry.start : entry.end] = b"\1" * (entry.end - entry.start)
+    return total - sum(some.count(1) for some in seen.values())
+
+
+def ends_of(store: Store) -> dict[int, int]:
+    """Where each partition ends."""
+    return {number: bounds.end for number, bounds in store.topic(TOPIC).bounds().items()}

@@ -56,11 +56,11 @@ class Proof:
             raise ValueError(f"{self.name} has {total} cases: it would prove nothing")
         if count is None or count >= total:
             return list(range(total))
-        return sorted(self.chance(seed, "cases").sample(range(total), count))
+        return sorted(Random(self.seed(seed, "cases")).sample(range(total), count))
 
-    def chance(self, seed: int, purpose: object) -> Random:
-        """The source of chance for one run: other proofs and other runs neither share nor disturb it."""
-        return Random(f"{seed}/{self.name}/{purpose}")
+    def seed(self, seed: int, purpose: object) -> str:
+        """The seed of one run's chance: other proofs and other runs neither share nor disturb it."""
+        return f"{seed}/{self.name}/{purpose}"
 
 
 PROOFS: dict[str, Proof] = {}

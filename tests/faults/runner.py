@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from random import Random
 from time import monotonic
 from types import FrameType
 from typing import Any
 
+from headwater.testing import seeded
 from tests.faults.proof import Proof, Run, Unavailable
 from tests.faults.violation import Kind, Violation
 
@@ -114,10 +116,12 @@ def run_proof(proof: Proof, plan: Plan, progress: Callable[[int, int], None]) ->
 
 def _run_once(proof: Proof, number: int, plan: Plan) -> list[Finding]:
     directory = Path(tempfile.mkdtemp(prefix=f"headwater-{proof.name}-{number}-"))
-    run = Run(number, proof.chance(plan.seed, number), directory, plan.quick)
+    seed = proof.seed(plan.seed, number)
+    run = Run(number, Random(seed), directory, plan.quick)
     found: list[Violation] = []
     try:
-        found += _caught(proof, lambda: found.extend(islice(proof.body(run), FINDINGS_PER_RUN)))
+        with seeded(f"{seed}/headwater"):
+            found += _caught(proof, lambda: found.extend(islice(proof.body(run), FINDINGS_PER_RUN)))
     except Unavailable:
         if not found:  # what was found stands, even if the rest of the run could not be made
             raise

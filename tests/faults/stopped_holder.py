@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from random import Random
 
 from headwater.config import PartitionConfig
 from headwater.errors import PartitionBusy
-from headwater.log import DirectoryPartition
+from headwater.log import DirectoryPartition, Disk
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, SignallingDisk, failures
 from tests.faults.journal import Follower, Producer, verify
@@ -32,44 +33,64 @@ STEPS = 40
 """The holder stops at one of its first changes of files and makes more than that before it ends."""
 
 
-def _hold(directory: Path, random: Random) -> None:
-    """Append, be stopped once on the way, and append on."""
-    when = random.choice(("before", "within", "after"))
-    disk = SignallingDisk(random.randint(1, CHANGES), when, signal.SIGSTOP, lambda: None)
-    with DirectoryPartition(directory / "log", CONFIG, disk=disk) as partition:
-        producer = Producer(partition, "holder", directory, random)
-        for _ in range(STEPS):
-            producer.step()
-
-
-class Scene:
-    """A partition, a holder of its lock, and another process's handles on it and on a second partition."""
+class Scene(ABC):
+    """A log, a process that holds its lock and is stopped, and another process that uses the same and a second log."""
 
     def __init__(self, directory: Path, random: Random) -> None:
         self.directory = directory
         directory.mkdir()
-        self.partition = DirectoryPartition(directory / "log", CONFIG)
-        self.elsewhere = DirectoryPartition(directory / "elsewhere", CONFIG)
-        self.producer = Producer(self.partition, "other", directory, random)
-        self.producer.step()
-        (directory / "apart").mkdir()
-        self.apart = Producer(self.elsewhere, "apart", directory / "apart", random)
-        self.follower = Follower(self.partition, "reader", directory, random)
+        self.prepare(random)
         seed = random.random()
-        self.holder = Child(lambda: _hold(directory, Random(seed)), directory / "holder.error")
+        self.holder = Child(lambda: self._be_stopped(Random(seed)), directory / "holder.error")
+
+    def _be_stopped(self, random: Random) -> None:
+        when = random.choice(("before", "within", "after"))
+        self.hold(SignallingDisk(random.randint(1, CHANGES), when, signal.SIGSTOP, lambda: None), random)
+
+    @abstractmethod
+    def prepare(self, random: Random) -> None:
+        """Open what the other process uses, before the holder is there."""
+
+    @abstractmethod
+    def hold(self, disk: Disk, random: Random) -> None:
+        """In the holder: append, be stopped by the disk on the way, append on, and end."""
+
+    @abstractmethod
+    def append(self) -> None:
+        """Append where the holder does."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Open what the holder has open, once more, and close it."""
+
+    @abstractmethod
+    def append_elsewhere(self) -> None:
+        """Append to another partition."""
+
+    @abstractmethod
+    def read(self) -> None:
+        """Read all that there is."""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """After all that: send again what has failed, and more."""
+
+    @abstractmethod
+    def shut(self) -> None:
+        """Close everything."""
+
+    @abstractmethod
+    def verify(self) -> Iterator[Violation]:
+        """Hold the journals against the logs."""
 
     def during(self) -> list[Violation]:
         """What is wrong while the holder is stopped."""
         return [
-            *self._busy("an append", self.producer.step),
-            *self._busy("an opening", lambda: DirectoryPartition(self.directory / "log", CONFIG).close()),
-            *_prompt("an append to another partition", self.apart.step),
-            *_prompt("a read", self._read),
+            *self._busy("an append", self.append),
+            *self._busy("an opening", self.open),
+            *_prompt("an append to another partition", self.append_elsewhere),
+            *_prompt("a read", self.read),
         ]
-
-    def _read(self) -> None:
-        while self.follower.poll():
-            pass
 
     def _busy(self, what: str, action: Callable[[], None]) -> Iterator[Violation]:
         began = time.monotonic()
@@ -84,23 +105,63 @@ class Scene:
             yield Violation(Kind.BLOCKED, f"{what} took {took:.2f} s to find the lock taken: {PATIENCE} is its timeout")
 
     def after(self) -> Iterator[Violation]:
-        """Let the holder go on and look at everything."""
-        self.holder.send(signal.SIGCONT)
+        """Wait for the resumed holder and look at everything."""
         if not self.holder.ended_within(10):
             yield Violation(Kind.BLOCKED, "the holder did not end after it was resumed")
-        self.producer.resume()
-        self.producer.step()
-        self._read()
+        self.go_on()
+        self.read()
         self.close()
         yield from failures(self.directory)
-        yield from verify(self.directory / "log", self.directory)
-        yield from verify(self.directory / "elsewhere", self.directory / "apart")
+        yield from self.verify()
 
     def close(self) -> None:
         """Leave no process and no descriptor behind."""
         self.holder.kill()
+        self.shut()
+
+
+class LogScene(Scene):
+    """Two partitions of the engine."""
+
+    def prepare(self, random: Random) -> None:
+        self.partition = DirectoryPartition(self.directory / "log", CONFIG)
+        self.elsewhere = DirectoryPartition(self.directory / "elsewhere", CONFIG)
+        self.producer = Producer(self.partition, "other", self.directory, random)
+        self.producer.step()
+        (self.directory / "apart").mkdir()
+        self.apart = Producer(self.elsewhere, "apart", self.directory / "apart", random)
+        self.follower = Follower(self.partition, "reader", self.directory, random)
+
+    def hold(self, disk: Disk, random: Random) -> None:
+        with DirectoryPartition(self.directory / "log", CONFIG, disk=disk) as partition:
+            producer = Producer(partition, "holder", self.directory, random)
+            for _ in range(STEPS):
+                producer.step()
+
+    def append(self) -> None:
+        self.producer.step()
+
+    def open(self) -> None:
+        DirectoryPartition(self.directory / "log", CONFIG).close()
+
+    def append_elsewhere(self) -> None:
+        self.apart.step()
+
+    def read(self) -> None:
+        while self.follower.poll():
+            pass
+
+    def go_on(self) -> None:
+        self.producer.resume()
+        self.producer.step()
+
+    def shut(self) -> None:
         self.partition.close()
         self.elsewhere.close()
+
+    def verify(self) -> Iterator[Violation]:
+        yield from verify(self.directory / "log", self.directory)
+        yield from verify(self.directory / "elsewhere", self.directory / "apart")
 
 
 def _prompt(what: str, action: Callable[[], None]) -> Iterator[Violation]:
@@ -120,18 +181,25 @@ def _prompt(what: str, action: Callable[[], None]) -> Iterator[Violation]:
 )
 def stopped_holder(run: Run) -> Iterator[Violation]:
     """Stop the holders of several partitions at once, look around, and let them go on."""
-    scenes = [Scene(run.directory / str(number), Random(run.random.random())) for number in range(HOLDERS)]
+    yield from stop_holders(run, LogScene)
+
+
+def stop_holders(run: Run, scene: Callable[[Path, Random], Scene]) -> Iterator[Violation]:
+    """Stop the holders in several scenes at once, look around, and let them go on."""
+    scenes = [scene(run.directory / str(number), Random(run.random.random())) for number in range(HOLDERS)]
     try:
-        for scene in scenes:
-            if not scene.holder.wait_stopped():
-                yield Violation(Kind.CRASH, f"the holder of {scene.directory.name} ended before it was stopped")
+        for one in scenes:
+            if not one.holder.wait_stopped():
+                yield Violation(Kind.CRASH, f"the holder of {one.directory.name} ended before it was stopped")
         began = time.monotonic()
         with ThreadPoolExecutor(HOLDERS) as pool:
             for found in pool.map(Scene.during, scenes):
                 yield from found
         time.sleep(max(0.0, (STOPPED_QUICK if run.quick else STOPPED) - (time.monotonic() - began)))
-        for scene in scenes:
-            yield from scene.after()
+        for one in scenes:
+            one.holder.send(signal.SIGCONT)
+        for one in scenes:
+            yield from one.after()
     finally:
-        for scene in scenes:
-            scene.close()
+        for one in scenes:
+            one.close()

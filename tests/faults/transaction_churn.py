@@ -51,14 +51,17 @@ def transaction_churn(run: Run) -> Iterator[Violation]:
     """Change the group for some seconds, let it finish, and count."""
     numbers = count()
 
+    def feed() -> None:
+        with hw.open(run.directory / STORE) as store:
+            produce(store, RECORDS, BATCH, SECONDS / (RECORDS / BATCH))
+
     def join() -> Child:
         return Child(lambda: work(run.directory), run.directory / f"worker{next(numbers)}.error")
 
     with hw.open(run.directory / STORE) as store:
         for name, partitions in {TOPIC: PARTITIONS, **OUTPUTS}.items():
             store.create_topic(name, partitions=partitions, sync="never")
-        pause = SECONDS / (RECORDS / BATCH)
-        source = Child(lambda: produce(run.directory, RECORDS, BATCH, pause), run.directory / "source.error")
+        source = Child(feed, run.directory / "source.error")
         workers = [join() for _ in range(WORKERS)]
         try:
             until = time.monotonic() + SECONDS

@@ -146,6 +146,22 @@ def test_headers_become_a_map(store: hw.Store) -> None:
     assert found == [{"a": b"1", "b": b"2"}, {}, {}, {"c": None}]
 
 
+def test_headers_stay_with_their_rows_and_only_each_rows_own_count(store: hw.Store) -> None:
+    store.create_topic("orders", partitions=3, max_headers_bytes=50)
+    random = Random(3)
+    rows = [
+        random.choice([None, [], [("h", b"%d" % number)], [("a", bytes(20)), ("b", bytes(28))]])
+        for number in range(200)
+    ]
+    keys = pa.array([b"%d" % number for number in range(200)], pa.binary())
+    batch = pa.record_batch({"key": keys, "value": keys, "headers": headers(*rows)})
+    write(store, batch.slice(0, 70), batch.slice(70, 100), batch.slice(170), topic="orders")
+    found = [record for one in store.topic("orders").partitions() for record in one.records()]
+    assert len(found) == 200
+    for record in found:
+        assert record.headers == dict(rows[int(record.value)] or [])
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -236,7 +252,8 @@ def test_an_abort_after_a_commit_that_was_decided_takes_nothing_back(
         with pytest.raises(hw.TransactionUnfinished):
             writer.commit(messages, 0)
         writer.abort(messages, 0)
-    writer.commit([Written(writer.write(iter([one])).staged, "query")], 0)  # Spark does the batch again
+    again = pa.record_batch({"value": pa.array([b"again"], pa.binary())})
+    writer.commit([Written(writer.write(iter([again])).staged, "query")], 0)  # Spark does the batch again
     assert records(store, "orders", 0) == [(None, b"once")]
     assert stages(store) == []
 
