@@ -27,6 +27,7 @@ from benchmarks.report import Goal, Row, at_least, at_most
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
     import headwater as hw
 
@@ -54,14 +55,14 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
     }
     spark = hw.spark.session("benchmarks", master="local[2]", config=config)
     spark.sparkContext.setLogLevel("OFF")
-    repeats = 2 if quick else 3
+    repeats = 2 if quick else 5
     try:
         with hw.open(scratch / "store") as store:
-            for size, rows in ((1000, 50_000 if quick else 300_000), (100, 300_000 if quick else 2_000_000)):
+            for size, rows in ((1000, 50_000 if quick else 1_000_000), (100, 300_000 if quick else 5_000_000)):
                 bench = _Bench(spark, store, scratch, size, rows, repeats)
                 yield from bench.rows()
                 bench.clear()
-            yield _projection(spark, store, 200_000 if quick else 2_000_000, repeats)
+            yield _projection(spark, store, 200_000 if quick else 10_000_000, repeats)
             yield _micro_batches(spark, store, scratch, 15 if quick else 60)
     finally:
         spark.stop()
@@ -216,14 +217,16 @@ def _micro_batches(spark: SparkSession, store: hw.Store, scratch: Path, batches:
     spark.dataSource.register(_constant_source())
     store.create_topic("drops")
     with store.producer("drops") as out:
-        for number in range(10 * (batches + 5)):
+        for number in range(10 * (batches + 10)):
             out.send(b"%d" % number)
     ours = spark.readStream.format("headwater").option("store", str(store)).option("topic", "drops")
     ours = (
         ours.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10).option("columns", "offset,value")
     )
     peer = spark.readStream.format("constant")
-    seconds = [_median_batch(source.load(), scratch, batches) for source in (ours, peer)]
+    # One after the other, and again the other way round: a stream takes longer than the waves of noise.
+    figures = [_durations_of(source, scratch, batches // 2) for source in (ours, peer, peer, ours)]
+    seconds = [median(figures[0] + figures[3]), median(figures[1] + figures[2])]
     return Row(
         work="micro-batch of 10 rows into noop, median",
         unit="ms",
@@ -234,15 +237,15 @@ def _micro_batches(spark: SparkSession, store: hw.Store, scratch: Path, batches:
     )
 
 
-def _median_batch(stream: DataFrame, scratch: Path, batches: int) -> float:
+def _durations_of(source: DataStreamReader, scratch: Path, batches: int) -> list[float]:
+    """How long the batches of a new query take, without the first ones, which start processes."""
     checkpoint = scratch / f"checkpoint-{next(_serial)}"
-    writer = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    writer = source.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(processingTime="0 seconds").start()
     try:
-        durations = _durations(query, batches)
+        return _durations(query, batches + 5)[5:]
     finally:
         query.stop()
-    return median(durations[5:])  # the first ones start processes
 
 
 def _durations(query: StreamingQuery, batches: int) -> list[float]:

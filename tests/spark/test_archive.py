@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import headwater as hw
 from headwater.log.disk import Disk
 from headwater.spark import archive as archives
-from headwater.spark import archiving
+from headwater.spark import archiving, columns
 from headwater.spark.archive import MANIFEST, Manifest, PartitionArchive, place
 from headwater.spark.archiving import archive
 from headwater.spark.options import SourceOptions
@@ -239,8 +239,9 @@ def _iso(ns: int) -> str:
 
 
 def test_a_range_planned_before_the_log_was_trimmed_is_read_from_the_archive(
-    spark: SparkSession, store: hw.Store, tmp_path: Path
+    spark: SparkSession, store: hw.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(columns, "_ENOUGH", 1)  # so that batches are passed on as they are read
     topic = fill(store, "orders", 20)
     where = tmp_path / "archive"
     archive(spark, str(store), "orders", str(where))
