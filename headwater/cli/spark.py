@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -270,11 +271,10 @@ def _everywhere(store: str, topic: str, offset: int) -> str:
 @contextmanager
 def _session(master: str, memory: str) -> Iterator[SparkSession]:
     """Spark, for the length of a command, with nothing of its own to say."""
-    from pyspark.sql import SparkSession
-
     import headwater.spark
 
-    ours = SparkSession.getActiveSession() is None
+    known = sys.modules.get("pyspark.sql")
+    ours = known is None or known.SparkSession.getActiveSession() is None
     people = console(stderr=True)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     config = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, "spark.driver.memory": memory}
@@ -294,7 +294,7 @@ def _plain(error: Exception) -> Exception:
     """The line of an error of Spark's that says what is wrong, instead of pages."""
     from pyspark.errors import PySparkException
 
-    if not isinstance(error, PySparkException):
+    if not isinstance(error, PySparkException) and not type(error).__module__.startswith("py4j."):
         return error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("headwater.errors.")]

@@ -116,7 +116,7 @@ class PartitionArchive:
         except FileNotFoundError:
             if not directory.parent.is_dir():
                 raise InvalidConfiguration(f"{archive} has no archive of topic {topic!r}") from None
-            if directory.is_dir():
+            if has_files(directory):
                 raise Damaged("the manifest is missing: restore it from a backup", file=path) from None
             return None
         if manifest.id != topic_id:
@@ -195,6 +195,11 @@ class PartitionArchive:
 def place(archive: str, topic: str, partition: int) -> Path:
     """Where the files of a partition are: named so that readers of plain Parquet see a column with its number."""
     return Path(archive) / topic / f"partition={partition}"
+
+
+def has_files(directory: Path) -> bool:
+    """Whether there are archived files, with a manifest or without."""
+    return any(directory.glob("*.parquet"))
 
 
 def fingerprint(path: Path) -> tuple[int, int]:

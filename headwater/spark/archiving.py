@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,7 @@ from headwater.spark.archive import (
     PartitionArchive,
     archive_path,
     fingerprint,
+    has_files,
     parquet_schema,
     place,
     to_parquet,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOCK: Final = "_lock"
+_ATTEMPTS: Final = 5
 _GROUP_BYTES: Final = 32 * 1024 * 1024
 """Row groups hold about so much of the log: what a reader has in memory at a time."""
 FILE_BYTES: Final = 256 * 1024 * 1024
@@ -102,13 +104,14 @@ def archive(
     `trim` removes from the log what has been in the archive for `grace` seconds and every group has read.
     """
     path = archive_path(path)
-    with open_existing(store) as opened, _locked(Path(path) / topic):
+    with open_existing(store) as opened, ExitStack() as stack:
         found = opened.topic(topic).pinned()
         if found.info.config.compact:
             raise InvalidConfiguration(
                 f"topic {topic!r} is compacted, and cannot be archived: from an archive deleted keys would come back"
             )
         parquet_schema(found.schema)  # raises for what cannot be archived
+        stack.enter_context(_locked(Path(path) / topic))
         run = _Run(spark, store, opened, found, path, file_bytes)
         if roll:
             for partition in found.partitions():
@@ -159,13 +162,14 @@ class _Run:
             self._clear(one)
             pieces = self._plan(one, number, skip_lost)
             if pieces:
-                pending = (_scratch(self._name), *(piece.name for piece in pieces))
+                pending = (*one.manifest.pending, _scratch(self._name), *(piece.name for piece in pieces))
                 one.replace(replace(one.manifest, pending=pending))
+                REAL_DISK.mkdir(one.directory / _scratch(self._name))
             self._pieces += pieces
 
     def _opened(self, number: int) -> PartitionArchive:
         directory = place(self._path, self._topic.name, number)
-        if not (directory / MANIFEST).exists():
+        if not (directory / MANIFEST).exists() and not has_files(directory):
             REAL_DISK.make_directory(directory)
             start = self._topic.partition(number).bounds().start
             empty = Manifest(self._topic.name, self._id, number, start, start)
@@ -175,13 +179,16 @@ class _Run:
         return found
 
     def _clear(self, one: PartitionArchive) -> None:
-        if one.manifest.pending:
-            for name in one.manifest.pending:
-                if name.startswith("_"):
-                    shutil.rmtree(one.directory / name, ignore_errors=True)
-                elif all(name != file.name for file in one.manifest.files):
-                    (one.directory / name).unlink(missing_ok=True)
-            one.replace(replace(one.manifest, pending=()))
+        """Remove what is pending. Where a task of a dead run is still at work, that is left to the next time."""
+        left = []
+        for name in one.manifest.pending:
+            if name.startswith("_"):
+                if not _removed(one.directory / name):
+                    left.append(name)
+            elif all(name != file.name for file in one.manifest.files):
+                (one.directory / name).unlink(missing_ok=True)
+        if one.manifest.pending != tuple(left):
+            one.replace(replace(one.manifest, pending=tuple(left)))
 
     def _plan(self, one: PartitionArchive, number: int, skip_lost: bool) -> list[_Piece]:
         """The closed segments behind the archive's end, put together to files."""
@@ -308,6 +315,16 @@ def _scratch(run: str) -> str:
     return f"_run-{run}"
 
 
+def _removed(directory: Path) -> bool:
+    """Remove a directory, to which a task may be adding; whether it is gone."""
+    for _ in range(_ATTEMPTS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return True
+        time.sleep(0.1)
+    return False
+
+
 # In tasks.
 
 
@@ -322,8 +339,8 @@ def _write(piece: _Piece) -> tuple[str, ArchivedFile]:
         topic = store.topic(piece.topic)
         if topic.info.uuid.hex() != piece.id:
             raise DataLost(piece.topic, piece.partition, piece.start, piece.end, "the topic was deleted and made again")
-        Path(piece.scratch).mkdir(exist_ok=True)
-        path = Path(piece.scratch) / f"{os.urandom(4).hex()}-{piece.name}"  # another attempt may still be at work
+        # Another attempt may still be at work. The directory is the driver's to make: when it is gone, so is the run.
+        path = Path(piece.scratch) / f"{os.urandom(4).hex()}-{piece.name}"
         try:
             rows, oldest, newest = _write_parquet(path, topic, piece)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
