@@ -24,7 +24,18 @@ from headwater.log import DirectoryPartition, Identity, encode, encode_batch
 from headwater.log.frame import HEADER_BYTES
 
 HW = [sys.executable, "-m", "headwater.cli"]
-COMMANDS = ("tour", "check", "inspect", "unlock", "pipeline")
+COMMANDS = (
+    "tour",
+    "check",
+    "inspect",
+    "unlock",
+    "pipeline",
+    "spark",
+    "spark archive",
+    "spark compact",
+    "spark verify",
+    "spark replay",
+)
 CONFIG = hw.PartitionConfig(segment_bytes=20_000, index_interval=1024)
 HOSTILE = b"\x1b]0;owned\x07\x1b[31m[red]bold[/red]\r\n\xff"
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from headwater import HeadwaterError, __version__
-from headwater.cli import check, inspect, pipeline, tour, unlock
+from headwater.cli import check, inspect, pipeline, spark, tour, unlock
 from headwater.cli.output import end_quietly, printable
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
@@ -125,6 +125,7 @@ def unlock_command(
 
 
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(spark.app, name="spark")
 
 
 def main() -> NoReturn:

@@ -7,7 +7,7 @@ and `Partition.records` read it back. `DirectoryPartition` is a log in a directo
 from headwater.log.clock import Clock
 from headwater.log.commit import Appended
 from headwater.log.compaction import CompactionReport
-from headwater.log.directory import DirectoryPartition
+from headwater.log.directory import ClosedSegment, DirectoryPartition
 from headwater.log.disk import Disk
 from headwater.log.encode import encode, encode_batch
 from headwater.log.frame import Frame, FrameHeader, Identity, StoredFrame
@@ -16,12 +16,14 @@ from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.report import Damage, RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts
 from headwater.log.schemas import SchemaDirectory, Schemas
+from headwater.log.survivors import Survivors
 from headwater.log.untrusted import admit
 
 __all__ = [
     "Appended",
     "Bounds",
     "Clock",
+    "ClosedSegment",
     "CompactionReport",
     "Damage",
     "DirectoryPartition",
@@ -38,6 +40,7 @@ __all__ = [
     "Schemas",
     "SegmentFacts",
     "StoredFrame",
+    "Survivors",
     "admit",
     "encode",
     "encode_batch",

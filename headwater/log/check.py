@@ -99,6 +99,8 @@ class Check:
         self.bytes_done = 0
         self.bytes_total = 0
         self._on_progress = on_progress
+        self._state: State | None = None
+        self._listed: list[Segment] = []
 
     @property
     def end(self) -> int:
@@ -107,6 +109,15 @@ class Check:
 
     def run(self) -> Iterator[Finding]:
         """Everything that is wrong, in the order of the log."""
+        yield from self.begin()
+        for base in self.bases:
+            yield from self.check(base)
+        yield from self.finish()
+
+    # The parts of a run, for those that share out the segments: each worker begins, and checks its own.
+
+    def begin(self) -> Iterator[Finding]:
+        """List the segments, and tell what is wrong besides: the state, the marks, files that do not belong."""
         state, segments, strangers = self._listing()
         if state is None and not segments and not strangers:
             raise HeadwaterError(f"{self.directory} is not a partition: it has neither a state nor segments")
@@ -114,20 +125,37 @@ class Check:
         yield from self._check_marks(state)
         segments, notes = self._adopt_strangers(segments, strangers)
         yield from notes
+        self._state, self._listed = state, segments
         self.start = max(state.start if state else 0, self._mark(START_FILE) or 0)
         self.bytes_total = sum(_size(segment.path) for segment in segments)
         if segments and segments[0].base > self.start:
             yield self._lost(segments[0].path, None, self.start, segments[0].base, "the first segment is missing")
-        for number, segment in enumerate(segments):
-            after = segments[number + 1].base if number + 1 < len(segments) else None
-            try:
-                yield from self._check_segment(segment, after, state)
-            except FileNotFoundError:
-                yield Finding("note", segment.path, "removed while the partition was being checked")
+
+    @property
+    def bases(self) -> list[int]:
+        """The first offsets of the segments, by which they are checked."""
+        return [segment.base for segment in self._listed]
+
+    def size_of(self, base: int) -> int:
+        """How large a segment is at this moment."""
+        return sum(_size(segment.path) for segment in self._listed if segment.base == base)
+
+    def check(self, base: int) -> Iterator[Finding]:
+        """What is wrong in one segment."""
+        for number, segment in enumerate(self._listed):
+            if segment.base == base:
+                after = self._listed[number + 1].base if number + 1 < len(self._listed) else None
+                try:
+                    yield from self._check_segment(segment, after, self._state)
+                except FileNotFoundError:
+                    yield Finding("note", segment.path, "removed while the partition was being checked")
+
+    def finish(self) -> Iterator[Finding]:
+        """What is wrong around the segments, and whether they are still the same."""
         yield from self._check_schemas()
         yield from self._leftovers()
         now = self._read_state()
-        if state is not None and now is not None and now.layout != state.layout:
+        if self._state is not None and now is not None and now.layout != self._state.layout:
             yield Finding("note", self.directory, "segments were added, replaced or removed meanwhile: check again")
 
     # What there is.

@@ -84,7 +84,7 @@ class Compactor:
             rows.append(batch.num_rows)
             keys.append(batch.column(frame.schema.system("key")))
             offsets.append(frame.offsets(batch))
-            markers.append(_markers(batch, frame.schema))
+            markers.append(delete_markers(batch, frame.schema))
         if not keys:
             return [None] * len(rows)
         found = pc.index_in(pa.chunked_array(keys), value_set=self._newest["key"])
@@ -146,7 +146,7 @@ def _newest(table: pa.Table) -> pa.Table:
     return keyed.group_by("key").aggregate([("offset", "max")]).rename_columns(["key", "offset"])
 
 
-def _markers(batch: pa.RecordBatch, schema: Schema) -> pa.Array:
+def delete_markers(batch: pa.RecordBatch, schema: Schema) -> pa.Array:
     """Which rows are delete markers: those with nothing in any payload column."""
     columns = [pc.is_null(batch.column(name)) for name in schema.payload.names]
     markers = columns[0]

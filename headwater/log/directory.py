@@ -25,6 +25,7 @@ from headwater.log.rewrite import Rewriter
 from headwater.log.schemas import SchemaDirectory, Schemas
 from headwater.log.segment import Segment
 from headwater.log.state import State
+from headwater.log.survivors import Survivors
 from headwater.log.writer import Writer
 
 _COMPACTING = ".compacting"
@@ -32,8 +33,8 @@ _READS = 3
 """How often a reader looks at a state page of which one copy is being written, before it takes it for damaged."""
 
 
-class _Closed(NamedTuple):
-    """A closed segment as compaction sees it."""
+class ClosedSegment(NamedTuple):
+    """A segment that does not grow any more, and which of its offsets are readable."""
 
     segment: Segment
     size: int
@@ -156,7 +157,11 @@ class DirectoryPartition(Partition):
             self._writer.delete_before(facts[count].base)
         return RetentionReport(count, sum(fact.size for fact in facts[:count]), self.bounds().start)
 
-    def compact(self) -> CompactionReport:
+    def compact(self, survivors: Survivors | None = None) -> CompactionReport:
+        """Keep only the newest record of each key in the closed segments. Offsets stay; readers are undisturbed.
+
+        `survivors` says which records those are, for logs with more keys than fit in memory.
+        """
         self._writer.check_open()
         self._writer.check_present()
         lock = PartitionLock(self.path / "compaction.lock")
@@ -164,23 +169,31 @@ class DirectoryPartition(Partition):
             lock.acquire(0)
             for leftover in sorted(self.path.glob(f"*{_COMPACTING}")):
                 self._disk.unlink(leftover)
-            return self._compact()
+            return self._compact(survivors)
         finally:
             lock.close()
 
-    def _compact(self) -> CompactionReport:
-        closed = self._closed()
+    def _learn(self, closed: list[ClosedSegment]) -> Compactor:
         compactor = Compactor(self.config.compaction_memory)
         for one in reversed(closed):
             with suppress(FrameDamaged, OffsetOutOfRange):
                 if not compactor.learn(self.frames(one.first, one.end)):
                     break
         compactor.finish_learning()
+        return compactor
+
+    def _compact(self, survivors: Survivors | None) -> CompactionReport:
+        closed = self.closed()
+        if survivors is not None:
+            closed = [one for one in closed if survivors.cover(one.segment.base, one.segment.header.log)]
+        judge = self._learn(closed) if survivors is None else survivors
         rewritten = damaged = removed = before = after = 0
         for one in closed:
             before, after = before + one.size, after + one.size
             try:
-                gone, new_size = self._compact_segment(compactor, one)
+                if survivors is not None:
+                    survivors.check(one.segment.base)
+                gone, new_size = self._compact_segment(judge, one, markers_stay=damaged > 0)
             except FrameDamaged:
                 damaged += 1
             except OffsetOutOfRange:
@@ -190,20 +203,26 @@ class DirectoryPartition(Partition):
                     rewritten, removed, after = rewritten + 1, removed + gone, after + new_size - one.size
         return CompactionReport(len(closed), rewritten, damaged, removed, before, after)
 
-    def _closed(self) -> list[_Closed]:
+    def closed(self) -> list[ClosedSegment]:
         """The closed segments, each with the offsets that are readable there."""
         start = self._state().start
         found = [
-            _Closed(segment, size, max(segment.base, start), after.base, after.header.created_ns)
+            ClosedSegment(segment, size, max(segment.base, start), after.base, after.header.created_ns)
             for (segment, size), (after, _) in pairwise(self._reader.sizes())
         ]
         return [one for one in found if one.first < one.end]
 
-    def _compact_segment(self, compactor: Compactor, closed: _Closed) -> tuple[int, int]:
-        """How many records were removed, and the size of the new file."""
+    def _compact_segment(
+        self, judge: Compactor | Survivors, closed: ClosedSegment, *, markers_stay: bool
+    ) -> tuple[int, int]:
+        """How many records were removed, and the size of the new file.
+
+        Delete markers stay behind a damaged segment, which may still hold what they delete.
+        """
         segment, _, first, end, closed_ns = closed
-        drop_markers = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9
-        masks = compactor.plan(self.frames(first, end), drop_markers=drop_markers)
+        of_age = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9
+        drop_markers = of_age and not markers_stay
+        masks = judge.plan(self.frames(first, end), drop_markers=drop_markers)
         if all(mask is None for mask in masks):
             return 0, 0
         count = sum(frame.header.record_count for frame in self.frames(first, end))

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from headwater.errors import InvalidConfiguration
+from headwater.spark.archive import archive_path
 from headwater.store import Time, time
 
 Position = Literal["earliest", "latest"] | int | Time
@@ -53,6 +54,7 @@ SOURCE_OPTIONS: Final = (
     "maxTriggerDelay",
     "failOnDataLoss",
     "group",
+    "archive",
 )
 
 
@@ -162,6 +164,8 @@ class SourceOptions:
     max_trigger_delay: float
     fail_on_data_loss: bool
     group: str | None
+    archive: str | None
+    """Where the older part of the topics is."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -204,6 +208,7 @@ class SourceOptions:
             max_trigger_delay=options.seconds("maxTriggerDelay", 15 * 60.0),
             fail_on_data_loss=options.flag("failOnDataLoss", True),
             group=options.text("group"),
+            archive=None if options.text("archive") is None else archive_path(options.text("archive") or ""),
         )
 
     def means(self, topic: str) -> bool:

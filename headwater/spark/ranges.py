@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from headwater.errors import DataLost, HeadwaterError, OffsetOutOfRange, RangeUnreadable
 from headwater.spark.address import open_existing
+from headwater.spark.archive import PartitionArchive
 from headwater.spark.columns import Conversion
 from headwater.spark.options import SourceOptions
 from headwater.store import Topic
@@ -77,15 +78,33 @@ def read(task: Range, options: SourceOptions, wanted: StructType) -> Iterator[pa
 
 
 def _stored(topic: Topic, task: Range, columns: list[str], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The batches of a range as they are stored. What was removed meanwhile is an error, or passed over."""
+    """The batches of a range as they are stored. What was removed meanwhile is an error, or passed over.
+
+    With an archive, what it has comes from there. That is looked up when it is needed, and again when the log no longer
+    has what the archive did not have yet.
+    """
+
+    def on_lost(first: int, last: int) -> None:
+        lose(DataLost(task.topic, task.partition, first, last, "they are not in the archive"), options)
+
     start, end = task.start, task.end
     while start < end:
+        archive = PartitionArchive.of(options.archive, topic, task.partition)
+        if archive is not None and start < archive.end:
+            stop = min(end, archive.end)
+            yield from archive.batches(start, stop, topic.schema, columns, on_lost)
+            start = stop
+            continue
         try:
             yield from topic.scan(start, end, partitions=[task.partition], columns=columns)
             return
         except OffsetOutOfRange as error:
             if error.offset < error.start:
-                lost, start = (max(error.offset, start), min(error.start, end)), error.start
+                start = max(error.offset, start)
+                archive = PartitionArchive.of(options.archive, topic, task.partition)
+                if archive is not None and start < archive.end:
+                    continue
+                lost, start = (start, min(error.start, end)), error.start
                 why = f"the log starts at {error.start}"
             else:
                 lost, end = (max(start, error.end), end), error.end

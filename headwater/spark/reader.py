@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from headwater.errors import DataLost, InvalidConfiguration, OffsetOutOfRange, SchemaError
 from headwater.schema import RAW
 from headwater.spark.address import open_existing
+from headwater.spark.archive import PartitionArchive
 from headwater.spark.columns import check, spark_schema, usual
 from headwater.spark.options import Position, Positions, SourceOptions
 from headwater.spark.ranges import Range, lose, read, split
@@ -95,17 +96,31 @@ def _exist(name: str, numbers: Sequence[int] | frozenset[int] | dict[int, Positi
         raise InvalidConfiguration(f"topic {name!r} has partitions 0 to {there[name] - 1}, not {beyond}")
 
 
+def first_offsets(topic: Topic, options: SourceOptions) -> dict[int, int]:
+    """The first offset in each partition that can be read, in the archive or in the log."""
+    bounds = topic.bounds()
+    archives = {number: PartitionArchive.of(options.archive, topic, number) for number in bounds}
+    return {number: one.start if one else bounds[number].start for number, one in archives.items()}
+
+
 def positions(topic: Topic, given: Position | Positions, otherwise: Position, options: SourceOptions) -> dict[int, int]:
     """The offset in each partition that is meant; `otherwise` where partitions are given and this one is not."""
     found = {}
     for number in chosen_partitions(topic, options):
         where = given.get(topic.name, {}).get(number, otherwise) if isinstance(given, dict) else given
+        archive = PartitionArchive.of(options.archive, topic, number)
+        archived = None if archive is None else archive.resolve(where, topic.schema)
+        if archived is not None:
+            found[number] = archived
+            continue
         try:
             found[number] = topic.offset_of(where, number)
         except OffsetOutOfRange as error:
             if error.offset > error.end:
                 raise
-            why = f"the log starts at {error.start}"
-            lose(DataLost(topic.name, number, error.offset, error.start, why), options)
-            found[number] = error.start
+            first, why = error.start, f"the log starts at {error.start}"
+            if archive is not None:
+                first, why = archive.start, f"the archive starts at {archive.start}"
+            lose(DataLost(topic.name, number, error.offset, first, why), options)
+            found[number] = first
     return found

@@ -22,7 +22,7 @@ from headwater.spark.columns import check
 from headwater.spark.offsets import Offsets, TopicOffsets, from_json, shares, to_json
 from headwater.spark.options import SourceOptions
 from headwater.spark.ranges import Range, lose, read, split
-from headwater.spark.reader import chosen_partitions, chosen_topics, positions, positions_exist
+from headwater.spark.reader import chosen_partitions, chosen_topics, first_offsets, positions, positions_exist
 from headwater.store import Commit, Store, Topic, TopicPartition
 from headwater.store.watch import Watch
 
@@ -155,8 +155,8 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 before = None
                 if topic.info.uuid.hex() != now.id:
                     continue
-            bounds = topic.bounds()
-            starts = {number: bounds[number].start for number in now.partitions}
+            readable = first_offsets(topic, self._options)
+            starts = {number: readable[number] for number in now.partitions}
             if before is not None:
                 for number, end in now.partitions.items():
                     starts[number] = self._kept(name, number, before.partitions.get(number, 0), starts[number], end)

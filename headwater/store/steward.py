@@ -320,7 +320,7 @@ class _Pass:
         # Positions are read after the logs: what was acknowledged in between may go.
         groups = self._groups(names)
         for plan in plans:
-            plan.readers = _readers(groups, plan.topic, plan.place)
+            plan.readers = readers(groups, plan.topic, plan.place)
         return plans
 
     def _plan(self, info: TopicInfo, number: int) -> _Plan:
@@ -413,7 +413,7 @@ class _Pass:
         )
 
 
-def _readers(groups: Mapping[str, GroupInfo | None], topic: bytes, place: TopicPartition) -> dict[str, int]:
+def readers(groups: Mapping[str, GroupInfo | None], topic: bytes, place: TopicPartition) -> dict[str, int]:
     """How far each group is in a partition. One that has it but has not committed yet may be at its beginning."""
     found: dict[str, int] = {}
     for name, info in groups.items():

@@ -1,0 +1,309 @@
+"""Spark over topics, beside Spark over Parquet with the same rows and columns, in one session.
+
+All rows are in the page cache on both sides, and both are read whole: Spark's own count of a Parquet file would look at
+its footer only. Segments are closed frames as a producer makes them; the Parquet files are Spark's own, uncompressed as
+the frames are. The memory of Spark, its two threads and its settings are the same for both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from statistics import median
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.measure import Measure, compare, timed
+from benchmarks.report import Goal, Row, at_least, at_most
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+    import headwater as hw
+
+COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
+"""What both sides have."""
+PARTITIONS: Final = 2
+KEYS: Final = 1000
+WIDE: Final = 10
+_serial = count()
+
+
+def run(quick: bool, scratch: Path) -> Iterator[Row]:
+    """Measure them all."""
+    import headwater as hw
+
+    if find_spec("pyspark") is None:
+        raise SystemExit("PySpark is not installed: pip install 'headwater[spark]'")
+    config = {
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+        "spark.driver.memory": "1g",
+        "spark.sql.parquet.compression.codec": "uncompressed",
+        "spark.sql.warehouse.dir": scratch / "warehouse",
+        "spark.local.dir": scratch / "spark",
+    }
+    spark = hw.spark.session("benchmarks", master="local[2]", config=config)
+    spark.sparkContext.setLogLevel("OFF")
+    repeats = 2 if quick else 5
+    try:
+        with hw.open(scratch / "store") as store:
+            for size, rows in ((1000, 50_000 if quick else 1_000_000), (100, 300_000 if quick else 5_000_000)):
+                bench = _Bench(spark, store, scratch, size, rows, repeats)
+                yield from bench.rows()
+                bench.clear()
+            yield _projection(spark, store, 200_000 if quick else 10_000_000, repeats)
+            yield _micro_batches(spark, store, scratch, 15 if quick else 60)
+    finally:
+        spark.stop()
+
+
+class _Bench:
+    """One size of records: the topic, and the same rows as Parquet."""
+
+    def __init__(self, spark: SparkSession, store: hw.Store, scratch: Path, size: int, rows: int, repeats: int) -> None:
+        self._spark = spark
+        self._store = store
+        self._scratch = scratch
+        self._size = size
+        self._rows = rows
+        self._repeats = repeats
+        self._topic = f"records-{size}"
+        self._parquet = str(scratch / f"parquet-{size}")
+        _fill(store, self._topic, size, rows)
+        self._read().write.parquet(self._parquet)
+
+    def clear(self) -> None:
+        """Give the disk back."""
+        self._store.delete_topic(self._topic)
+        shutil.rmtree(self._parquet)
+
+    def rows(self) -> Iterator[Row]:
+        """What is measured for this size."""
+        read, peer = self._read, self._read_parquet
+        whole = self._row(
+            "read all into noop", lambda: _noop(read()), "spark.read.parquet", lambda: _noop(peer()), at_least(0.9)
+        )
+        yield whole
+        # Named, so that it is not forgotten: it needs a broker, and jars that no Python package brings.
+        yield replace(whole, peer_name="Kafka, by Spark's package for it", peer=None, goal=at_least(1))
+        yield self._row(
+            "groupBy(key).count(), chosen columns",
+            lambda: _noop(self._read("key").groupBy("key").count()),
+            "spark.read.parquet",
+            lambda: _noop(peer().groupBy("key").count()),
+            at_least(0.9),
+        )
+        yield self._row(
+            "topic → Parquet",
+            lambda: read().write.mode("overwrite").parquet(str(self._scratch / "out")),
+            "Parquet → Parquet",
+            lambda: peer().write.mode("overwrite").parquet(str(self._scratch / "out")),
+            at_least(0.7),
+        )
+        yield self._row(
+            "readStream, AvailableNow, into noop",
+            lambda: self._stream(self._read_stream().writeStream.format("noop")),
+            "the batch read",
+            lambda: _noop(read()),
+            at_least(0.6),
+        )
+        yield self._writing()
+
+    def _row(self, work: str, ours: Callable[[], object], name: str, peer: Callable[[], object], goal: Goal) -> Row:
+        return self._rate(work, timed(ours), name, timed(peer), goal)
+
+    def _rate(self, work: str, ours: Measure, name: str, peer: Measure, goal: Goal) -> Row:
+        seconds, peer_seconds = compare(ours, peer, repeats=self._repeats)
+        assert peer_seconds is not None
+        return Row(
+            work=f"{work}, {self._size} B records",
+            unit="rows/s",
+            ours=self._rows / seconds,
+            peer_name=name,
+            peer=self._rows / peer_seconds,
+            goal=goal,
+        )
+
+    def _writing(self) -> Row:
+        """A stream of the Parquet files into a topic, beside the same stream into Parquet."""
+        schema = self._spark.read.parquet(self._parquet).schema
+
+        def stream() -> DataFrame:
+            return self._spark.readStream.schema(schema).parquet(self._parquet)
+
+        def ours() -> float:
+            name = f"written-{next(_serial)}"
+            self._store.create_topic(name, partitions=PARTITIONS)
+            sink = stream().select("key", "value", "timestamp").writeStream.format("headwater")
+            started = perf_counter()
+            self._stream(sink.option("store", str(self._store)).option("topic", name))
+            seconds = perf_counter() - started
+            written = sum(bounds.end for bounds in self._store.topic(name).bounds().values())
+            assert written == self._rows, f"{written} of {self._rows} rows were written"
+            self._store.delete_topic(name)
+            self._store.sweep()
+            return seconds
+
+        def peer() -> float:
+            directory = self._scratch / f"written-{next(_serial)}"
+            sink = stream().select("key", "value", "timestamp").writeStream.format("parquet")
+            started = perf_counter()
+            self._stream(sink.option("path", str(directory)))
+            seconds = perf_counter() - started
+            shutil.rmtree(directory)
+            return seconds
+
+        return self._rate("writeStream to a topic, exactly once", ours, "Spark's Parquet sink", peer, at_least(0.5))
+
+    def _read(self, *columns: str) -> DataFrame:
+        reader = self._spark.read.format("headwater").option("store", str(self._store)).option("topic", self._topic)
+        return reader.option("columns", ",".join(columns or COLUMNS)).load()
+
+    def _read_parquet(self) -> DataFrame:
+        return self._spark.read.parquet(self._parquet)
+
+    def _read_stream(self) -> DataFrame:
+        reader = self._spark.readStream.format("headwater").option("store", str(self._store))
+        reader = reader.option("topic", self._topic).option("columns", ",".join(COLUMNS))
+        return reader.option("startingOffsets", "earliest").load()
+
+    def _stream(self, writer: Any) -> None:
+        checkpoint = self._scratch / f"checkpoint-{next(_serial)}"
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _projection(spark: SparkSession, store: hw.Store, rows: int, repeats: int) -> Row:
+    """One of ten columns beside all ten."""
+    names = [f"c{number}" for number in range(WIDE)]
+    topic = "wide"
+    store.create_topic(topic, schema=pa.schema([(name, pa.int64()) for name in names]), partitions=PARTITIONS)
+    chance = np.random.default_rng(1)
+    with store.producer(topic) as out:
+        for start in range(0, rows, 50_000):
+            batch = {name: chance.integers(0, 1 << 40, min(50_000, rows - start)) for name in names}
+            out.send_batch(pa.RecordBatch.from_pydict(batch), partition=start // 50_000 % PARTITIONS)
+
+    def read(columns: list[str]) -> None:
+        reader = spark.read.format("headwater").option("store", str(store)).option("topic", topic)
+        _noop(reader.option("columns", ",".join(columns)).load())
+
+    seconds, peer_seconds = compare(timed(lambda: read(names[3:4])), timed(lambda: read(names)), repeats=repeats)
+    assert peer_seconds is not None
+    return Row(
+        work=f"read 1 of {WIDE} typed columns into noop",
+        unit="rows/s",
+        ours=rows / seconds,
+        peer_name=f"all {WIDE} of them",
+        peer=rows / peer_seconds,
+        goal=at_least(3),
+    )
+
+
+def _micro_batches(spark: SparkSession, store: hw.Store, scratch: Path, batches: int) -> Row:
+    """Batches of ten rows, one after the other: what a stream's turn costs beside a source that costs nothing."""
+    spark.dataSource.register(_constant_source())
+    store.create_topic("drops")
+    with store.producer("drops") as out:
+        for number in range(10 * (batches + 10)):
+            out.send(b"%d" % number)
+    ours = spark.readStream.format("headwater").option("store", str(store)).option("topic", "drops")
+    ours = (
+        ours.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10).option("columns", "offset,value")
+    )
+    peer = spark.readStream.format("constant")
+    # One after the other, and again the other way round: a stream takes longer than the waves of noise.
+    figures = [_durations_of(source, scratch, batches // 2) for source in (ours, peer, peer, ours)]
+    seconds = [median(figures[0] + figures[3]), median(figures[1] + figures[2])]
+    return Row(
+        work="micro-batch of 10 rows into noop, median",
+        unit="ms",
+        ours=seconds[0],
+        peer_name="a source in Python that makes 10 rows up",
+        peer=seconds[1],
+        goal=at_most(1.3),
+    )
+
+
+def _durations_of(source: DataStreamReader, scratch: Path, batches: int) -> list[float]:
+    """How long the batches of a new query take, without the first ones, which start processes."""
+    checkpoint = scratch / f"checkpoint-{next(_serial)}"
+    writer = source.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(processingTime="0 seconds").start()
+    try:
+        return _durations(query, batches + 5)[5:]
+    finally:
+        query.stop()
+
+
+def _durations(query: StreamingQuery, batches: int) -> list[float]:
+    """How long each batch took, in milliseconds, as Spark says."""
+    found: dict[int, float] = {}
+    started = perf_counter()
+    while len(found) < batches and perf_counter() - started < 300:
+        error = query.exception()
+        if error is not None:
+            raise error
+        for progress in query.recentProgress:
+            if progress.numInputRows == 10:
+                found[progress.batchId] = progress.durationMs["triggerExecution"]
+        sleep(0.1)
+    return [found[number] for number in sorted(found)]
+
+
+def _constant_source() -> type[Any]:
+    """A stream of ten rows a batch, in the least Python that Spark takes."""
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class Constant(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802 - named by Spark
+            return {"n": 0}
+
+        def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002, N802
+            return {"n": start["n"] + 10}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: ARG002
+            return [InputPartition(start["n"])]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            first = partition.value
+            yield pa.RecordBatch.from_pydict({"offset": range(first, first + 10), "value": [b"constant"] * 10})
+
+    class ConstantSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "constant"
+
+        def schema(self) -> str:
+            return "offset bigint, value binary"
+
+        def streamReader(self, schema: object) -> Constant:  # noqa: ARG002, N802
+            return Constant()
+
+    return ConstantSource
+
+
+def _noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _fill(store: hw.Store, topic: str, size: int, rows: int) -> None:
+    """Records with keys, in frames as a producer makes them."""
+    store.create_topic(topic, partitions=PARTITIONS)
+    values = [os.urandom(size) for _ in range(1000)]
+    keys = [b"key-%d" % number for number in range(KEYS)]
+    with store.producer(topic, batch_bytes=1024 * 1024, batch_records=10_000, linger=60.0) as out:
+        for number in range(rows):
+            out.send(values[number % 1000], key=keys[number % KEYS], partition=number // 1000 % PARTITIONS)

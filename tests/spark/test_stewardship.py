@@ -1,0 +1,216 @@
+"""Stewardship by Spark: compaction, verification and replay do what plain Python models say, and commands tell."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headwater as hw
+from headwater.cli.app import app
+from headwater.log import DirectoryPartition
+from headwater.spark.compacting import compact
+from headwater.spark.replaying import replay
+from headwater.spark.verifying import verify
+
+Content = list[tuple[int, bytes | None, bytes | None]]
+
+
+def content(topic: hw.Topic) -> list[Content]:
+    return [[(one.offset, one.key, one.value) for one in part.records()] for part in topic.partitions()]
+
+
+def changes(store: hw.Store, name: str, count: int, seed: int, **options: Any) -> hw.Topic:
+    """A compacted topic with changes of a few keys, some of them deletions, in several closed segments."""
+    chance = random.Random(seed)
+    topic = store.create_topic(name, compact=True, **options)
+    for _ in range(count // 10):
+        with store.producer(name) as out:
+            for _ in range(10):
+                value = None if chance.random() < 0.2 else b"%d" % chance.randrange(1000)
+                out.send(value, key=b"k%d" % chance.randrange(15))
+        for partition in topic.partitions():
+            if chance.random() < 0.3:
+                partition.roll()
+    return topic
+
+
+def compacted(topic: hw.Topic, before: list[Content], *, drop_markers: bool) -> list[Content]:
+    """What has to be left of each partition."""
+    left = []
+    for number, records in enumerate(before):
+        partition = topic.partition(number)
+        assert isinstance(partition, DirectoryPartition)
+        end = max((one.end for one in partition.closed()), default=0)
+        newest = {key: offset for offset, key, _ in records if offset < end}
+        left.append(
+            [
+                (offset, key, value)
+                for offset, key, value in records
+                if offset >= end or (newest[key] == offset and (value is not None or not drop_markers))
+            ]
+        )
+    return left
+
+
+@pytest.mark.parametrize("grace", [0.0, 3600.0])
+def test_compaction_leaves_the_newest_of_each_key(spark: SparkSession, store: hw.Store, grace: float) -> None:
+    topic = changes(store, "state", 100, seed=3, partitions=2, delete_grace=grace)
+    before = content(topic)
+    expected = compacted(topic, before, drop_markers=grace == 0)
+    reading = topic.partition(0).records()
+    first = next(reading)
+    reports = compact(spark, str(store), "state")
+    assert content(topic) == expected
+    assert [one for one in (first, *reading) if one.offset < 0] == []
+    assert sum(one.removed_records for one in reports.values()) == sum(map(len, before)) - sum(map(len, expected)) > 0
+    assert all(one.damaged == 0 for one in reports.values())
+    again = compact(spark, str(store), "state")
+    assert content(topic) == expected
+    assert sum(one.removed_records for one in again.values()) == 0
+    assert not any(one.damaged for one in verify(spark, str(store)))
+
+
+def test_compaction_leaves_damaged_segments_and_the_markers_behind_them(spark: SparkSession, store: hw.Store) -> None:
+    topic = store.create_topic("state", compact=True, delete_grace=0.0)
+    rounds: list[list[tuple[bytes, bytes | None]]] = [
+        [(b"a", b"1"), (b"b", b"1")],
+        [(b"a", b"2"), (b"c", b"1")],
+        [(b"a", None), (b"b", b"2")],
+    ]
+    for records in rounds:
+        with store.producer("state") as out:
+            for key, value in records:
+                out.send(value, key=key)
+        topic.partition(0).roll()
+    flip(topic, segment=1)
+    [report] = compact(spark, str(store), "state").values()
+    assert report.damaged == 1
+    left = [(one.offset, one.value) for one in topic.partition(0).records(on_damage=lambda _: None)]
+    assert left == [(4, None), (5, b"2")]
+    plain = topic.partition(0).compact()
+    assert plain.damaged == 1
+    assert [one.offset for one in topic.partition(0).records(on_damage=lambda _: None)] == [4, 5]
+
+
+def test_only_compacted_topics_are_compacted(spark: SparkSession, store: hw.Store) -> None:
+    store.create_topic("orders")
+    with pytest.raises(hw.InvalidConfiguration, match="not set"):
+        compact(spark, str(store), "orders")
+    store.create_topic("empty", compact=True, partitions=2)
+    assert [one.segments for one in compact(spark, str(store), "empty").values()] == [0, 0]
+
+
+def flip(topic: hw.Topic, segment: int, part: int = 0, at: float = 0.5) -> tuple[Path, int]:
+    """One bit of a segment, between its header and its end."""
+    partition = topic.partition(part)
+    assert isinstance(partition, DirectoryPartition)
+    path = sorted(partition.path.glob("*.log"))[segment]
+    data = bytearray(path.read_bytes())
+    position = 128 + int((len(data) - 128) * at)
+    data[position] ^= 4
+    path.write_bytes(data)
+    return path, position
+
+
+def test_damage_is_found_and_named(spark: SparkSession, store: hw.Store) -> None:
+    for name in ("good", "bad"):
+        topic = store.create_topic(name, partitions=2)
+        for number in range(40):
+            with store.producer(name) as out:
+                out.send(b"x" * 50, partition=number % 2)
+            if number % 10 >= 8:
+                topic.partition(number % 2).roll()
+    told: list[tuple[int, int]] = []
+    found = verify(spark, str(store), on_progress=lambda *progress: told.append(progress))
+    assert [(one.topic, one.partition, one.start, one.end, one.records, one.damaged) for one in found] == [
+        (name, number, 0, 20, 20, False) for name in ("bad", "good") for number in (0, 1)
+    ]
+    assert told[-1][0] == told[-1][1] > 0
+    path, position = flip(store.topic("bad"), segment=2, part=1)
+    found = verify(spark, str(store))
+    assert [one.damaged for one in found] == [False, True, False, False]
+    [finding] = [finding for finding in found[1].findings if finding.kind == "damage"]
+    assert finding.file == path
+    assert finding.position is not None
+    assert finding.position <= position
+    assert finding.offset is not None
+    assert 10 <= finding.offset < 15
+    assert finding.next_offset == finding.offset + 1
+    path.unlink()
+    gone = verify(spark, str(store), ["bad"])[1]
+    assert gone.damaged
+
+
+def produce(store: hw.Store, name: str, count: int, partitions: int = 2) -> hw.Topic:
+    topic = store.create_topic(name, partitions=partitions)
+    with store.producer(name) as out:
+        for number in range(count):
+            out.send(b"v%d" % number, key=b"k%d" % (number % 5), timestamp=10**18 + number * 10**9, headers={"h": b"1"})
+    return topic
+
+
+def test_a_replay_is_done_once(spark: SparkSession, store: hw.Store) -> None:
+    source = produce(store, "orders", 50)
+    target = store.create_topic("copy", partitions=2)
+    done = replay(spark, str(store), "orders", "copy")
+    assert (done.rows, done.repeated) == (50, False)
+    assert [[one[1:] for one in part] for part in content(target)] == [
+        [one[1:] for one in part] for part in content(source)
+    ]
+    assert [one.headers for one in target.partition(0).records()] == [{"h": b"1"}] * len(content(target)[0])
+    again = replay(spark, str(store), "orders", "copy")
+    assert (again.rows, again.repeated, again.writer) == (0, True, done.writer)
+    assert sum(map(len, content(target))) == 50
+    named = replay(
+        spark, str(store), "orders", "copy", name="again", sql="SELECT key, value FROM source WHERE offset < 3"
+    )
+    assert (named.rows, named.repeated) == (6, False)
+    with pytest.raises(hw.InvalidConfiguration, match="itself"):
+        replay(spark, str(store), "orders", "orders")
+
+
+def run(arguments: Sequence[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """A command of `hw`, as a program sees it."""
+    capfd.readouterr()
+    code = app(["spark", *arguments], prog_name="hw", standalone_mode=False)
+    return (code if isinstance(code, int) else 0), json.loads(capfd.readouterr().out)
+
+
+def test_the_commands(spark: SparkSession, store: hw.Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert spark.version
+    place = ["--store", str(store)]
+    topic = produce(store, "orders", 60)
+    store.create_topic("loud", partitions=3)
+    code, said = run(
+        ["archive", "orders", *place, "--to", str(tmp_path / "a"), "--roll", "--trim", "--grace", "0s"], capfd
+    )
+    assert code == 0
+    assert sum(one["rows"] for one in said["partitions"]) == 60
+    assert all(bounds.start == bounds.end for bounds in topic.bounds().values())
+    sql = "SELECT key, upper(string(value)) AS value FROM source"
+    span = ["--from", "2001-09-09T01:47:00Z", "--to", "2001-09-09T01:47:10Z", "--archive", str(tmp_path / "a")]
+    code, said = run(["replay", "orders", "loud", *place, *span, "--sql", sql], capfd)
+    assert (code, said["rows"], said["repeated"]) == (0, 10, False)
+    values = sorted(value or b"" for part in content(store.topic("loud")) for _, _, value in part)
+    assert values == [b"V%d" % number for number in range(20, 30)]
+    code, said = run(["replay", "orders", "loud", *place, "--from", "3", "--archive", str(tmp_path / "a")], capfd)
+    assert said["rows"] == 54
+    changes(store, "state", 50, seed=1)
+    code, said = run(["compact", "state", *place, "--roll"], capfd)
+    assert (code, said["partitions"][0]["damaged"]) == (0, 0)
+    assert said["partitions"][0]["removed_records"] > 0
+    code, said = run(["verify", *place, "state", "loud"], capfd)
+    assert (code, said["damaged"], {one["topic"] for one in said["partitions"]}) == (0, False, {"state", "loud"})
+    flip(store.topic("state"), segment=0)
+    code, said = run(["verify", *place, "state"], capfd)
+    assert (code, said["damaged"]) == (1, True)
+    with pytest.raises(hw.InvalidConfiguration, match="SELEKT"):
+        run(["replay", "orders", "loud", *place, "--sql", "SELEKT 1"], capfd)
+    with pytest.raises(hw.InvalidConfiguration, match="--grace"):
+        run(["archive", "orders", *place, "--to", str(tmp_path / "a"), "--grace", "soon"], capfd)
