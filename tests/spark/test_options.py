@@ -68,7 +68,7 @@ def test_patterns_are_a_consumers_or_kafkas() -> None:
         ({"store": ""}, "option store is missing"),
         ({"path": "elsewhere"}, "give one of the options store, path"),
         ({"maxOffsetPerTriger": "5"}, r"unknown option maxOffsetPerTriger: did you mean maxOffsetsPerTrigger\?"),
-        ({"qqq": "5"}, "unknown option qqq: there are assign, columns"),
+        ({"qqq": "5"}, "unknown option qqq: there are archive, assign"),
         ({"kafka.security.protocol": "SSL"}, "is for a client of Kafka, and there is none here: remove it"),
     ],
 )
