@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -278,7 +279,7 @@ def _session(master: str, memory: str) -> Iterator[SparkSession]:
     people = console(stderr=True)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     config = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, "spark.driver.memory": memory}
-    with people.status("starting Spark") if people.is_terminal else nullcontext():
+    with _apart(), people.status("starting Spark") if people.is_terminal else nullcontext():
         spark = headwater.spark.session("hw", master=master, config=config)
         spark.sparkContext.setLogLevel("OFF")
     try:
@@ -288,6 +289,28 @@ def _session(master: str, memory: str) -> Iterator[SparkSession]:
     finally:
         if ours:
             spark.stop()
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """What is started in the block gets a standard error that leads nowhere; this program keeps its own.
+
+    Java and Spark would begin with a page about their logging. With --debug they may.
+    """
+    if "--debug" in sys.argv:
+        yield
+        return
+    own, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    before = sys.stderr
+    try:
+        with os.fdopen(own, "w", closefd=False) as sys.stderr:
+            os.dup2(nowhere, 2)
+            yield
+    finally:
+        sys.stderr = before
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(nowhere)
 
 
 def _plain(error: Exception) -> Exception:
