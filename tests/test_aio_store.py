@@ -22,8 +22,8 @@ from tests.aio import KINDS, PATIENCE, Cancelled, When, cancelled_everywhere, fi
 
 ELSEWHERE: dict[str, set[str]] = {
     "Store": {
-        *("drop", "evolve_topic", "look_after", "partition", "producer_config", "schema_of", "stage", "stewarding"),
-        "watched",
+        *("drop", "evolve_topic", "internal_topic", "look_after", "partition", "producer_config"),
+        *("schema_of", "stage", "stewarding", "watched"),
     },
     "Topic": {"partition", "partitions", "pinned"},
     "Producer": {"discard", "write_overdue"},
