@@ -152,7 +152,7 @@ def test_a_member_that_lives_on_finishes_what_a_dead_one_has_decided(tmp_path: P
 STOPPED = """
 import os, sys, signal
 import headwater as hw
-from headwater.store.ledger import DirectoryLedger
+from headwater.store.directory_ledger import DirectoryLedger
 store = hw.open(sys.argv[1])
 decide = DirectoryLedger.decide
 def stopping(self, stage, decision):

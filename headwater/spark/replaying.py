@@ -14,9 +14,10 @@ from headwater.errors import InvalidConfiguration
 from headwater.log.disk import REAL_DISK
 from headwater.spark.address import open_existing
 from headwater.spark.jobs import OnProgress, watched
-from headwater.store.ledger import DirectoryLedger, named_writer
+from headwater.store.directory_ledger import DirectoryLedger
+from headwater.store.directory_store import TRANSACTIONS
+from headwater.store.ledger import named_writer
 from headwater.store.names import check_name
-from headwater.store.store import TRANSACTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

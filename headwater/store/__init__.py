@@ -3,8 +3,10 @@
 from headwater.store.catalog import TopicInfo
 from headwater.store.consumer import Consumer, ConsumerStatistics
 from headwater.store.cursor import ConsumedBatch, ConsumedRecord
+from headwater.store.directory_store import DirectoryStore
 from headwater.store.group import Assignment, Commit, Group, GroupInfo
 from headwater.store.membership import Member
+from headwater.store.memory_store import MemoryStore
 from headwater.store.offsets import Position
 from headwater.store.open import open_store as open
 from headwater.store.processing import ProcessOptions, ProcessSummary
@@ -13,7 +15,7 @@ from headwater.store.receipt import Receipt
 from headwater.store.staging import Staged, Staging
 from headwater.store.start import Time, time
 from headwater.store.steward import CleanedPartition, Steward, StewardReport
-from headwater.store.store import DirectoryStore, MemoryStore, Store, StoreStatistics
+from headwater.store.store import Store, StoreStatistics
 from headwater.store.topic import Topic, TopicPartition, TopicStatistics
 from headwater.store.transaction import Transaction
 

@@ -7,7 +7,9 @@ import os
 from headwater.environment import overridden
 from headwater.errors import InvalidConfiguration
 from headwater.presets import DEFAULT, Preset
-from headwater.store.store import DirectoryStore, MemoryStore, Store
+from headwater.store.directory_store import DirectoryStore
+from headwater.store.memory_store import MemoryStore
+from headwater.store.store import Store
 
 MEMORY = "memory:"
 

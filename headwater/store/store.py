@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import logging
-import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -18,46 +15,31 @@ import pyarrow as pa
 
 from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import (
-    HeadwaterError,
     InvalidConfiguration,
-    OpenFailed,
-    PartitionBusy,
     PartitionDeleted,
     SchemaError,
     StoreClosed,
-    StoreInUse,
     TopicExists,
 )
-from headwater.log import DirectoryPartition, MemoryPartition, Partition, SchemaDirectory, Schemas
-from headwater.log.clock import REAL_CLOCK, Clock
-from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log import Partition, Schemas
+from headwater.log.clock import Clock
 from headwater.log.entropy import random_bytes
-from headwater.log.lock import PartitionLock
-from headwater.log.recovery import STATE_FILE
-from headwater.presets import DEFAULT, Preset
+from headwater.presets import Preset
 from headwater.schema import RAW, Schema
-from headwater.store.catalog import MAX_PARTITIONS, Catalog, DirectoryCatalog, MemoryCatalog, TopicInfo, grown
+from headwater.store.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
 from headwater.store.cursor import OnLoss
-from headwater.store.directory_group import OFFSETS_FILE, DirectoryGroup
-from headwater.store.group import Commit, Group
-from headwater.store.ledger import DirectoryLedger, Ledger, MemoryLedger
-from headwater.store.memory_group import MemoryGroup
+from headwater.store.group import Group
+from headwater.store.ledger import Ledger
 from headwater.store.names import check_name
-from headwater.store.offsets import OffsetTable
 from headwater.store.producer import Producer
 from headwater.store.sink import Sink
 from headwater.store.staging import Staged, Staging
 from headwater.store.start import Start
 from headwater.store.steward import Steward
-from headwater.store.topic import Topic, TopicPartition, TopicStatistics, check_evolution
+from headwater.store.topic import Topic, TopicStatistics, check_evolution
 from headwater.store.transaction import Transaction, Transactions
 
-_log = logging.getLogger(__name__)
-LOCK_FILE: Final = "store.lock"
-STEWARD_LOCK_FILE: Final = "steward.lock"
-GROUPS: Final = "__groups"
-TRANSACTIONS: Final = "__transactions"
 _Producer = TypeVar("_Producer", bound=Producer)
 _PARTITION_FIELDS: Final = tuple(field.name for field in fields(PartitionConfig))
 
@@ -404,164 +386,9 @@ class Store(ABC):
         """The files that change when something is appended to the partition."""
 
 
-class MemoryStore(Store):
-    """Topics in this process's memory, gone when the store is closed."""
-
-    def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
-        super().__init__(MemoryCatalog(), MemoryLedger(), clock, defaults)
-        self._cleaning = threading.Lock()
-        self._known: dict[bytes, Schemas] = {}
-
-    def __str__(self) -> str:
-        return "memory:"
-
-    def _create(self, info: TopicInfo, schema: Schema) -> None:
-        self._catalog.create(info)
-        self._schemas(info).put(schema)
-
-    def _schemas(self, info: TopicInfo) -> Schemas:
-        return self._known.setdefault(info.uuid, Schemas())
-
-    def _open_partition(self, info: TopicInfo, number: int) -> Partition:  # noqa: ARG002 - they are all alike
-        return MemoryPartition(partition_config(info.config), schemas=self._schemas(info), clock=self._clock)
-
-    def _open_group(self, name: str) -> Group:
-        return MemoryGroup(name, self._clock)
-
-    def group_names(self) -> list[str]:
-        with self._mutex:
-            return sorted(self._groups)
-
-    @contextmanager
-    def stewarding(self) -> Iterator[None]:
-        if not self._cleaning.acquire(blocking=False):
-            raise PartitionBusy(Path(str(self)), os.getpid(), None, 0)
-        try:
-            yield
-        finally:
-            self._cleaning.release()
-
-    def watched(self, partition: Partition) -> list[Path]:  # noqa: ARG002 - memory has no files
-        return []
-
-
-class DirectoryStore(Store):
-    """Topics in a directory, used by any number of processes at once."""
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        disk: Disk = REAL_DISK,
-        clock: Clock = REAL_CLOCK,
-        exclusive: bool = False,
-        defaults: Preset = DEFAULT,
-    ) -> None:
-        self.path = Path(path)
-        self._disk = disk
-        try:
-            disk.make_directory(self.path)
-            refuse_network_file_system(self.path)
-            self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise OpenFailed(self.path, error) from error
-        try:
-            fcntl.flock(self._lock_fd, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock_fd)
-            who = "others have it open" if exclusive else "a broker serves it: connect to the broker"
-            raise StoreInUse(f"{self.path} cannot be opened: {who}") from None
-        catalog = DirectoryCatalog(self.path, disk)
-        super().__init__(catalog, DirectoryLedger(self.path / TRANSACTIONS, disk), clock, defaults)
-        self._directory = catalog
-        self._known: dict[bytes, Schemas] = {}
-        catalog.sweep()
-        try:
-            self.roll_forward()
-        except (HeadwaterError, OSError) as error:
-            _log.warning("a transaction is decided and cannot be carried out yet: %s", error)
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    def _create(self, info: TopicInfo, schema: Schema) -> None:
-        self._directory.create(info, lambda path: SchemaDirectory(path / "schemas", self._disk).put(schema))
-
-    def _schemas(self, info: TopicInfo) -> Schemas:
-        found = self._known.get(info.uuid)
-        if found is None:
-            path = self._directory.path(info.name) / "schemas"
-            found = self._known[info.uuid] = SchemaDirectory(path, self._disk)
-        return found
-
-    def _open_partition(self, info: TopicInfo, number: int) -> Partition:
-        partition = DirectoryPartition(
-            self._directory.path(info.name) / str(number),
-            partition_config(info.config),
-            schemas=self._schemas(info),
-            uuid=partition_uuid(info.uuid, number),
-            disk=self._disk,
-            clock=self._clock,
-        )
-        if info.config.sync != "always" or partition.recovery_reports:
-            self._clamp_positions(info, number, partition)
-        return partition
-
-    def _clamp_positions(self, info: TopicInfo, number: int, partition: Partition) -> None:
-        """Bring groups back that are beyond the end, because a power loss has taken records that were not synced.
-
-        Every process does so before its own first append, so no new record comes in the place of a lost one while a
-        group would still pass over it.
-        """
-        key = (info.uuid, number)
-        for name in self.group_names():
-            table = OffsetTable(self.path / GROUPS / name / OFFSETS_FILE, self._disk)
-            try:
-                position = table.read(*key)
-            finally:
-                table.close()
-            end = partition.bounds().end  # after the position was read, so that no member can be beyond it by right
-            if position is not None and position.offset > end:
-                self.group(name).clamp({TopicPartition(info.name, number): Commit(key, end)})
-
-    def _open_group(self, name: str) -> Group:
-        return DirectoryGroup(self.path / GROUPS / name, name, self._disk, self._clock)
-
-    def group_names(self) -> list[str]:
-        try:
-            return sorted(os.listdir(self.path / GROUPS))
-        except FileNotFoundError:
-            return []
-
-    @contextmanager
-    def stewarding(self) -> Iterator[None]:
-        lock = PartitionLock(self.path / STEWARD_LOCK_FILE)
-        try:
-            lock.acquire(0)
-            yield
-        finally:
-            lock.close()
-
-    def watched(self, partition: Partition) -> list[Path]:
-        assert isinstance(partition, DirectoryPartition)
-        return [partition.path / STATE_FILE]
-
-    def close(self) -> None:
-        if not self._closed:
-            try:
-                super().close()
-            finally:
-                os.close(self._lock_fd)
-
-
 def partition_config(config: TopicConfig) -> PartitionConfig:
     """The part of a topic's configuration that its partitions need."""
     return PartitionConfig(**{name: getattr(config, name) for name in _PARTITION_FIELDS})
-
-
-def partition_uuid(topic: bytes, number: int) -> bytes:
-    """The identity of a topic's partition, the same wherever it is stored."""
-    return bytes(a ^ b for a, b in zip(topic, number.to_bytes(16, "big"), strict=True))
 
 
 _Config = TypeVar("_Config", TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 from headwater.config import Sync
 from headwater.log import DirectoryPartition
 from headwater.testing import FailingDisk, Failpoint, ManualClock
 from tests.faults.children import Child
+from tests.faults.deaths import Death, every_death
 from tests.faults.expected import Expected
 from tests.faults.proof import Run, proof
 from tests.faults.verification import UnsyncedDisk, Verification
@@ -28,29 +27,16 @@ MODES: tuple[Sync, ...] = ("always", "always", "always", "never", 3000.0)
 """The mode of each workload. A dead process loses nothing that was published, in any of them."""
 
 
-class Death(NamedTuple):
-    """Before which operation of which workload; a write may have been done in part."""
-
-    workload: int
-    number: int
-    part: int
-
-
 @cache
 def deaths() -> list[Death]:
-    """Every operation of every workload; and every write once more, in the middle of it."""
-    found: list[Death] = []
-    for workload in range(len(MODES)):
-        disk = FailingDisk(UnsyncedDisk())
-        with tempfile.TemporaryDirectory(prefix="headwater-deaths-") as directory:
-            path = Path(directory) / "partition"
-            with _witness(path):
-                _workload(workload, path, disk).run(ACTIONS)
-        for number, done in enumerate(disk.operations, start=1):
-            found.append(Death(workload, number, 0))
-            if done.size > 1:
-                found.append(Death(workload, number, Random(number).randrange(1, done.size)))
-    return found
+    """Everywhere in every workload."""
+
+    def perform(workload: int, directory: Path, disk: FailingDisk) -> None:
+        path = directory / "partition"
+        with _witness(path):
+            _workload(workload, path, disk).run(ACTIONS)
+
+    return every_death(len(MODES), perform)
 
 
 def _witness(directory: Path) -> DirectoryPartition:

@@ -1,0 +1,147 @@
+"""A store in a directory: each topic a directory in it, beside those of the groups and of the transactions."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from headwater.errors import HeadwaterError, OpenFailed, StoreInUse
+from headwater.log import DirectoryPartition, Partition, SchemaDirectory, Schemas
+from headwater.log.clock import REAL_CLOCK, Clock
+from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.lock import PartitionLock
+from headwater.log.recovery import STATE_FILE
+from headwater.presets import DEFAULT, Preset
+from headwater.schema import Schema
+from headwater.store.catalog import DirectoryCatalog, TopicInfo
+from headwater.store.directory_group import OFFSETS_FILE, DirectoryGroup
+from headwater.store.directory_ledger import DirectoryLedger
+from headwater.store.group import Commit, Group
+from headwater.store.offsets import OffsetTable
+from headwater.store.store import Store, partition_config
+from headwater.store.topic import TopicPartition
+
+_log = logging.getLogger(__name__)
+LOCK_FILE: Final = "store.lock"
+STEWARD_LOCK_FILE: Final = "steward.lock"
+GROUPS: Final = "__groups"
+TRANSACTIONS: Final = "__transactions"
+
+
+class DirectoryStore(Store):
+    """Topics in a directory, used by any number of processes at once."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        disk: Disk = REAL_DISK,
+        clock: Clock = REAL_CLOCK,
+        exclusive: bool = False,
+        defaults: Preset = DEFAULT,
+    ) -> None:
+        self.path = Path(path)
+        self._disk = disk
+        try:
+            disk.make_directory(self.path)
+            refuse_network_file_system(self.path)
+            self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise OpenFailed(self.path, error) from error
+        try:
+            fcntl.flock(self._lock_fd, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock_fd)
+            who = "others have it open" if exclusive else "a broker serves it: connect to the broker"
+            raise StoreInUse(f"{self.path} cannot be opened: {who}") from None
+        catalog = DirectoryCatalog(self.path, disk)
+        super().__init__(catalog, DirectoryLedger(self.path / TRANSACTIONS, disk), clock, defaults)
+        self._directory = catalog
+        self._known: dict[bytes, Schemas] = {}
+        catalog.sweep()
+        try:
+            self.roll_forward()
+        except (HeadwaterError, OSError) as error:
+            _log.warning("a transaction is decided and cannot be carried out yet: %s", error)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def _create(self, info: TopicInfo, schema: Schema) -> None:
+        self._directory.create(info, lambda path: SchemaDirectory(path / "schemas", self._disk).put(schema))
+
+    def _schemas(self, info: TopicInfo) -> Schemas:
+        found = self._known.get(info.uuid)
+        if found is None:
+            path = self._directory.path(info.name) / "schemas"
+            found = self._known[info.uuid] = SchemaDirectory(path, self._disk)
+        return found
+
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition:
+        partition = DirectoryPartition(
+            self._directory.path(info.name) / str(number),
+            partition_config(info.config),
+            schemas=self._schemas(info),
+            uuid=partition_uuid(info.uuid, number),
+            disk=self._disk,
+            clock=self._clock,
+        )
+        if info.config.sync != "always" or partition.recovery_reports:
+            self._clamp_positions(info, number, partition)
+        return partition
+
+    def _clamp_positions(self, info: TopicInfo, number: int, partition: Partition) -> None:
+        """Bring groups back that are beyond the end, because a power loss has taken records that were not synced.
+
+        Every process does so before its own first append, so no new record comes in the place of a lost one while a
+        group would still pass over it.
+        """
+        key = (info.uuid, number)
+        for name in self.group_names():
+            table = OffsetTable(self.path / GROUPS / name / OFFSETS_FILE, self._disk)
+            try:
+                position = table.read(*key)
+            finally:
+                table.close()
+            end = partition.bounds().end  # after the position was read, so that no member can be beyond it by right
+            if position is not None and position.offset > end:
+                self.group(name).clamp({TopicPartition(info.name, number): Commit(key, end)})
+
+    def _open_group(self, name: str) -> Group:
+        return DirectoryGroup(self.path / GROUPS / name, name, self._disk, self._clock)
+
+    def group_names(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self.path / GROUPS))
+        except FileNotFoundError:
+            return []
+
+    @contextmanager
+    def stewarding(self) -> Iterator[None]:
+        lock = PartitionLock(self.path / STEWARD_LOCK_FILE)
+        try:
+            lock.acquire(0)
+            yield
+        finally:
+            lock.close()
+
+    def watched(self, partition: Partition) -> list[Path]:
+        assert isinstance(partition, DirectoryPartition)
+        return [partition.path / STATE_FILE]
+
+    def close(self) -> None:
+        if not self._closed:
+            try:
+                super().close()
+            finally:
+                os.close(self._lock_fd)
+
+
+def partition_uuid(topic: bytes, number: int) -> bytes:
+    """The identity of a topic's partition, the same wherever it is stored."""
+    return bytes(a ^ b for a, b in zip(topic, number.to_bytes(16, "big"), strict=True))

@@ -1,0 +1,61 @@
+"""A store in memory: for tests, and for what need not outlive its process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.errors import PartitionBusy
+from headwater.log import MemoryPartition, Partition, Schemas
+from headwater.log.clock import REAL_CLOCK, Clock
+from headwater.presets import DEFAULT, Preset
+from headwater.schema import Schema
+from headwater.store.catalog import MemoryCatalog, TopicInfo
+from headwater.store.group import Group
+from headwater.store.memory_group import MemoryGroup
+from headwater.store.memory_ledger import MemoryLedger
+from headwater.store.store import Store, partition_config
+
+
+class MemoryStore(Store):
+    """Topics in this process's memory, gone when the store is closed."""
+
+    def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
+        super().__init__(MemoryCatalog(), MemoryLedger(), clock, defaults)
+        self._cleaning = threading.Lock()
+        self._known: dict[bytes, Schemas] = {}
+
+    def __str__(self) -> str:
+        return "memory:"
+
+    def _create(self, info: TopicInfo, schema: Schema) -> None:
+        self._catalog.create(info)
+        self._schemas(info).put(schema)
+
+    def _schemas(self, info: TopicInfo) -> Schemas:
+        return self._known.setdefault(info.uuid, Schemas())
+
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition:  # noqa: ARG002 - they are all alike
+        return MemoryPartition(partition_config(info.config), schemas=self._schemas(info), clock=self._clock)
+
+    def _open_group(self, name: str) -> Group:
+        return MemoryGroup(name, self._clock)
+
+    def group_names(self) -> list[str]:
+        with self._mutex:
+            return sorted(self._groups)
+
+    @contextmanager
+    def stewarding(self) -> Iterator[None]:
+        if not self._cleaning.acquire(blocking=False):
+            raise PartitionBusy(Path(str(self)), os.getpid(), None, 0)
+        try:
+            yield
+        finally:
+            self._cleaning.release()
+
+    def watched(self, partition: Partition) -> list[Path]:  # noqa: ARG002 - memory has no files
+        return []
