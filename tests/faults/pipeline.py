@@ -18,7 +18,7 @@ from unittest.mock import patch
 from headwater.config import Sync
 from headwater.errors import StaleMember
 from headwater.log import Disk, encode
-from headwater.store import Consumer, DirectoryStore, Staged, ledger
+from headwater.store import Consumer, DirectoryStore, Staged, directory_ledger
 from headwater.testing import ManualClock
 from tests.faults.verification import UnsyncedDisk
 from tests.faults.violation import Kind, Violation
@@ -35,7 +35,7 @@ SEGMENT: Final = 8192
 """Small, so that the partitions roll."""
 
 
-_FEW_RESERVED = patch.object(ledger, "_RESERVED_AT_ONCE", 2)
+_FEW_RESERVED = patch.object(directory_ledger, "_RESERVED_AT_ONCE", 2)
 """Sequences are set aside again and again, so that a fault meets it."""
 
 
