@@ -108,8 +108,9 @@ class ProducerConfig(Options):
     """How a producer gathers records into frames. Times are seconds, sizes are bytes."""
 
     linger: Annotated[float, seconds(0, HOUR)] = 0.005
-    """How old a record may get before its batch is written. Longer makes larger frames and later records, and a crash
-    takes more that was pending; at 0 every record is a frame and a sync of its own."""
+    """How old a record may get before its batch is written (up to ten times that where a busy sender would else do
+    little but write and sync). Longer makes larger frames and later records, and a crash takes more that was pending;
+    at 0 every record is a frame and a sync of its own."""
 
     batch_records: Annotated[int, count(1, 10_000_000)] = 10_000
     """A batch of so many records is written by the call that fills it. Small ones cost time and space for each frame;

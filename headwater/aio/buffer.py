@@ -48,7 +48,7 @@ class Buffer(Producer):
         super().__init__(topic, config, _TellingSink(sink or PartitionSink(), left))
         self.due: set[Batch] = set()
 
-    def _write_or_watch(self, batch: Batch, timeout: float) -> None:  # noqa: ARG002 - whoever writes it has the time
+    def _write_busily(self, batch: Batch, timeout: float) -> None:  # noqa: ARG002 - whoever writes it has the time
         self.due.add(batch)
 
     def _make_room(self, batch: Batch) -> None:

@@ -46,6 +46,12 @@ _FRAME_OVERHEAD: Final = 1536
 """More than a frame's header and Arrow's own metadata take."""
 _SHORTEST_LOOK: Final = 0.001
 """How many seconds the idle thread leaves between two looks at a producer."""
+_GRACE_NS: Final = 1_000_000
+"""How long an overdue batch is left to a sender that may be about to write it."""
+_BUSY_SHARE: Final = 4
+"""A busy sender fills a batch for so many times as long as the last one took to be written."""
+_LONGEST_PAUSE: Final = 10
+"""But for no longer than so many times the linger."""
 
 
 class Producer:
@@ -64,7 +70,7 @@ class Producer:
         self._batches: list[Batch] = []
         self._writing: list[threading.Lock] = []
         self._sticky = 0
-        self._linger_ns = int(config.linger * 1e9)
+        self._linger_ns = self._pause_ns = int(config.linger * 1e9)
         self._last_number = config.batch_records - 1
         self._watched = False
         self._error: BaseException | None = None
@@ -91,8 +97,12 @@ class Producer:
                 self._batches.append(Batch(number))
                 self._writing.append(threading.Lock())
             self._count = info.partitions
-            # Whether even a plain record must go the long way, through `_route`.
-            self._unready = info.config.compact or self._closed or self._error is not None
+            self._settle()
+
+    def _settle(self) -> None:
+        """Decide which records may go the short way through `send`. The mutex is held."""
+        self._unready = self._closed or self._error is not None or self._limits.compact
+        self._plain = self._max_value if self._raw and not self._unready else -1
 
     # Taking records.
 
@@ -111,51 +121,39 @@ class Producer:
         columns in a typed topic; None is a delete marker. An error of an earlier, lingering batch is raised here once.
         A record that finds no room within `block_timeout` is not taken: that raises BufferFull.
         """
-        if type(value) is bytes and self._raw:
+        if type(value) is bytes and key is None and partition is None and headers is None and timestamp is None:
+            # What nearly all records without a key go through. The rest, such as the first of a batch and the one that
+            # fills it, have no room here and go the long way.
+            now = time_ns()
             size = len(value)
-        else:
-            value, size = self._value(value, key)
-        if size > self._max_value:
-            raise InvalidRecord(f"a value of {size} bytes is over the limit of {self._max_value} (max_value_bytes)")
-        size += RECORD_BYTES
-        if key is not None or partition is not None or headers is not None or timestamp is not None:
-            return self._send(value, size, key, headers, partition, timestamp)
-        # From here to the end: what nearly all records without a key go through. The rest, such as the first of a batch
-        # and the one that fills it, have no room here and go the long way.
-        now = time_ns()
-        with self._mutex:
-            batch = self._batches[self._sticky]
-            values = batch.values
-            number = len(values)
-            room = batch.room - size
-            taken = room > 0 and number < self._last_number and not self._unready
-            if taken:
-                try:
-                    values.append(value)
-                    batch.timestamps.append(now)
-                    batch.room = room
-                except BaseException:
-                    batch.cut(number)
-                    raise
-                if now < batch.due_ns:
+            with self._mutex:
+                batch = self._batches[self._sticky]
+                values = batch.values
+                number = len(values)
+                room = batch.room - size - RECORD_BYTES
+                if room > 0 and number < self._last_number and now < batch.due_ns and size <= self._plain:
+                    try:
+                        values.append(value)
+                        batch.timestamps.append(now)
+                        batch.room = room
+                    except BaseException:
+                        batch.cut(number)
+                        raise
                     return Receipt((batch.outcome, number))
-        if not taken:
-            return self._send(value, size, None, None, None, None)
-        self._write_or_watch(batch, 0)
-        return Receipt((batch.outcome, number))
+        return self._send(value, key, headers, partition, timestamp)
 
     def _send(
         self,
         value: Any,
-        size: int,
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         partition: int | None,
         timestamp: int | None,
     ) -> Receipt:
-        """Take any record whose value is sound, and write the batch that it fills."""
+        """Take any record, and write the batch that it fills or finds overdue."""
+        value, size = self._value(value, key)
         partition = self._route(key, partition)
-        size += self._extras(key, headers, timestamp)
+        size += RECORD_BYTES + self._extras(key, headers, timestamp)
         if size > self._most:
             raise InvalidRecord(f"a record of {size} bytes fits no frame of {self._most} (max_frame_bytes)")
         now = time_ns()
@@ -166,16 +164,16 @@ class Producer:
                 batch = self._batches[partition]
                 number = len(batch.values)
                 if number == 0:
-                    batch.begin(self._bytes, now + self._linger_ns)
+                    batch.begin(self._bytes, now + self._pause_ns)
                 full = batch.room <= 0 or number > self._last_number
                 if not full and size - batch.room <= self._most - self._bytes:
                     batch.add(value, size, now if timestamp is None else timestamp, key, headers)
                     break
             self._make_room(batch)
         if number >= self._last_number or batch.room <= 0:
-            self._write_or_watch(batch, self.config.block_timeout)
+            self._write_busily(batch, self.config.block_timeout)
         elif now >= batch.due_ns:
-            self._write_or_watch(batch, 0)
+            self._write_busily(batch, 0)
         elif number == 0 and not self._watched:
             self._watch()
         return Receipt((batch.outcome, number))
@@ -218,19 +216,25 @@ class Producer:
         return size + 8 * len(headers)
 
     def _value(self, value: Any, key: bytes | None) -> tuple[Any, int]:
-        """A value that is not simply bytes, and about how large it is."""
-        if value is None:
+        """The value as it is stored, and about how large it is; raises InvalidRecord."""
+        if type(value) is bytes and self._raw:
+            size = len(value)
+        elif value is None:
             if key is None:
                 raise InvalidRecord("a delete marker (a value of None) needs a key")
             check_marker(self._schema)
-            return None, 0
-        if not self._raw:
-            row = check_row(value, self._schema)
-            return row, size_of(row)
-        if isinstance(value, bytearray | memoryview):
+            size = 0
+        elif not self._raw:
+            value = check_row(value, self._schema)
+            size = size_of(value)
+        elif isinstance(value, bytearray | memoryview):
             value = bytes(value)
-            return value, len(value)
-        raise InvalidRecord(f"a value is bytes, not {type(value).__name__}: encode it, or use a typed topic")
+            size = len(value)
+        else:
+            raise InvalidRecord(f"a value is bytes, not {type(value).__name__}: encode it, or use a typed topic")
+        if size > self._max_value:
+            raise InvalidRecord(f"a value of {size} bytes is over the limit of {self._max_value} (max_value_bytes)")
+        return value, size
 
     def send_batch(
         self,
@@ -346,12 +350,21 @@ class Producer:
         """For `send`, which cannot take its record while this batch is there."""
         self._write(batch)
 
-    def _write_or_watch(self, batch: Batch, timeout: float) -> None:
-        """Write the batch now, or have it written later when the one before it takes too long."""
+    def _write_busily(self, batch: Batch, timeout: float) -> None:
+        """For `send`: write the batch now, or have it written later when the one before it takes too long.
+
+        Whoever comes here sends faster than the linger ends. Where writing is slow, because of the disk or of others
+        that sync there too, the next batch gets more time to fill: most of the sender's time is its own.
+        """
+        begun = time_ns()
         try:
             self._write(batch, timeout)
         except BufferFull:
+            batch.due_ns = time_ns() + _GRACE_NS  # not at once again: the next send would find the same
             self._watch()  # its records were taken: only the next one can be refused
+        else:
+            pause = min(_BUSY_SHARE * (time_ns() - begun), _LONGEST_PAUSE * self._linger_ns)
+            self._pause_ns = max(pause, self._linger_ns)
 
     def _turn(self, partition: int, timeout: float) -> _Turn:
         return _Turn(self._writing[partition], timeout, self.topic.name)
@@ -371,9 +384,11 @@ class Producer:
     def write_overdue(self) -> None:
         """For the idle thread: write what has lingered long enough.
 
-        The next look is arranged before that, and one partition that waits for its lock holds up no other.
+        It comes a little late on purpose: a sender that is still busy writes its batch itself, and with two threads at
+        it each would wait for the other. The next look is arranged before anything is written, and one partition that
+        waits for its lock holds up no other.
         """
-        now = time_ns()
+        now = time_ns() - _GRACE_NS
         with self._mutex:
             pending = [batch for batch in self._batches if batch.values]
             overdue = [batch for batch in pending if now >= batch.due_ns]
@@ -387,6 +402,7 @@ class Producer:
             self._write_idle(batch)
 
     def _write_idle(self, batch: Batch) -> None:
+        self._pause_ns = self._linger_ns
         try:
             self._write(batch, 0)
         except BufferFull:
@@ -397,12 +413,12 @@ class Producer:
     def _keep_error(self, error: BaseException) -> None:
         with self._mutex:
             self._error = error
-            self._unready = True
+            self._settle()
 
     def _take_error(self) -> BaseException | None:
         with self._mutex:
             error, self._error = self._error, None
-            self._unready = self._closed or self._limits.compact
+            self._settle()
         return error
 
     def _raise_pending(self) -> None:
@@ -458,7 +474,8 @@ class Producer:
         with self._mutex:
             if self._closed:
                 return
-            self._closed = self._unready = True
+            self._closed = True
+            self._settle()
         try:
             self._write_all()
         finally:
@@ -468,7 +485,8 @@ class Producer:
     def discard(self) -> None:
         """Take no more, and forget what is pending: it was part of something that was given up."""
         with self._mutex:
-            self._closed = self._unready = True
+            self._closed = True
+            self._settle()
             pending = [batch for batch in self._batches if batch.values]
             self._batches = [Batch(number) for number in range(self._count)]
         for batch in pending:
@@ -479,7 +497,8 @@ class Producer:
         """After a fork, in the child: what is pending is the parent's to write, and no lock can be relied on."""
         self._mutex = threading.Lock()
         self._batches = [Batch(number) for number in range(self._count)]
-        self._closed = self._unready = True
+        self._closed = True
+        self._settle()
 
     def __enter__(self) -> Self:
         return self

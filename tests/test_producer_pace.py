@@ -1,0 +1,55 @@
+"""How often a busy sender writes depends on how long writing takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import headwater as hw
+from headwater.store import producer as producing
+from headwater.store.idle import IDLE
+from headwater.store.sink import PartitionSink
+
+MILLISECOND = 1_000_000
+
+
+@dataclass
+class Pace:
+    """A clock that a send moves by a tenth of a millisecond and a write by `write_ns`."""
+
+    write_ns: int
+    now_ns: int = 1_700_000_000 * 10**9
+    writes: int = 0
+
+    def tick(self) -> int:
+        self.now_ns += MILLISECOND // 10
+        return self.now_ns
+
+    def append(self, *given: Any) -> None:
+        PartitionSink.append(PartitionSink(), *given)
+        self.writes += 1
+        self.now_ns += self.write_ns
+
+
+@pytest.mark.parametrize(
+    ("write_ms", "linger_ms", "cycle_ms"),
+    [(0, 5, 5), (1, 5, 6), (3, 5, 15), (100, 5, 150), (3, 0, 3.1)],
+    ids=["free", "quick", "slow", "slower than ten lingers", "no linger"],
+)
+def test_a_slow_disk_gets_larger_batches(
+    monkeypatch: pytest.MonkeyPatch, write_ms: int, linger_ms: int, cycle_ms: float
+) -> None:
+    pace = Pace(write_ms * MILLISECOND)
+    monkeypatch.setattr(producing, "time_ns", pace.tick)
+    monkeypatch.setattr(IDLE, "call", lambda *_: None)
+    with hw.open("memory:") as store:
+        store.create_topic("orders")
+        with store.producer("orders", linger=linger_ms / 1e3) as out:
+            monkeypatch.setattr(out._sink, "append", pace.append)
+            begun = pace.now_ns
+            for _ in range(6_000):
+                out.send(b"1")
+            elapsed = (pace.now_ns - begun) / MILLISECOND
+    assert elapsed / pace.writes == pytest.approx(cycle_ms, rel=0.15)
