@@ -1,0 +1,276 @@
+"""A replica of a partition: follows a leader, or is the one that others follow.
+
+Each rule answers a schedule that loses data without it; each is a method of its own, so that the simulation can take it
+away and show that schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from headwater.cluster.election import LogEnd
+from headwater.cluster.metadata import Members, PartitionState, Proposal
+
+
+class EpochEnd(NamedTuple):
+    """An epoch, and the offset after its last record in a log."""
+
+    epoch: int
+    end: int
+
+
+class ReplicaLog(Protocol):
+    """What a replica needs of its log."""
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+
+    @property
+    def durable_end(self) -> int:
+        """The offset before which a power loss takes nothing."""
+
+    def epoch_before(self, offset: int) -> int:
+        """The epoch of the record before `offset`; 0 when there is none."""
+
+    def end_of(self, epoch: int) -> EpochEnd:
+        """The greatest epoch in the log that is not above `epoch`, and where it ends; (0, 0) when there is none."""
+
+    def read(self, start: int) -> Sequence[Any]:
+        """Batches from `start` on."""
+
+    def add(self, batches: Sequence[Any]) -> None:
+        """Add batches of the leader as they are, behind the end."""
+
+    def truncate(self, offset: int) -> None:
+        """Remove every record from `offset` on."""
+
+
+class FetchRequest(NamedTuple):
+    """A follower asks for what is behind its end, and tells what it has."""
+
+    replica: int
+    incarnation: int
+    epoch: int
+    end: int
+    durable_end: int
+    last_epoch: int
+
+
+class FetchResponse(NamedTuple):
+    """Batches; or, when the logs differ, where the follower's last epoch ends at the leader."""
+
+    epoch: int
+    end: int
+    """Where the follower's log ended when it asked."""
+    batches: Sequence[Any]
+    high_watermark: int
+    diverging: EpochEnd | None = None
+
+
+class NotLeader(Exception):
+    """This replica does not lead the partition, or not in that epoch."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a follower is, in one epoch of its leader and one incarnation of its own."""
+
+    incarnation: int
+    durable_end: int
+    seen: float
+
+
+class Replica:
+    """One replica in one incarnation of its broker."""
+
+    def __init__(
+        self, broker: int, incarnation: int, log: ReplicaLog, *, min_insync: int, patience: float, high_watermark: int
+    ) -> None:
+        self.broker = broker
+        self.incarnation = incarnation
+        self.log = log
+        self.high_watermark = high_watermark
+        """Records before it are acknowledged, and readable; here a lower bound of the leader's."""
+        self._min_insync = min_insync
+        self._patience = patience
+        self.state: PartitionState | None = None
+        self.revision = 0
+        self._progress: dict[int, Progress] = {}
+        self._pending: Proposal | None = None
+        self._led_since = 0.0
+        self._epoch_start = 0
+
+    # What the cluster says.
+
+    def observe(self, state: PartitionState, revision: int, now: float) -> None:
+        """Take note of the partition's state; what is older than what is known counts no more."""
+        if revision <= self.revision:
+            return
+        before = self.state
+        self.state, self.revision = state, revision
+        if self._pending is not None and self._pending.revision < revision:
+            self._pending = None  # it was taken, or something else was: either way this is how it came out
+        if before is None or state.epoch != before.epoch:
+            self._progress = {}
+            self._pending = None
+            self._led_since = now
+            self._epoch_start = self.log.end
+        if self.leads:
+            self._advance()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the state that this replica knows."""
+        return self.state.epoch if self.state is not None else 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads, as far as it knows. A leader of an earlier epoch can think so; it cannot acknowledge."""
+        state = self.state
+        return state is not None and state.leader == self.broker and state.leader_incarnation == self.incarnation
+
+    @property
+    def log_end(self) -> LogEnd:
+        """What an election compares."""
+        return LogEnd(self.log.epoch_before(self.log.end), self.log.durable_end)
+
+    # Leading.
+
+    def fetch(self, request: FetchRequest, now: float) -> FetchResponse:
+        """Answer a follower; raises NotLeader when either of the two is in another epoch."""
+        if not self.leads or request.epoch != self.epoch:
+            raise NotLeader
+        if self._diverges(request):
+            found = self.log.end_of(request.last_epoch)
+            return FetchResponse(self.epoch, request.end, (), self.high_watermark, found)
+        self._note(request, now)
+        self._advance()
+        return FetchResponse(self.epoch, request.end, self.log.read(request.end), self.high_watermark)
+
+    def _diverges(self, request: FetchRequest) -> bool:
+        """Whether the follower has something that this log has not."""
+        return request.end > self.log.end or self.log.epoch_before(request.end) != request.last_epoch
+
+    def _note(self, request: FetchRequest, now: float) -> None:
+        known = self._progress.get(request.replica)
+        if known is not None and self._is_old(request, known):
+            return
+        self._progress[request.replica] = Progress(request.incarnation, self._counted_end(request), now)
+
+    def _is_old(self, request: FetchRequest, known: Progress) -> bool:
+        """Whether the request was made before one that has come already."""
+        return (request.incarnation, request.durable_end) < (known.incarnation, known.durable_end)
+
+    def _counted_end(self, request: FetchRequest) -> int:
+        """What a follower has for sure: a power loss takes the rest."""
+        return request.durable_end
+
+    def _own_end(self) -> int:
+        return self.log.durable_end
+
+    def _counted(self) -> Members:
+        """Who must have a record before it is acknowledged: all who are in sync, and all who may be by now.
+
+        A proposal that etcd has not answered may have been taken, and the next leader be chosen by it.
+        """
+        assert self.state is not None
+        found = dict(self.state.in_sync)
+        if self._pending is not None:
+            for broker, incarnation in self._pending.state.in_sync.items():
+                found[broker] = max(incarnation, found.get(broker, 0))
+        return found
+
+    def _advance(self) -> None:
+        """Raise the high watermark as far as everybody who counts has come."""
+        assert self.state is not None
+        if len(self.state.in_sync) < self._min_insync:
+            return
+        ends = [self._own_end()]
+        for broker, incarnation in self._counted().items():
+            if broker == self.broker:
+                continue
+            progress = self._progress.get(broker)
+            if progress is None or progress.incarnation < incarnation:
+                return
+            ends.append(progress.durable_end)
+        self.high_watermark = max(self.high_watermark, min(ends))
+
+    def synced(self) -> None:
+        """The log has become durable up to another offset."""
+        if self.leads:
+            self._advance()
+
+    # The in-sync set.
+
+    def propose(self, alive: Members, now: float) -> Proposal | None:
+        """What to ask of etcd: to take in who has caught up, or to take out who stays away. One thing at a time."""
+        if not self.leads or self._pending is not None:
+            return None
+        assert self.state is not None
+        members = dict(self.state.in_sync)
+        for broker, progress in self._progress.items():
+            if (
+                broker in self.state.replicas
+                and self._caught_up(progress)
+                and alive.get(broker) == progress.incarnation
+            ):
+                members[broker] = progress.incarnation
+        joined = members != dict(self.state.in_sync)
+        for broker in [one for one in members if not joined and one != self.broker and self._stays_away(one, now)]:
+            if self._may_shrink(members):
+                del members[broker]
+        if members == dict(self.state.in_sync):
+            return None
+        state = self.state.with_in_sync(members)
+        guarded = {broker: since for broker, since in members.items() if self.state.in_sync.get(broker) != since}
+        self._pending = Proposal(state, self.revision, guarded)
+        return self._pending
+
+    def _caught_up(self, progress: Progress) -> bool:
+        """Whether a follower has everything that was acknowledged, in this epoch too."""
+        return progress.durable_end >= max(self.high_watermark, self._epoch_start)
+
+    def _stays_away(self, broker: int, now: float) -> bool:
+        progress = self._progress.get(broker)
+        return now - (self._led_since if progress is None else progress.seen) > self._patience
+
+    def _may_shrink(self, members: Members) -> bool:
+        """Not below the minimum: then writes wait instead."""
+        return len(members) > self._min_insync
+
+    def refused(self, proposal: Proposal) -> None:
+        """etcd did not take it, for sure. Not to be called when the answer was lost: then it may have."""
+        if self._pending == proposal:
+            self._pending = None
+
+    # Following.
+
+    def request(self) -> FetchRequest | None:
+        """What to ask the leader; None while there is none, or it is this one."""
+        if self.state is None or self.leads or self.state.leader < 0:
+            return None
+        end = self.log.end
+        return FetchRequest(
+            self.broker, self.incarnation, self.epoch, end, self.log.durable_end, self.log.epoch_before(end)
+        )
+
+    def take(self, response: FetchResponse) -> None:
+        """Take in what the leader has answered. Answers of another epoch, or to another question, count no more."""
+        if self.leads or not self._fits(response):
+            return
+        if response.diverging is not None:
+            self._truncate(response.diverging)
+            return
+        self.log.add(response.batches)
+        self.high_watermark = max(self.high_watermark, min(response.high_watermark, self.log.end))
+
+    def _fits(self, response: FetchResponse) -> bool:
+        return response.epoch == self.epoch and response.end == self.log.end
+
+    def _truncate(self, theirs: EpochEnd) -> None:
+        """Cut off what the leader does not have: where the epoch that both know ends. Asked again until they agree."""
+        ours = self.log.end_of(theirs.epoch)
+        self.log.truncate(min(theirs.end, ours.end) if ours.epoch == theirs.epoch else ours.end)

@@ -1,0 +1,1 @@
+"""The cluster, first of all as a model."""

@@ -1,0 +1,531 @@
+"""The cluster as a model: brokers that run the real protocol over simulated disks, clients, and what must never happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwater.cluster.election import Election, LogEnd
+from headwater.cluster.metadata import Members, PartitionState, Proposal
+from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeader, Replica
+from tests.cluster.etcd import Etcd, Guard, Item
+from tests.cluster.log import Entry, SimulatedLog
+from tests.cluster.world import Process, World
+
+PARTITION = "partition"
+CONTROLLER = "controller"
+LEASE = 1.0
+MIN_INSYNC = 2
+PATIENCE = 0.7
+
+
+class Violation(Exception):
+    """Something happened that must never happen."""
+
+
+class Truth:
+    """What clients have been told. It can be added to, never changed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._at: dict[int, tuple[int, int]] = {}
+        self._offsets: dict[tuple[int, int], int] = {}
+        self.acknowledged: set[tuple[int, int]] = set()
+
+    def tell(self, offset: int, entry: Entry, who: str, *, acknowledged: bool = False) -> None:
+        """A client has seen this record at this offset."""
+        record = (entry.producer, entry.sequence)
+        known = self._at.setdefault(offset, record)
+        if known != record:
+            raise Violation(f"diverged: offset {offset} was {known}, and {who} shows {record}")
+        if self._offsets.setdefault(record, offset) != offset:
+            raise Violation(f"doubled: {record} is at {self._offsets[record]} and, for {who}, at {offset}")
+        if acknowledged:
+            self.acknowledged.add(record)
+
+    def check(self, log: SimulatedLog, who: str) -> None:
+        """Everything that a client has seen is in this log, at its place."""
+        for offset, record in self._at.items():
+            if offset >= log.end:
+                raise Violation(f"lost: {record} was seen at {offset}, and the log of {who} ends at {log.end}")
+            entry = log.entries[offset]
+            if (entry.producer, entry.sequence) != record:
+                raise Violation(f"lost: {record} was seen at {offset}, where {who} has {entry}")
+
+
+class Broker(Process):
+    """One broker with one replica. What survives it: the log, a checkpoint of the high watermark, its identity."""
+
+    replica_kind: type[Replica] = Replica
+    election_kind: type[Election] = Election
+
+    def __init__(self, world: World, number: int, etcd: Etcd, truth: Truth) -> None:
+        super().__init__(world, f"broker {number}")
+        self.number = number
+        self.etcd = etcd
+        self.truth = truth
+        self.log = SimulatedLog()
+        self.checkpoint = 0
+        self.lost = False
+        """Whether the disk is a new one since the replica was last in sync."""
+        self.peers: dict[int, Broker] = {}
+        self.replica: Replica | None = None
+        self.alive: dict[int, int] = {}
+        self.incarnation = 0
+        self._controlling = 0
+        self._ends: dict[int, LogEnd] = {}
+        self._waiting: list[tuple[int, Callable[[int], None]]] = []
+
+    # A life.
+
+    def begin(self) -> None:
+        """Start: first out of the in-sync set, if something is missing; then register; then take part."""
+        self.start()
+        self.replica = None
+        self.incarnation = self._controlling = 0
+        self.alive, self._ends, self._waiting = {}, {}, []
+        if self.log.end < self.checkpoint:
+            self.lost = True
+        self.world.note(f"{self.name} starts, log {self.log.end}, checkpoint {self.checkpoint}, lost {self.lost}")
+        self._prepare()
+
+    def _prepare(self) -> None:
+        if self.incarnation:
+            return
+        if self.must_leave():
+            self.ask(self.etcd, lambda: self.etcd.items[PARTITION], self._leave)
+        else:
+            self._register()
+        self.after(0.3, self._prepare)
+
+    def must_leave(self) -> bool:
+        """Whether this replica has to leave the in-sync set before it may be elected."""
+        return self.lost
+
+    def _leave(self, item: Item) -> None:
+        state: PartitionState = item.value
+        if self.number in state.in_sync:
+            guard = [Guard(PARTITION, changed=item.changed)]
+            self.ask(self.etcd, lambda: self.etcd.write(guard, {PARTITION: state.without(self.number)}), lambda _: None)
+        else:
+            self.lost = False
+            self.checkpoint = 0
+            self._register()
+
+    def _register(self) -> None:
+        key, value = f"broker/{self.number}", self.life
+
+        def write() -> int:
+            known = self.etcd.items.get(key)
+            if known is not None and known.value == value:
+                return known.created
+            self.etcd.delete(key)  # a new incarnation takes the place of the old one
+            return self.etcd.write([], {key: value}, LEASE)
+
+        if not self.incarnation:
+            self.ask(self.etcd, write, self._registered)
+
+    def _registered(self, incarnation: int) -> None:
+        if self.incarnation or not incarnation:
+            return
+        self.incarnation = incarnation
+        self.world.note(f"{self.name} is registered as {incarnation}")
+        self.replica = self.replica_kind(
+            self.number,
+            incarnation,
+            self.log,
+            min_insync=MIN_INSYNC,
+            patience=PATIENCE,
+            high_watermark=self.checkpoint,
+        )
+        self.etcd.watch(self, self._told)
+        self.every(0.2, self._look)
+        self.every(0.25, self._keep_alive)
+        self.every(0.05, self._fetch)
+        self.every(0.15, self._sync)
+        self.every(0.3, self._checkpoint)
+        self.every(0.15, self._propose)
+        self.every(0.2, self._control)
+
+    def _keep_alive(self) -> None:
+        key, incarnation = f"broker/{self.number}", self.incarnation
+        self.ask(self.etcd, lambda: self.etcd.keep_alive(key, incarnation, LEASE), self._kept)
+
+    def _kept(self, kept: bool) -> None:
+        if not kept:  # its lease has ended: it is another one from now on
+            self.world.note(f"{self.name} has lost its registration")
+            self.fail(power=False)
+            self.world.after(0.1, self.begin)
+
+    def fail(self, *, power: bool) -> None:
+        """Die. Without power, what was not synced may be gone."""
+        if self.up:
+            self.world.note(f"{self.name} dies{' without power' if power else ''}, log {self.log.end}")
+        self.crash()
+        if power:
+            self.log.lose_power(self.world.random)
+
+    def lose_disk(self) -> None:
+        """Die, and come back with an empty disk."""
+        self.fail(power=False)
+        self.world.note(f"{self.name} loses its disk")
+        self.log.lose_disk()
+        self.lost = True
+
+    # What etcd says.
+
+    def _told(self, key: str, item: Item | None) -> None:
+        if key == PARTITION and item is not None:
+            self._observe(item)
+        elif key.startswith("broker/"):
+            number = int(key.removeprefix("broker/"))
+            if item is None:
+                self.alive.pop(number, None)
+            else:
+                self.alive[number] = item.created
+
+    def _look(self) -> None:
+        self.ask(self.etcd, lambda: dict(self.etcd.items), self._seen)
+
+    def _seen(self, items: dict[str, Item]) -> None:
+        self.alive = {
+            int(key.removeprefix("broker/")): item.created for key, item in items.items() if key.startswith("broker/")
+        }
+        if PARTITION in items:
+            self._observe(items[PARTITION])
+
+    def _observe(self, item: Item) -> None:
+        assert self.replica is not None
+        before = self.replica.epoch
+        self.replica.observe(item.value, item.changed, self.world.now)
+        if self.replica.epoch != before:
+            self._waiting = []
+            if self.replica.leads:
+                self.world.note(
+                    f"{self.name} leads epoch {self.replica.epoch}, log {self.log.end}: {item.value.in_sync}"
+                )
+        self._answer()
+
+    # Replicating.
+
+    def _fetch(self) -> None:
+        assert self.replica is not None
+        request = self.replica.request()
+        if request is not None:
+            assert self.replica.state is not None
+            leader = self.peers[self.replica.state.leader]
+            self.ask(leader, lambda: leader.serve(request), self._take)
+
+    def serve(self, request: FetchRequest) -> FetchResponse | None:
+        """Answer a follower."""
+        if self.replica is None:
+            return None
+        try:
+            response = self.replica.fetch(request, self.world.now)
+        except NotLeader:
+            return None
+        self._answer()
+        return response
+
+    def _take(self, response: FetchResponse | None) -> None:
+        if response is not None and self.replica is not None:
+            before = self.log.end
+            self.replica.take(response)
+            if self.log.end < before:
+                self.world.note(f"{self.name} cuts its log from {before} to {self.log.end}")
+                self._check_cut()
+
+    def _check_cut(self) -> None:
+        assert self.replica is not None
+        if self.log.end < self.replica.high_watermark:
+            raise Violation(f"cut: {self.name} removed records below its high watermark")
+
+    def _sync(self) -> None:
+        assert self.replica is not None
+        self.log.sync()
+        self.replica.synced()
+        self._answer()
+
+    def _checkpoint(self) -> None:
+        assert self.replica is not None
+        self.checkpoint = max(self.checkpoint, min(self.replica.high_watermark, self.log.durable_end))
+
+    def _propose(self) -> None:
+        assert self.replica is not None
+        proposal = self.replica.propose(self.alive, self.world.now)
+        if proposal is not None:
+            self.world.note(f"{self.name} proposes {proposal.state.in_sync}")
+            self.ask(self.etcd, lambda: self.write_proposal(proposal), lambda taken: self._proposed(proposal, taken))
+
+    def write_proposal(self, proposal: Proposal) -> int:
+        """Ask etcd to take it, if nothing has changed since."""
+        guards = [Guard(PARTITION, changed=proposal.revision), *self._alive_still(proposal.alive)]
+        return self.etcd.write(guards, {PARTITION: proposal.state})
+
+    def _alive_still(self, alive: Members) -> list[Guard]:
+        return [Guard(f"broker/{broker}", created=incarnation) for broker, incarnation in alive.items()]
+
+    def _proposed(self, proposal: Proposal, taken: int) -> None:
+        assert self.replica is not None
+        if taken:
+            self.replica.observe(proposal.state, taken, self.world.now)
+            self._answer()
+        else:
+            self.replica.refused(proposal)
+
+    # Controlling.
+
+    def _control(self) -> None:
+        """Be the controller if nobody else is, and see to it that the partition is led."""
+        self.ask(self.etcd, self._campaign, self._campaigned)
+
+    def _campaign(self) -> tuple[int, dict[str, Item]]:
+        item = self.etcd.items.get(CONTROLLER)
+        if item is None:
+            self.etcd.write([], {CONTROLLER: self.number}, LEASE)
+        elif item.value == self.number:
+            self.etcd.keep_alive(CONTROLLER, item.created, LEASE)
+        item = self.etcd.items[CONTROLLER]
+        return (item.created if item.value == self.number else 0), dict(self.etcd.items)
+
+    def _campaigned(self, found: tuple[int, dict[str, Item]]) -> None:
+        self._controlling, items = found
+        if not self._controlling:
+            return
+        alive = {
+            int(key.removeprefix("broker/")): item.created for key, item in items.items() if key.startswith("broker/")
+        }
+        state: PartitionState = items[PARTITION].value
+        election = self.election_kind(MIN_INSYNC)
+        if election.is_led(state, alive):
+            self._ends = {}
+            return
+        for broker in election.asks(state, alive):
+            self.ask(
+                self.peers[broker], self.peers[broker].tell_end, lambda end, broker=broker: self._heard(broker, end)
+            )  # type: ignore[misc]
+        elected = election.elect(state, alive, self._current_ends(alive))
+        if elected is not None:
+            guards = [
+                Guard(CONTROLLER, created=self._controlling),
+                Guard(PARTITION, changed=items[PARTITION].changed),
+                Guard(f"broker/{elected.leader}", created=elected.leader_incarnation),
+            ]
+            self.ask(self.etcd, lambda: self.etcd.write(guards, {PARTITION: elected}), lambda _: None)
+
+    def tell_end(self) -> tuple[int, LogEnd] | None:
+        """For the controller, after a total outage."""
+        return None if self.replica is None else (self.incarnation, self.replica.log_end)
+
+    def _heard(self, broker: int, end: tuple[int, LogEnd] | None) -> None:
+        if end is not None:
+            self._ends[broker] = end[1]
+
+    def _current_ends(self, alive: Members) -> dict[int, LogEnd]:
+        return {broker: end for broker, end in self._ends.items() if broker in alive}
+
+    # Clients.
+
+    def produce(self, producer: int, sequence: int, answer: Callable[[int], None]) -> bool:
+        """Take a record; it is answered when it is acknowledged. Whether it was taken."""
+        replica = self.replica
+        if replica is None or not replica.leads:
+            return False
+        offset = self.log.find(producer, sequence)
+        if offset is None:
+            if sequence != self.log.last_sequence(producer) + 1:
+                return False
+            offset = self.log.end
+            self.log.add([Entry(replica.epoch, producer, sequence)])
+        self._waiting.append((offset, answer))
+        self._answer()
+        return True
+
+    def answered(self, offset: int) -> bool:
+        """Whether a record is acknowledged, also one that was sent before."""
+        assert self.replica is not None
+        return offset < self.replica.high_watermark
+
+    def _answer(self) -> None:
+        if self.replica is None or not self.replica.leads:
+            return
+        left = []
+        for offset, answer in self._waiting:
+            if self.answered(offset):
+                self.truth.tell(offset, self.log.entries[offset], self.name, acknowledged=True)
+                answer(offset)
+            else:
+                left.append((offset, answer))
+        self._waiting = left
+
+    def readable(self) -> int:
+        """Before which offset records are shown."""
+        assert self.replica is not None
+        return self.replica.high_watermark
+
+    def read(self) -> None:
+        """A client reads on; another one, everything."""
+        if self.replica is not None and self.replica.leads:
+            end = min(self.readable(), self.log.end)
+            for offset in range(max(end - 20, 0) if self.world.random.random() < 0.8 else 0, end):
+                self.truth.tell(offset, self.log.entries[offset], f"a reader of {self.name}")
+
+
+@dataclass
+class Cluster:
+    """Three brokers, an etcd, clients that never give up, and a course of faults."""
+
+    seed: int
+    broker_kind: type[Broker] = Broker
+    faults: float = 10.0
+    """For how long things go wrong."""
+    power: bool = True
+    disks: bool = True
+
+    def __post_init__(self) -> None:
+        self.world = World(self.seed)
+        self.truth = Truth(self.world)
+        self.etcd = Etcd(self.world)
+        self.brokers = {number: self.broker_kind(self.world, number, self.etcd, self.truth) for number in range(3)}
+        for broker in self.brokers.values():
+            broker.peers = self.brokers
+        self.etcd.write([], {PARTITION: PartitionState((0, 1, 2), {0: 0, 1: 0, 2: 0})})
+        self.clients = [Client(self.world, number, self) for number in range(3)]
+
+    def run(self) -> None:
+        """Let it all happen, then let it heal, and look whether everything is still there."""
+        for broker in self.brokers.values():
+            broker.begin()
+        for client in self.clients:
+            client.start()
+            client.every(0.03, client.produce)
+        reader = Process(self.world, "reader")
+        reader.start()
+        reader.every(0.3, self._read)
+        self.world.after(self.world.delay(0.5), self._go_wrong)
+        self.world.run(self.faults)
+        self._heal()
+        for _ in range(60):
+            self.world.run(self.world.now + 1.0)
+            if not self.truth.acknowledged:
+                continue
+            for client in self.clients:
+                client.stop()
+            if self._settled():
+                break
+        self._check()
+
+    def _settled(self) -> bool:
+        """Whether all logs are the same, and all of it is acknowledged."""
+        replicas = [broker.replica for broker in self.brokers.values()]
+        logs = {tuple(broker.log.entries) for broker in self.brokers.values()}
+        leads = [one for one in replicas if one is not None and one.leads and one.high_watermark == one.log.end]
+        return len(logs) == 1 and len(leads) == 1 and all(one is not None for one in replicas)
+
+    def _read(self) -> None:
+        for broker in self.brokers.values():
+            broker.do(broker.read)
+
+    def _go_wrong(self) -> None:
+        if self.world.now >= self.faults:
+            return
+        random = self.world.random
+        match random.choice(["die", "die", "pause", "cut", "heal", "outage", "disk", "client"]):
+            case "die":
+                self._die(random.choice(list(self.brokers.values())))
+            case "pause":
+                broker = random.choice(list(self.brokers.values()))
+                broker.pause(random.choice([0.5, 2.5]))
+                self.world.note(f"{broker.name} pauses")
+            case "cut":
+                names = [*(broker.name for broker in self.brokers.values()), "etcd"]
+                one, other = random.sample(names, 2)
+                self.world.cut(one, other)
+                if random.random() < 0.5:
+                    self.world.cut(other, one)
+            case "heal":
+                self.world.heal()
+            case "outage" if random.random() < 0.5:
+                for broker in self.brokers.values():
+                    self._die(broker)
+            case "disk" if self.disks and random.random() < 0.5:
+                self._lose_a_disk()
+            case "client":
+                random.choice(self.clients).forget()
+        self.world.after(self.world.delay(0.5), self._go_wrong)
+
+    def _die(self, broker: Broker) -> None:
+        if broker.up:
+            broker.fail(power=self.power and self.world.random.random() < 0.7)
+            self.world.after(self.world.delay(0.7), broker.begin)
+
+    def _lose_a_disk(self) -> None:
+        """One at a time, and only when the others have all that it had: nothing survives two."""
+        state: PartitionState = self.etcd.items[PARTITION].value
+        if any(broker.lost or number not in state.in_sync for number, broker in self.brokers.items()):
+            return
+        broker = self.world.random.choice(list(self.brokers.values()))
+        if broker.up:
+            broker.lose_disk()
+            self.world.after(self.world.delay(1.0), broker.begin)
+
+    def _heal(self) -> None:
+        self.world.note("everything heals")
+        self.world.calm = True
+        self.world.heal()
+        for broker in self.brokers.values():
+            broker.pause(0)
+            if not broker.up:
+                broker.begin()
+
+    def _check(self) -> None:
+        leaders = [one for one in self.brokers.values() if one.replica is not None and one.replica.leads]
+        if not leaders:
+            raise Violation("stuck: nobody leads, though everything works")
+        leader = max(leaders, key=lambda one: one.replica.epoch if one.replica else 0)
+        leader.read()
+        for broker in self.brokers.values():
+            self.truth.check(broker.log, broker.name)
+            if broker.log.entries != leader.log.entries:
+                raise Violation(f"diverged: the logs of {broker.name} and {leader.name} differ in the end")
+        if not self.truth.acknowledged:
+            raise Violation("stuck: nothing was ever acknowledged")
+
+
+class Client(Process):
+    """A producer that sends one record after the other, and each until it is acknowledged."""
+
+    def __init__(self, world: World, number: int, cluster: Cluster) -> None:
+        super().__init__(world, f"client {number}")
+        self.number = number
+        self._cluster = cluster
+        self._sequence = 0
+        self._stopped = False
+        self._leader = 0
+
+    def stop(self) -> None:
+        """Send nothing new."""
+        self._stopped = True
+
+    def forget(self) -> None:
+        """Send the last one again, though it was acknowledged: as if the answer had been lost."""
+        self._sequence = max(self._sequence - 1, 0)
+
+    def produce(self) -> None:
+        """Try the broker that answered last, or else any: the one that leads takes it."""
+        if self._stopped:
+            return
+        sequence = self._sequence
+        if self.world.random.random() < 0.2:
+            self._leader = self.world.random.randrange(len(self._cluster.brokers))
+        broker = self._cluster.brokers[self._leader]
+
+        def answer(_: int) -> None:
+            self.world.send(broker.name, self, lambda: self._acknowledged(sequence, broker.number))
+
+        self.world.send(self.name, broker, lambda: broker.produce(self.number, sequence, answer) and None)
+
+    def _acknowledged(self, sequence: int, leader: int) -> None:
+        self._leader = leader
+        if sequence == self._sequence:
+            self._sequence += 1
