@@ -1,4 +1,4 @@
-"""The cluster as a model: brokers that run the real protocol over simulated disks, clients, and what must never happen."""
+"""The cluster as a model: brokers that run the real protocol over simulated disks, and what must never happen."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ class Truth:
         self._at: dict[int, tuple[int, int]] = {}
         self._offsets: dict[tuple[int, int], int] = {}
         self.acknowledged: set[tuple[int, int]] = set()
+        self.logs: list[SimulatedLog] = []
+        self.whole: Callable[[], bool] = lambda: True
+        """Whether all disks are in use that ever were: what was on one that is lost may have been counted before."""
 
     def tell(self, offset: int, entry: Entry, who: str, *, acknowledged: bool = False) -> None:
         """A client has seen this record at this offset."""
@@ -42,6 +45,13 @@ class Truth:
             raise Violation(f"doubled: {record} is at {self._offsets[record]} and, for {who}, at {offset}")
         if acknowledged:
             self.acknowledged.add(record)
+            self._check_copies(offset, entry, who)
+
+    def _check_copies(self, offset: int, entry: Entry, who: str) -> None:
+        """An acknowledged record is on so many disks that losing one does no harm."""
+        copies = sum(offset < log.durable_end and log.entries[offset] == entry for log in self.logs)
+        if copies < MIN_INSYNC and self.whole():
+            raise Violation(f"thin: {who} acknowledged offset {offset}, of which there are {copies} durable copies")
 
     def check(self, log: SimulatedLog, who: str) -> None:
         """Everything that a client has seen is in this log, at its place."""
@@ -73,7 +83,7 @@ class Broker(Process):
         self.alive: dict[int, int] = {}
         self.incarnation = 0
         self._controlling = 0
-        self._ends: dict[int, LogEnd] = {}
+        self._ends: dict[int, tuple[int, LogEnd]] = {}
         self._waiting: list[tuple[int, Callable[[int], None]]] = []
 
     # A life.
@@ -301,9 +311,7 @@ class Broker(Process):
             self._ends = {}
             return
         for broker in election.asks(state, alive):
-            self.ask(
-                self.peers[broker], self.peers[broker].tell_end, lambda end, broker=broker: self._heard(broker, end)
-            )  # type: ignore[misc]
+            self.ask(self.peers[broker], self.peers[broker].tell_end, self._heard)
         elected = election.elect(state, alive, self._current_ends(alive))
         if elected is not None:
             guards = [
@@ -313,16 +321,17 @@ class Broker(Process):
             ]
             self.ask(self.etcd, lambda: self.etcd.write(guards, {PARTITION: elected}), lambda _: None)
 
-    def tell_end(self) -> tuple[int, LogEnd] | None:
+    def tell_end(self) -> tuple[int, int, LogEnd] | None:
         """For the controller, after a total outage."""
-        return None if self.replica is None else (self.incarnation, self.replica.log_end)
+        return None if self.replica is None else (self.number, self.incarnation, self.replica.log_end)
 
-    def _heard(self, broker: int, end: tuple[int, LogEnd] | None) -> None:
-        if end is not None:
-            self._ends[broker] = end[1]
+    def _heard(self, told: tuple[int, int, LogEnd] | None) -> None:
+        if told is not None:
+            self._ends[told[0]] = told[1:]
 
     def _current_ends(self, alive: Members) -> dict[int, LogEnd]:
-        return {broker: end for broker, end in self._ends.items() if broker in alive}
+        """What was told in the incarnation that is alive: an earlier one may have had more."""
+        return {broker: end for broker, (since, end) in self._ends.items() if alive.get(broker) == since}
 
     # Clients.
 
@@ -379,8 +388,8 @@ class Cluster:
     broker_kind: type[Broker] = Broker
     faults: float = 10.0
     """For how long things go wrong."""
-    power: bool = True
-    disks: bool = True
+    power: float = 0.7
+    """How likely it is that a death takes what was not synced."""
 
     def __post_init__(self) -> None:
         self.world = World(self.seed)
@@ -389,7 +398,23 @@ class Cluster:
         self.brokers = {number: self.broker_kind(self.world, number, self.etcd, self.truth) for number in range(3)}
         for broker in self.brokers.values():
             broker.peers = self.brokers
+            self.truth.logs.append(broker.log)
         self.etcd.write([], {PARTITION: PartitionState((0, 1, 2), {0: 0, 1: 0, 2: 0})})
+        self._lost: Broker | None = None
+        self.truth.whole = self._whole
+        # Each history has its own temper: some are all about the network, others about power.
+        temper = self.world.random
+        faults = [
+            self._one_dies,
+            self._all_die,
+            self._one_pauses,
+            self._links_break,
+            self._links_heal,
+            self._answers_are_lost,
+            self._lose_a_disk,
+            self._client_forgets,
+        ]
+        self._faults = {fault: temper.random() ** 3 for fault in faults}
         self.clients = [Client(self.world, number, self) for number in range(3)]
 
     def run(self) -> None:
@@ -429,45 +454,65 @@ class Cluster:
     def _go_wrong(self) -> None:
         if self.world.now >= self.faults:
             return
-        random = self.world.random
-        match random.choice(["die", "die", "pause", "cut", "heal", "outage", "disk", "client"]):
-            case "die":
-                self._die(random.choice(list(self.brokers.values())))
-            case "pause":
-                broker = random.choice(list(self.brokers.values()))
-                broker.pause(random.choice([0.5, 2.5]))
-                self.world.note(f"{broker.name} pauses")
-            case "cut":
-                names = [*(broker.name for broker in self.brokers.values()), "etcd"]
-                one, other = random.sample(names, 2)
-                self.world.cut(one, other)
-                if random.random() < 0.5:
-                    self.world.cut(other, one)
-            case "heal":
-                self.world.heal()
-            case "outage" if random.random() < 0.5:
-                for broker in self.brokers.values():
-                    self._die(broker)
-            case "disk" if self.disks and random.random() < 0.5:
-                self._lose_a_disk()
-            case "client":
-                random.choice(self.clients).forget()
+        fault = self.world.random.choices(list(self._faults), list(self._faults.values()))[0]
+        fault()
         self.world.after(self.world.delay(0.5), self._go_wrong)
+
+    def _one(self) -> Broker:
+        return self.world.random.choice(list(self.brokers.values()))
+
+    def _one_dies(self) -> None:
+        self._die(self._one())
+
+    def _all_die(self) -> None:
+        for broker in self.brokers.values():
+            self._die(broker)
+
+    def _one_pauses(self) -> None:
+        broker = self._one()
+        broker.pause(self.world.random.choice([0.5, 2.5]))
+        self.world.note(f"{broker.name} pauses")
+
+    def _links_break(self) -> None:
+        random = self.world.random
+        one, other = random.sample([*(broker.name for broker in self.brokers.values()), "etcd"], 2)
+        self.world.cut(one, other)
+        if random.random() < 0.5:
+            self.world.cut(other, one)
+        self.world.note(f"{one} does not reach {other}")
+
+    def _links_heal(self) -> None:
+        self.world.heal()
+        self.world.note("all links work")
+
+    def _answers_are_lost(self) -> None:
+        """etcd does what a broker asks of it, and the broker does not hear of it."""
+        self.world.cut("etcd", self._one().name)
+
+    def _client_forgets(self) -> None:
+        self.world.random.choice(self.clients).forget()
 
     def _die(self, broker: Broker) -> None:
         if broker.up:
-            broker.fail(power=self.power and self.world.random.random() < 0.7)
+            broker.fail(power=self.world.random.random() < self.power)
             self.world.after(self.world.delay(0.7), broker.begin)
 
     def _lose_a_disk(self) -> None:
-        """One at a time, and only when the others have all that it had: nothing survives two."""
-        state: PartitionState = self.etcd.items[PARTITION].value
-        if any(broker.lost or number not in state.in_sync for number, broker in self.brokers.items()):
+        """One at a time, and the next one only when the last is back in sync: nothing survives two."""
+        if not self._whole():
             return
-        broker = self.world.random.choice(list(self.brokers.values()))
+        broker = self._lost = self._one()
         if broker.up:
             broker.lose_disk()
             self.world.after(self.world.delay(1.0), broker.begin)
+            if self.world.random.random() < 0.3:
+                self._all_die()
+
+    def _whole(self) -> bool:
+        """Whether the disk that was lost last has been made up for."""
+        last = self._lost
+        state: PartitionState = self.etcd.items[PARTITION].value
+        return last is None or (not last.lost and state.in_sync.get(last.number) == last.incarnation)
 
     def _heal(self) -> None:
         self.world.note("everything heals")

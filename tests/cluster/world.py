@@ -49,8 +49,8 @@ class World:
 
     def delay(self, mean: float) -> float:
         """How long something takes: mostly about so long, now and then much longer."""
-        long = 20.0 if self.chance(0.02) else 1.0
-        return self.random.expovariate(1 / mean) * long
+        long = 20.0 if self.chance(0.02) else 300.0 if self.chance(0.002) else 1.0
+        return min(self.random.expovariate(1 / mean) * long, 5.0)
 
     # The network.
 
