@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from headwater.document import Document, Key
 from headwater.errors import HeadwaterError, Problem
 from headwater.option import Range, count, seconds
-from headwater.spark.pipeline.document import Document, Key
 from headwater.store.names import check_name
 
 YEAR = 365 * 24 * 3600.0
