@@ -1,0 +1,1 @@
+"""The broker: a store served over gRPC."""
