@@ -223,7 +223,7 @@ class BrokerConfig(Options):
     container. An address that clients do not reach makes them fail after the first answer; None is `listen`."""
 
     broker_id: Annotated[int, count(0, (1 << 31) - 1)] = 0
-    """Its number among the brokers of a cluster; a single one can keep 0. Two of one number are taken for one broker."""
+    """Its number among the brokers of a cluster; a single one can keep 0. Two of one number are taken for one."""
 
     access: Annotated[str | None, PATH] = None
     """The access file: users and their rights. With it, what is not allowed is denied; without it, whoever reaches the

@@ -93,10 +93,12 @@ class _Server(ThreadingHTTPServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In the request's own thread, so that a slow handshake holds up nobody else."""
-        if self._tls is not None:
-            request.settimeout(_TIMEOUT_SECONDS)
-            request = self._tls.wrap_socket(request, server_side=True)
-        super().finish_request(request, client_address)
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(_TIMEOUT_SECONDS)
+        with self._tls.wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a connection that broke, or was none of ours."""
