@@ -258,7 +258,12 @@ def count_hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     hashed: list[str] = []
     real = tokens._hashed
-    monkeypatch.setattr(tokens, "_hashed", lambda token, salt: (hashed.append(token), real(token, salt))[1])
+
+    def counting(token: str, salt: bytes) -> bytes:
+        hashed.append(token)
+        return real(token, salt)
+
+    monkeypatch.setattr(tokens, "_hashed", counting)
     return hashed
 
 

@@ -47,7 +47,7 @@ def test_every_option_is_a_flag_a_variable_and_a_key(tmp_path: Path, option: Opt
     text = option.written(value)
     for settings in (
         read(tmp_path, {option.name: text}),
-        read(tmp_path, **{option.name: text}),
+        read(tmp_path, None, **{option.name: text}),
         read(tmp_path, file=f"{option.name}: {text}\n"),
         read(tmp_path, file=f"{option.name} = '{text}'\n", name="broker.toml"),
     ):
