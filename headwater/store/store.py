@@ -20,6 +20,7 @@ from headwater.errors import (
     SchemaError,
     StoreClosed,
     TopicExists,
+    UnknownSchema,
 )
 from headwater.log import Partition, Schemas
 from headwater.log.clock import Clock
@@ -178,6 +179,12 @@ class Store(ABC):
         """The schema that new records of a topic have."""
         return self._schemas(info).get(info.schemas[-1])
 
+    def schema_by_id(self, info: TopicInfo, schema_id: int) -> Schema:
+        """One of the schemas that a topic has or had; raises UnknownSchema."""
+        if schema_id not in info.schemas:
+            raise UnknownSchema(schema_id, f"topic {info.name!r}")
+        return self._schemas(info).get(schema_id)
+
     def partition(self, info: TopicInfo, number: int) -> Partition:
         """One partition of a topic, opened when it is first asked for."""
         key = (info.uuid, number)
@@ -203,6 +210,11 @@ class Store(ABC):
         partition.configure(partition_config(info.config))
         self._partitions[key] = (info.config, partition)
         return partition
+
+    def open_partitions(self) -> list[Partition]:
+        """The partitions that were opened here and are still open."""
+        with self._mutex:
+            return [partition for _, partition in self._partitions.values()]
 
     # Producing and consuming.
 
