@@ -6,7 +6,6 @@ another in a file are one piece of memory, which is copied once, into the answer
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
