@@ -38,9 +38,10 @@ class Frames:
         core = self._core
         try:
             header = read_header(memoryview(data))
-            schema = core.store.schema_by_id(info, header.schema_id)
         except FrameDamaged as error:
             raise UntrustedFrame(error.reason) from None
+        try:
+            schema = core.store.schema_by_id(info, header.schema_id)
         except UnknownSchema:
             raise UntrustedFrame(
                 f"a frame has schema {header.schema_id:016x}, which is none of topic {info.name!r}"

@@ -17,11 +17,14 @@ from headwater.broker.access import OPEN, Access
 from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
 from headwater.broker.core import Core
+from headwater.broker.groups import Groups
 from headwater.broker.operations import Operations
 from headwater.broker.producing import Producing
 from headwater.broker.reading import Reading
 from headwater.broker.secrets import secrets_of
+from headwater.broker.sessions import sessions_in
 from headwater.broker.topics import Topics
+from headwater.broker.transactions import Transactions
 from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, StoreError
 from headwater.store.steward import Steward
@@ -30,6 +33,7 @@ from headwater.wire.address import DEFAULT_PORT, Address
 from headwater.wire.service import SERVICE, handler
 
 _log = logging.getLogger(__name__)
+LOOPBACK: Final = Address("127.0.0.1", DEFAULT_PORT)
 _STARTING: Final = 30.0
 _WHOLE_STREAM: Final = 8 * 1024 * 1024
 
@@ -46,7 +50,7 @@ class Broker:
         config: BrokerConfig | None = None,
         access: Access = OPEN,
         *,
-        listen: Address = Address("127.0.0.1", DEFAULT_PORT),
+        listen: Address = LOOPBACK,
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         """A port of 0 is any that is free; `address` tells which one. Without credentials there is no encryption."""
@@ -116,11 +120,13 @@ class Broker:
         core = self._core = Core(self._store, self.config, self._access, secrets)
         async with AsyncExitStack() as stack:
             stack.callback(core.close)
-            server, checks = await self._listening(core)
+            stack.enter_context(sessions_in(self._store))
+            groups = Groups(core)
+            server, checks = await self._listening(core, groups)
             steward = await asyncio.to_thread(self._steward)
             stack.push_async_callback(asyncio.to_thread, steward.stop)
-            looking = asyncio.create_task(core.arrivals.look(self._state_of))
-            stack.callback(looking.cancel)
+            for work in (core.arrivals.look(self._state_of), groups.sweep()):
+                stack.callback(asyncio.create_task(work).cancel)
             _log.info("serving %s at %s", self._store, self.address)
             self._ready.set()
             ready()
@@ -128,7 +134,7 @@ class Broker:
             await self._leave(core, server, checks)
         _log.info("the broker has stopped")
 
-    async def _listening(self, core: Core) -> tuple[grpc.aio.Server, Any]:
+    async def _listening(self, core: Core, groups: Groups) -> tuple[grpc.aio.Server, Any]:
         server = grpc.aio.server(options=_options(self.config))
         where = str(self._listen)
         try:
@@ -139,7 +145,9 @@ class Broker:
         except RuntimeError as error:
             raise StoreError(f"the broker cannot listen at {where}: {error}") from error
         self._address = Address(self._listen.host, port)
-        parts = (Topics(core, self._address), Producing(core), Reading(core), Operations(core))
+        transactions = Transactions(core, groups)
+        topics = Topics(core, self._address)
+        parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core))
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)

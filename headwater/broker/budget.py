@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 
 
 class Budget:
@@ -49,3 +50,32 @@ class Budget:
             if not turn.done():
                 self.used += size
                 turn.set_result(None)
+
+
+class Hold:
+    """Bytes that were taken from several budgets, until they are given back."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[Budget, int]] = []
+
+    async def take(self, budgets: Iterable[Budget], size: int) -> None:
+        """Wait until so many bytes are there in each of them."""
+        try:
+            for budget in budgets:
+                taken = await budget.take(size)
+                self._taken.append((budget, taken))
+        except BaseException:
+            self.give_back()
+            raise
+
+    def shrink(self, size: int) -> None:
+        """Keep no more than so many bytes."""
+        for budget, taken in self._taken:
+            budget.give(max(taken - size, 0))
+        self._taken = [(budget, min(taken, size)) for budget, taken in self._taken]
+
+    def give_back(self) -> None:
+        """Give everything back; twice does no harm."""
+        while self._taken:
+            budget, size = self._taken.pop()
+            budget.give(size)

@@ -1,13 +1,13 @@
 """A call: who makes it, what it may take, and how its errors are told.
 
-Every method of the service goes through here. A part of the broker writes `async def Produce(self, request, call)` and
+Every method of the service goes through here. A part of the broker writes `async def produce(self, request, call)` and
 raises what the store raises; here that becomes gRPC's code, its message, and the error itself beside them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from headwater.broker.access import Caller, Kind, Right
-from headwater.broker.budget import Budget
+from headwater.broker.budget import Hold
 from headwater.broker.core import Connection, Core
 from headwater.errors import HeadwaterError
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
@@ -25,6 +25,7 @@ from headwater.wire.service import METHODS
 
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _ERROR_BYTES: Final = 4096
 """Metadata has to stay small: many clients take no more than 8 KiB of it."""
 
@@ -52,30 +53,21 @@ class Call:
         left: float | None = self.context.time_remaining()
         return float("inf") if left is None else left
 
-    async def hold_request(self, size: int) -> Callable[[], None]:
-        """Wait until so many bytes of requests may be in flight; returns what gives them back."""
-        return await _hold((self._connection.requests, self._core.requests), size)
+    def when_done(self, work: Callable[[], None]) -> None:
+        """Do something when the answer has been sent, or the call is over otherwise."""
+        self.context.add_done_callback(lambda _: work())  # type: ignore[arg-type]
 
-    async def hold_response(self, size: int) -> Callable[[], None]:
+    async def hold_request(self, size: int) -> Hold:
+        """Wait until so many bytes of requests may be in flight, and hold them."""
+        hold = Hold()
+        await hold.take((self._connection.requests, self._core.requests), size)
+        return hold
+
+    async def hold_response(self, size: int) -> Hold:
         """The same for answers."""
-        return await _hold((self._connection.responses, self._core.responses), size)
-
-
-async def _hold(budgets: tuple[Budget, ...], size: int) -> Callable[[], None]:
-    taken: list[tuple[Budget, int]] = []
-
-    def give_back() -> None:
-        while taken:
-            budget, size = taken.pop()
-            budget.give(size)
-
-    try:
-        for budget in budgets:
-            taken.append((budget, await budget.take(size)))
-    except BaseException:
-        give_back()
-        raise
-    return give_back
+        hold = Hold()
+        await hold.take((self._connection.responses, self._core.responses), size)
+        return hold
 
 
 class _Refused(Exception):
@@ -92,11 +84,9 @@ class Calls:
         """All methods of the service by their names, each from the part that has it."""
         found: dict[str, Any] = {}
         for method in METHODS:
-            part = next((part for part in parts if hasattr(part, method.name)), None)
-            if part is None:
-                continue
-            wrap = self._streaming if method.response_streams else self._unary
-            found[method.name] = wrap(getattr(part, method.name))
+            name = _CAPITAL.sub("_", method.name).lower()
+            work = next(getattr(part, name) for part in parts if hasattr(part, name))
+            found[method.name] = self._streaming(work) if method.response_streams else self._unary(work)
         return SimpleNamespace(**found)
 
     def _unary(self, method: Callable[[Any, Call], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
@@ -161,13 +151,3 @@ async def _abort(context: Context, error: Exception) -> NoReturn:
         packed.message = packed.message[: _ERROR_BYTES // 4]
         packed.attributes = ""
     await context.abort(code_of(error), packed.message, ((ERROR_KEY, packed.SerializeToString()),))
-
-
-async def first_of(*waits: Awaitable[Any]) -> None:
-    """Wait until one of these is done, and give the others up."""
-    tasks = [asyncio.ensure_future(one) for one in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()

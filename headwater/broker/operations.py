@@ -27,7 +27,7 @@ class Operations:
         self._core = core
         self._store = core.store
 
-    async def GetStatistics(self, request: pb.GetStatisticsRequest, call: Call) -> pb.Statistics:
+    async def get_statistics(self, request: pb.GetStatisticsRequest, call: Call) -> pb.Statistics:
         for name in request.topics:
             call.check("read", "topic", name)
         return await self._core.read(self._statistics, list(request.topics), call)
@@ -42,12 +42,12 @@ class Operations:
                 )
         return answer
 
-    async def ListSegments(self, request: pb.ListSegmentsRequest, call: Call) -> pb.ListSegmentsResponse:
+    async def list_segments(self, request: pb.ListSegmentsRequest, call: Call) -> pb.ListSegmentsResponse:
         call.check("read", "topic", request.partition.topic)
         found = await self._core.read(lambda: partition_of(self._store, request.partition).segments())
         return pb.ListSegmentsResponse(segments=[json.dumps(one._asdict()) for one in found])
 
-    async def WorkOnPartition(self, request: pb.WorkOnPartitionRequest, call: Call) -> pb.WorkOnPartitionResponse:
+    async def work_on_partition(self, request: pb.WorkOnPartitionRequest, call: Call) -> pb.WorkOnPartitionResponse:
         call.check("admin", "topic", request.partition.topic)
         report = await self._core.write(self._work, request)
         self._core.arrivals.tell([(request.partition.topic, request.partition.partition)])
@@ -67,7 +67,7 @@ class Operations:
             raise InvalidConfiguration(f"{request.work} is no work on a partition")
         return works[request.work](partition)
 
-    async def RunSteward(self, request: pb.RunStewardRequest, call: Call) -> pb.RunStewardResponse:
+    async def run_steward(self, request: pb.RunStewardRequest, call: Call) -> pb.RunStewardResponse:
         call.check("admin", "broker", "")
         options = options_from_text(request.options, StewardConfig)
         steward = self._store.steward(**options)
@@ -75,7 +75,7 @@ class Operations:
         self._core.arrivals.tell_all()
         return pb.RunStewardResponse(report=_json(report))
 
-    async def GetStatus(self, request: pb.GetStatusRequest, call: Call) -> pb.Status:  # noqa: ARG002
+    async def get_status(self, request: pb.GetStatusRequest, call: Call) -> pb.Status:  # noqa: ARG002
         call.check("admin", "broker", "")
         return await self.status()
 

@@ -79,12 +79,10 @@ def _frame(records: Sequence[pb.Record], info: TopicInfo, schema: Schema, now_ns
     }
     if schema.raw:
         return encode([record.value if record.HasField("value") else None for record in records], **columns)
-    rows = [_row(record.value, schema) if record.HasField("value") else _marker(schema) for record in records]
+    if not all(record.HasField("value") for record in records):
+        check_marker(schema)
+    rows = [_row(record.value, schema) if record.HasField("value") else None for record in records]
     return encode_batch(rows_to_batch(rows, schema), schema, **columns)
-
-
-def _marker(schema: Schema) -> None:
-    check_marker(schema)
 
 
 def _row(value: bytes, schema: Schema) -> dict[str, Any]:

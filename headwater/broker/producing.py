@@ -6,11 +6,12 @@ import asyncio
 import hmac
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from itertools import count
 from typing import Final
 
 from headwater.broker.admission import Frames
+from headwater.broker.budget import Hold
 from headwater.broker.call import Call
 from headwater.broker.core import Core, partition_of, topic_of
 from headwater.broker.lane import Lanes
@@ -73,7 +74,7 @@ class Producing:
         self._lanes = Lanes(core)
         self._turns = count()
 
-    async def OpenProducer(self, request: pb.OpenProducerRequest, call: Call) -> pb.OpenProducerResponse:
+    async def open_producer(self, request: pb.OpenProducerRequest, call: Call) -> pb.OpenProducerResponse:
         secrets, caller = self._core.secrets, call.caller.name
         if not request.producer_id:
             producer_id = secrets.new_producer(caller)
@@ -83,8 +84,8 @@ class Producing:
             raise StoreError("the producer is not known by this id and secret: open a new one")
         return pb.OpenProducerResponse(producer_id=request.producer_id, secret=request.secret)
 
-    async def Produce(self, request: Framed[pb.ProduceRequest], call: Call) -> pb.ProduceResponse:
-        give_back = await call.hold_request(_size(request))
+    async def produce(self, request: Framed[pb.ProduceRequest], call: Call) -> pb.ProduceResponse:
+        hold = await call.hold_request(_size(request))
         accepted = None
         try:
             accepted = await self._accept(request, call)
@@ -92,9 +93,9 @@ class Producing:
         finally:
             if accepted is not None:
                 accepted.give_up()
-            give_back()
+            hold.give_back()
 
-    async def ProduceStream(
+    async def produce_stream(
         self, requests: AsyncIterator[Framed[pb.ProduceRequest]], call: Call
     ) -> AsyncIterator[pb.ProduceResponse]:
         stream = _Stream()
@@ -117,16 +118,16 @@ class Producing:
         """Read requests for as long as there is room for them, and put them into their lanes."""
         try:
             async for request in requests:
-                give_back = await call.hold_request(_size(request))
+                hold = await call.hold_request(_size(request))
                 try:
                     accepted = await self._accept(request, call)
                 except HeadwaterError as error:
                     accepted = _Accepted(request.message.id)
                     accepted.error = error
                 except BaseException:
-                    give_back()
+                    hold.give_back()
                     raise
-                await stream.put(accepted, give_back)
+                await stream.put(accepted, hold)
         finally:
             stream.end()
 
@@ -155,7 +156,7 @@ class Producing:
         schema = self._store.schema_of(info)
         return records_of(message.records, info, schema, partition, next(self._turns), time.time_ns())
 
-    async def Sync(self, request: pb.SyncRequest, call: Call) -> pb.SyncResponse:
+    async def sync(self, request: pb.SyncRequest, call: Call) -> pb.SyncResponse:
         for place in request.partitions:
             call.check("write", "topic", place.topic)
         await self._core.write(self._sync, list(request.partitions))
@@ -170,15 +171,15 @@ class _Stream:
     """The requests of a stream that are not answered yet, in their order."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[_Accepted, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[_Accepted, Hold]] = deque()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
 
-    async def put(self, accepted: _Accepted, give_back: Callable[[], None]) -> None:
+    async def put(self, accepted: _Accepted, hold: Hold) -> None:
         """Add a request, and wait until there is room for another one."""
-        self._waiting.append((accepted, give_back))
+        self._waiting.append((accepted, hold))
         self._changed.set()
         if len(self._waiting) >= _PIPELINED:
             self._room.clear()
@@ -200,8 +201,8 @@ class _Stream:
 
     def answered(self) -> None:
         """The oldest one has got its answer."""
-        _, give_back = self._waiting.popleft()
-        give_back()
+        _, hold = self._waiting.popleft()
+        hold.give_back()
         self._room.set()
 
     def give_up(self) -> None:

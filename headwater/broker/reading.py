@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from headwater.broker.arrivals import GROUP, Key, Waiter
+from headwater.broker.budget import Hold
 from headwater.broker.call import Call
 from headwater.broker.core import Core, partition_of
 from headwater.broker.plain import to_records
@@ -45,19 +46,25 @@ class Reading:
         self._core = core
         self._store = core.store
 
-    async def Fetch(self, request: pb.FetchRequest, call: Call) -> bytes:
+    async def fetch(self, request: pb.FetchRequest, call: Call) -> bytes:
         self._check(request, call)
         with self._core.arrivals.expecting(_keys(request)) as waiter:
-            return (await self._fetched(request, call, waiter, self._deadline(request, call))).content
+            answer, hold = await self._fetched(request, call, waiter, self._deadline(request, call))
+            call.when_done(hold.give_back)
+            return answer.content
 
-    async def Subscribe(self, request: pb.FetchRequest, call: Call) -> AsyncIterator[bytes]:
+    async def subscribe(self, request: pb.FetchRequest, call: Call) -> AsyncIterator[bytes]:
         self._check(request, call)
         with self._core.arrivals.expecting(_keys(request)) as waiter:
             while not self._core.draining.is_set():
-                answer = await self._fetched(request, call, waiter, time.monotonic() + self._core.config.max_wait)
-                if answer.found:
-                    # Goes on when gRPC has taken the message: a reader that is slow is not read ahead for.
-                    yield answer.content
+                deadline = time.monotonic() + self._core.config.max_wait
+                answer, hold = await self._fetched(request, call, waiter, deadline)
+                try:
+                    if answer.found:
+                        # Goes on when gRPC has taken the message: a reader that is slow is not read ahead for.
+                        yield answer.content
+                finally:
+                    hold.give_back()
                 for position, offset in zip(request.positions, answer.next_offsets, strict=True):
                     if offset is None:
                         return  # its error was told, and there is no place to go on from
@@ -76,23 +83,25 @@ class Reading:
         wait = min(request.max_wait_ms / 1000, self._core.config.max_wait, call.seconds_left - _MARGIN)
         return time.monotonic() + wait
 
-    async def _fetched(self, request: pb.FetchRequest, call: Call, waiter: Waiter, deadline: float) -> _Answer:
-        """What there is, after waiting for it until the deadline."""
+    async def _fetched(
+        self, request: pb.FetchRequest, call: Call, waiter: Waiter, deadline: float
+    ) -> tuple[_Answer, Hold]:
+        """What there is, after waiting for it until the deadline; and the memory that is held for it."""
         budget = min(request.max_bytes or _DEFAULT_BYTES, self._core.config.max_response_bytes)
         while True:
             waiter.clear()
-            give_back = await call.hold_response(budget)
+            hold = await call.hold_response(budget)
             try:
                 answer = await self._core.read(self._look, request, budget)
             except BaseException:
-                give_back()
+                hold.give_back()
                 raise
             left = deadline - time.monotonic()
             if answer.found or left <= 0 or self._core.draining.is_set():
-                call.context.add_done_callback(lambda _: give_back())
+                hold.shrink(len(answer.content))
                 self._core.meters.fetched_bytes += len(answer.content)
-                return answer
-            give_back()
+                return answer, hold
+            hold.give_back()
             await waiter.wait(left)
 
     # In a thread.
@@ -122,7 +131,7 @@ class Reading:
             group.touch(request.member_id)
         return group.generation()
 
-    async def ListOffsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
+    async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
         for place in request.partitions:
             call.check("read", "topic", place.topic)
         return await self._core.read(self._list_offsets, request)

@@ -23,7 +23,7 @@ class Topics:
         self._store = core.store
         self._address = address
 
-    async def GetMetadata(self, request: pb.GetMetadataRequest, call: Call) -> pb.Metadata:
+    async def get_metadata(self, request: pb.GetMetadataRequest, call: Call) -> pb.Metadata:
         topics = await self._core.read(self._described, list(request.topics), call, True)
         return pb.Metadata(
             cluster_id="",
@@ -52,7 +52,7 @@ class Topics:
                     continue  # deleted since its name was read, or never there
         return found
 
-    async def CreateTopic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:
+    async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
         return await self._core.write(self._create, request)
 
@@ -66,15 +66,15 @@ class Topics:
             topic = self._store.create_topic(request.name, partitions, schema, exist_ok=request.exist_ok, **options)
         return pack_topic(topic.info)
 
-    async def ListTopics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
+    async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         found = await self._core.read(self._described, [], call, request.internal)
         return pb.ListTopicsResponse(topics=[pack_topic(info) for info in found])
 
-    async def DescribeTopic(self, request: pb.DescribeTopicRequest, call: Call) -> pb.Topic:
+    async def describe_topic(self, request: pb.DescribeTopicRequest, call: Call) -> pb.Topic:
         self._check_seen(call, request.name)
         return pack_topic(await self._core.read(self._store.describe_topic, request.name))
 
-    async def AlterTopic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:
+    async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
         return await self._core.write(self._alter, request)
 
@@ -82,21 +82,21 @@ class Topics:
         options = options_from_text(request.options)
         return pack_topic(self._store.alter_topic(request.name, partitions=request.partitions or None, **options))
 
-    async def EvolveTopic(self, request: pb.EvolveTopicRequest, call: Call) -> pb.Topic:
+    async def evolve_topic(self, request: pb.EvolveTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
         return await self._core.write(self._evolve, request)
 
     def _evolve(self, request: pb.EvolveTopicRequest) -> pb.Topic:
         return pack_topic(self._store.evolve_topic(request.name, Schema(_schema(request.schema))))
 
-    async def DeleteTopic(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicResponse:
+    async def delete_topic(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicResponse:
         call.check("admin", "topic", request.name)
         info = await self._core.read(self._store.describe_topic, request.name)
         await self._core.write(self._store.delete_topic, request.name)
         self._core.arrivals.tell((request.name, number) for number in range(info.partitions))
         return pb.DeleteTopicResponse()
 
-    async def GetSchema(self, request: pb.GetSchemaRequest, call: Call) -> pb.Schema:
+    async def get_schema(self, request: pb.GetSchemaRequest, call: Call) -> pb.Schema:
         self._check_seen(call, request.topic)
         return await self._core.read(self._get_schema, request)
 

@@ -442,6 +442,11 @@ class Consumer:
     # Being part of a transaction.
 
     @property
+    def store(self) -> Store:
+        """The store that it reads from."""
+        return self._store
+
+    @property
     def group_name(self) -> str | None:
         """The group that keeps this consumer's positions."""
         return None if self._group is None else self._group.name

@@ -256,6 +256,12 @@ class Store(ABC):
         self._check_open()
         return self._transactions.begin(consumer, writer, sequence, owner, takeover)
 
+    @property
+    def transactions(self) -> Transactions:
+        """What transactions are made of, for those who do them for others, such as a broker."""
+        self._check_open()
+        return self._transactions
+
     def stage(self) -> Staging:
         """Room for frames that a transaction, of any process, adopts later: the way to write from many processes."""
         self._check_open()
@@ -316,6 +322,13 @@ class Store(ABC):
             if found is None:
                 found = self._groups[name] = self._open_group(name)
             return found
+
+    def reopen_groups(self) -> None:
+        """Close the groups: from now on they are opened as another kind."""
+        with self._mutex:
+            for group in self._groups.values():
+                group.close()
+            self._groups.clear()
 
     # Cleaning.
 

@@ -123,7 +123,7 @@ def _split(content: memoryview, wanted: int) -> tuple[bytes, list[memoryview]]:
     """All fields but those of bytes with the number `wanted`, and these."""
     rest: list[memoryview] = []
     found: list[memoryview] = []
-    position = 0
+    position = size = 0
     while position < len(content):
         start = position
         tag, position = _read_varint(content, position)

@@ -63,8 +63,6 @@ def handler(service: object) -> grpc.GenericRpcHandler:
     """gRPC's handler for an object that has the methods of the service, by their names."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in METHODS:
-        if not hasattr(service, method.name):
-            continue
         kind = {
             (False, False): grpc.unary_unary_rpc_method_handler,
             (False, True): grpc.unary_stream_rpc_method_handler,
