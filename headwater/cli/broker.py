@@ -23,6 +23,8 @@ from headwater.config import BrokerConfig
 from headwater.option import Option, options_of
 
 _SERVE: Final = "serve"
+_SECURITY: Final = ("access", "insecure_no_authentication", "tls_certificate", "tls_key", "tls_client_ca")
+_PLAIN: Final = ("listen", "advertise", "broker_id", "metrics", "log_level", "log_format", "steward")
 
 
 class _Group(TyperGroup):
@@ -66,14 +68,23 @@ def _about() -> dict[str, str]:
 def _parameter(option: Option) -> inspect.Parameter:
     """The flag of an option. One that is yes or no needs no value."""
     name = option.name.replace("_", "-")
+    panel = "Security" if option.name in _SECURITY else None if option.name in _PLAIN else "Limits"
     about = f"{_about()[option.name].split('. ')[0].split('; ')[0].removesuffix('.')}."
     if option.words == (True, False):
         kind: Any = bool | None
-        declared = typer.Option(f"--{name}/--no-{name}" if option.default else f"--{name}", help=about)
+        declared = typer.Option(
+            f"--{name}/--no-{name}" if option.default else f"--{name}", help=about, rich_help_panel=panel
+        )
     else:
         kind = str | None
         shown_default = None if option.default is None else option.written(option.default)
-        declared = typer.Option(f"--{name}", metavar=_metavar(option), help=about, show_default=shown_default or False)
+        declared = typer.Option(
+            f"--{name}",
+            metavar=_metavar(option),
+            help=about,
+            show_default=shown_default or False,
+            rich_help_panel=panel,
+        )
     annotation = Annotated[kind, declared]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -163,12 +174,9 @@ def check_config(
     check_exposure(settings.config)
     certificates_of(settings.config)
     guard_of(settings.config)
+    found, sources = settings
     rows = [
-        (
-            option.name,
-            option.written(getattr(settings.config, option.name)),
-            settings.sources.get(option.name, "default"),
-        )
+        (option.name, option.written(getattr(found, option.name)), sources.get(option.name, "default"))
         for option in options_of(BrokerConfig)
     ]
     if wants_json(as_json):
