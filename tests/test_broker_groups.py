@@ -90,7 +90,9 @@ def test_a_silent_member_is_taken_out_and_the_others_are_told(broker: Served) ->
     )
     assert answer.generation > generation
     assert owned(settle(broker, living)) == {0, 1}
-    assert refusal(broker.stub.SettleGroup, pb.SettleGroupRequest(group="g", member_id=silent))[1].__class__ is StaleMember
+    assert (
+        refusal(broker.stub.SettleGroup, pb.SettleGroupRequest(group="g", member_id=silent))[1].__class__ is StaleMember
+    )
 
 
 def test_heartbeats_keep_a_member_whose_handler_is_slow(broker: Served) -> None:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.broker.access import Caller
+from headwater.broker.access import BROKER, Caller
 from headwater.broker.admission import Frames
 from headwater.broker.call import Call
 from headwater.broker.core import Core, topic_of
@@ -186,7 +186,7 @@ class Transactions:
         if request.group:
             call.check("read", "group", request.group)
         else:
-            call.check("admin", "broker", "")
+            call.check("admin", "broker", BROKER)
         count = await self._core.write(self._store.roll_forward, request.group or None, dry_run=request.dry_run)
         if count and not request.dry_run:
             self._core.arrivals.tell_all()
