@@ -40,8 +40,9 @@ def exposition(families: Iterable[Family]) -> str:
     for family in families:
         lines += [f"# HELP {family.name} {family.meaning}", f"# TYPE {family.name} {family.kind}"]
         for sample in family.samples:
-            written = ",".join(f'{key}="{_escaped(text)}"' for key, text in sample.labels)
-            lines.append(f"{family.name}{sample.suffix}{{{written}}} {sample.value:.15g}")
+            labels = ",".join(f'{key}="{_escaped(text)}"' for key, text in sample.labels)
+            name = family.name + sample.suffix + (f"{{{labels}}}" if labels else "")
+            lines.append(f"{name} {sample.value:.15g}")
     return "\n".join(lines) + "\n"
 
 

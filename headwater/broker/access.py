@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
-from headwater.errors import UnknownTopic
-
 Right = Literal["read", "write", "admin"]
 Kind = Literal["topic", "group", "broker"]
 
@@ -19,12 +17,17 @@ class Caller(NamedTuple):
 
 
 ANONYMOUS: Final = Caller("anonymous")
-BROKER: Final = "broker"
-"""What the broker is called where a topic or a group has its name."""
+BROKER: Final = ""
+"""What the broker has in place of a topic's or a group's name."""
 
 
 class Access:
     """Decides who may do what. This one lets everyone do everything."""
+
+    @property
+    def denials(self) -> int:
+        """How many calls were denied."""
+        return 0
 
     def caller(
         self,
@@ -38,16 +41,16 @@ class Access:
     def check(self, caller: Caller, right: Right, kind: Kind, name: str) -> None:
         """Raise PermissionDenied unless the caller has the right; UnknownTopic where it may not even know that.
 
-        It is asked before anything is looked up: so the answer tells nothing about what there is.
+        It is asked before anything is looked up: so the answer tells nothing about what there is. A pattern in place of
+        a topic's name stands for all that it can match.
         """
+
+    def check_seen(self, caller: Caller, topic: str) -> None:
+        """Raise UnknownTopic unless the caller may know that there is such a topic, whether there is one or not."""
 
     def sees(self, caller: Caller, name: str, kind: Kind = "topic") -> bool:  # noqa: ARG002
         """Whether the caller may know that there is such a topic, or such a group."""
         return True
-
-    def worded(self, caller: Caller, error: UnknownTopic) -> UnknownTopic:  # noqa: ARG002
-        """How the caller is told that there is no such topic: as it is told of one that it may not know of."""
-        return error
 
 
 OPEN: Final = Access()

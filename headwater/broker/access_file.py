@@ -85,7 +85,7 @@ def _rights(user: Section) -> Rights:
             _check_pattern(names, kind, pattern)
             for right in allowed:
                 rights.setdefault((kind, right), Names()).add(pattern)
-    for right in _allowed(user, BROKER):
+    for right in _allowed(user, "broker"):
         rights.setdefault(("broker", right), Names()).add(BROKER)
     user.finish()
     return rights

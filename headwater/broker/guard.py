@@ -17,10 +17,15 @@ from headwater.broker.access_file import RIGHTS, read_access
 from headwater.broker.audit import Audit
 from headwater.broker.tokens import Verifier, read_tokens, tokens_beside
 from headwater.errors import InvalidFile, PermissionDenied, Unauthenticated, UnknownTopic
+from headwater.store.pattern import is_pattern
 
 _LOG: Final = logging.getLogger("headwater.broker.access")
 _BEARER: Final = "bearer "
 _WATCH_SECONDS: Final = 1.0
+
+
+def _unknown(caller: Caller, topic: str) -> UnknownTopic:
+    return UnknownTopic(topic, f"what {caller.name!r} may see")
 
 
 class Guard(Access):
@@ -79,17 +84,20 @@ class Guard(Access):
         if self._has(caller, right, kind, name):
             return
         self._audit.denied(caller.name, right, kind, name, caller.peer)
-        if kind == "topic" and right != "admin" and not self.sees(caller, name):
-            raise self.worded(caller, UnknownTopic(name, ""))
+        # Who wants to make or to remove something knows its name; and a pattern is nobody's.
+        if kind == "topic" and right != "admin" and not is_pattern(name) and not self.sees(caller, name):
+            raise _unknown(caller, name)
         raise PermissionDenied(caller.name, right, kind, name)
+
+    def check_seen(self, caller: Caller, topic: str) -> None:
+        """See Access."""
+        if not self.sees(caller, topic):
+            self._audit.denied(caller.name, "read", "topic", topic, caller.peer)
+            raise _unknown(caller, topic)
 
     def sees(self, caller: Caller, name: str, kind: Kind = "topic") -> bool:
         """See Access: whoever has any right."""
         return any(self._has(caller, right, kind, name) for right in RIGHTS)
-
-    def worded(self, caller: Caller, error: UnknownTopic) -> UnknownTopic:
-        """See Access."""
-        return UnknownTopic(error.name, f"what {caller.name!r} may see")
 
     # Reading the files again.
 

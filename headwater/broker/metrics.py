@@ -50,16 +50,16 @@ class CallMetrics:
         )
 
 
-def broker_metrics(core: Core, denials: int = 0) -> str:
+def broker_metrics(core: Core) -> str:
     """All of a broker's metrics, as Prometheus reads them."""
-    return exposition((*_broker(core, denials), *_topics(core.store), *_process()))
+    return exposition((*_broker(core), *_topics(core.store), *_process()))
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Family:
     return Family(name, "counter" if kind == "counter" else "gauge", meaning, [Sample((), value)])
 
 
-def _broker(core: Core, denials: int) -> Iterator[Family]:
+def _broker(core: Core) -> Iterator[Family]:
     labels = (("version", __version__), ("id", str(core.config.broker_id)))
     yield Family(f"{_PREFIX}info", "gauge", "Always 1; the labels say which broker this is.", [Sample(labels, 1)])
     yield from core.calls.families()
@@ -73,7 +73,7 @@ def _broker(core: Core, denials: int) -> Iterator[Family]:
         ("produced_records_total", "counter", "Records that were appended.", meters.produced_records),
         ("produced_bytes_total", "counter", "Bytes of frames and records that came in.", meters.produced_bytes),
         ("fetched_bytes_total", "counter", "Bytes of answers to fetches that went out.", meters.fetched_bytes),
-        ("denied_total", "counter", "Calls that were denied, and callers that were not known.", denials),
+        ("denied_total", "counter", "Calls that were denied, and callers that were not known.", core.access.denials),
     ):
         yield _one(_PREFIX + name, kind, meaning, value)
     budgets = (("requests", core.requests), ("responses", core.responses))

@@ -77,7 +77,7 @@ class Operations:
         return pb.RunStewardResponse(report=_json(report))
 
     async def get_status(self, request: pb.GetStatusRequest, call: Call) -> pb.Status:  # noqa: ARG002
-        call.check("admin", "broker", BROKER)
+        call.check("read", "broker", BROKER)
         return await self.status()
 
     async def status(self) -> pb.Status:
@@ -85,6 +85,7 @@ class Operations:
         core = self._core
         topics, partitions, unhealthy = await core.read(self._health)
         return pb.Status(
+            broker_id=core.config.broker_id,
             version=__version__,
             state="draining" if core.draining.is_set() else "serving",
             directory=str(self._store),

@@ -72,7 +72,7 @@ def run_broker(config: BrokerConfig) -> None:
         if config.metrics is not None:
             stack.callback(_serve_pages(config, broker, guard, certificates).close)
         asyncio.run(_serve(broker, guard))
-    logging.shutdown()
+        _LOG.info("stopped: everything that was acknowledged is on disk")
 
 
 async def _serve(broker: Broker, guard: Guard | None) -> None:

@@ -105,6 +105,10 @@ class Transactions:
         staged = self._checked(request.staged, call)
         if request.group:
             call.check("read", "group", request.group)
+            for one in request.inputs:
+                call.check("read", "topic", one.topic)
+        if request.writer:  # whoever may use a name can make what is numbered under it count as done
+            call.check("write", "group", request.writer)
         key = request.request_id
         if key and len(key) != _REQUEST_BYTES:
             raise InvalidConfiguration(f"the id of a request has {_REQUEST_BYTES} bytes, not {len(key)}")
