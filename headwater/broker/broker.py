@@ -132,7 +132,7 @@ class Broker:
         core = self._core = Core(self._store, self.config, self._access, secrets)
         async with AsyncExitStack() as stack:
             stack.callback(core.close)
-            stack.enter_context(sessions_in(self._store))
+            stack.enter_context(sessions_in(self._store, self.config.session_timeout))
             groups = Groups(core)
             server, checks = await self._listening(core, groups)
             steward = await asyncio.to_thread(self._steward)
