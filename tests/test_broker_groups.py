@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import grpc
@@ -27,7 +27,7 @@ def join(broker: Served, *topics: str, group: str = "g", timeout_ms: int = 0) ->
     return answer
 
 
-def settle(broker: Served, member_id: str, holding: set[int] = frozenset(), **fields: int) -> pb.SettleGroupResponse:
+def settle(broker: Served, member_id: str, holding: Iterable[int] = (), **fields: int) -> pb.SettleGroupResponse:
     places = [pb.TopicPartition(topic="t", partition=number) for number in holding]
     request = pb.SettleGroupRequest(group="g", member_id=member_id, holding=places, **fields)
     answer: pb.SettleGroupResponse = broker.stub.SettleGroup(request)

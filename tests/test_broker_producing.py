@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pyarrow as pa
@@ -46,7 +47,7 @@ def producer(broker: Served) -> bytes:
     return found
 
 
-def produce(topic: str, *frames: bytes, partition: int = 0, **fields: object) -> pb.ProduceRequest:
+def produce(topic: str, *frames: bytes, partition: int = 0, **fields: Any) -> pb.ProduceRequest:
     return pb.ProduceRequest(topic=topic, partition=partition, frames=frames, **fields)
 
 

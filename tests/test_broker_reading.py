@@ -225,6 +225,9 @@ def test_a_reader_that_does_not_read_is_not_read_ahead_for(tmp_path: Path) -> No
                 received += len(message.partitions[0].frames)
                 if received > 59_000_000:
                     break
+        deadline = time.monotonic() + 20
+        while (status := broker.stub.GetStatus(pb.GetStatusRequest())).in_flight_bytes or status.connections > 1:
+            assert time.monotonic() < deadline, "what those held who are gone is given back"
 
 
 def test_an_answer_is_no_larger_than_the_broker_allows(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def stage(broker: Served, *values: bytes, topic: str = "t", partition: int = 0) 
     return found
 
 
-def commit(broker: Served, *staged: pb.Staged, **fields: object) -> pb.CommitTransactionResponse:
+def commit(broker: Served, *staged: pb.Staged, **fields: Any) -> pb.CommitTransactionResponse:
     request = pb.CommitTransactionRequest(staged=staged, **fields)
     answer: pb.CommitTransactionResponse = broker.stub.CommitTransaction(request)
     return answer

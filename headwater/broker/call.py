@@ -128,16 +128,15 @@ class Calls:
         """The connection that a call comes by; the call is counted when it ends."""
         began, code = time.perf_counter(), grpc.StatusCode.OK
         try:
-            with self._connected(context) as connection:
-                yield connection
+            yield self._connected(context)
         except BaseException as error:
             code = _code(error)
             raise
         finally:
             self._core.calls.count(name, code.name, time.perf_counter() - began if timed else None)
 
-    @contextmanager
-    def _connected(self, context: Context) -> Iterator[Connection]:
+    def _connected(self, context: Context) -> Connection:
+        """The connection, which counts the call until it is over."""
         core, peer = self._core, context.peer()
         if core.draining.is_set():
             raise _Refused("the broker is stopping: connect to another one, or try again")
@@ -147,12 +146,15 @@ class Calls:
                 raise _Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
             connection = core.connections[peer] = Connection(core.config.max_connection_bytes)
         connection.calls += 1
-        try:
-            yield connection
-        finally:
+
+        def ended(_: object) -> None:
             connection.calls -= 1
             if not connection.calls:
-                core.connections.pop(peer, None)
+                del core.connections[peer]
+
+        # When the answer has been sent, not when it was made: until then it takes memory on behalf of the connection.
+        context.add_done_callback(ended)  # type: ignore[arg-type]
+        return connection
 
 
 def _code(error: BaseException) -> grpc.StatusCode:

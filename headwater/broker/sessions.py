@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from headwater.errors import PermissionDenied, StaleMember
+from headwater.errors import StaleMember, StoreError
 from headwater.store.directory_group import DirectoryGroup
 from headwater.store.directory_store import DirectoryStore
 from headwater.store.group import Group, PartitionsOf
@@ -57,14 +57,14 @@ class Sessions(Group):
         self._sessions = {member_id: Session(timeout, now_ns) for member_id in self._read().members}
 
     def session(self, member_id: str, caller: str) -> Session:
-        """The session of a member; raises StaleMember when it has none, PermissionDenied when it is another's."""
+        """The session of a member; raises StaleMember when it has none, StoreError when it is another's."""
         found = self._sessions.get(member_id)
         if found is None:
             raise StaleMember(f"this member of group {self.name!r} was not heard in time and was taken out: join again")
         if found.caller is None:
             found.caller = caller
         if found.caller != caller:
-            raise PermissionDenied(f"this member of group {self.name!r} is another caller's")
+            raise StoreError(f"this member of group {self.name!r} is another caller's: join as one of your own")
         return found
 
     def has_session(self, member_id: str) -> bool:
