@@ -329,5 +329,7 @@ def test_health_tells_anyone_that_the_broker_is_there_and_no_more(served: Served
         assert served.broker is not None
         root = grpc.ssl_channel_credentials(served.authority.certificate.read_bytes())
         with grpc.secure_channel(str(served.broker.address), root) as channel:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30)
+            answer = health_pb2_grpc.HealthStub(channel).Check(  # type: ignore[attr-defined]
+                health_pb2.HealthCheckRequest(), timeout=30
+            )
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
