@@ -313,6 +313,21 @@ def test_groups_of_others_are_not_told_of(served: Served) -> None:
             )
 
 
+def test_nobody_speaks_for_a_member_of_others(served: Served) -> None:
+    with served.serving(), served.stub("operator") as other, served.stub("billing") as stub:
+        member = other.JoinGroup(pb.JoinGroupRequest(group="billing", topics=["invoices"]), timeout=30).member_id
+        for method, request in (
+            (stub.Heartbeat, pb.HeartbeatRequest(group="billing", member_id=member)),
+            (stub.SettleGroup, pb.SettleGroupRequest(group="billing", member_id=member)),
+            (stub.Poll, pb.PollRequest(group="billing", member_id=member)),
+            (stub.LeaveGroup, pb.LeaveGroupRequest(group="billing", member_id=member)),
+        ):
+            code, message, _ = refused(method, request)
+            assert code == grpc.StatusCode.FAILED_PRECONDITION
+            assert "is another caller's" in message
+        other.Heartbeat(pb.HeartbeatRequest(group="billing", member_id=member), timeout=30)
+
+
 def test_nobody_numbers_the_transactions_of_others(served: Served) -> None:
     """Whoever could use another's name for a transaction could make the other's count as done."""
     with served.serving(), served.stub("billing") as stub:
