@@ -15,6 +15,7 @@ from headwater.log import Partition, StoredFrame
 from headwater.log.projection import Projection
 from headwater.record import NO_HEADERS
 from headwater.store.acks import AckTracker
+from headwater.store.feed import Source
 from headwater.store.group import TopicKey
 from headwater.store.topic import TopicPartition
 
@@ -57,12 +58,14 @@ class Cursor:
         position: int,
         generation: int = 0,
         on_damage: OnLoss | None = None,
+        source: Source | None = None,
     ) -> None:
         self.place = place
         self.key = key
         self.generation = generation
         """In which generation of the group the position was set from which this began."""
         self.partition = partition
+        self.source: Source = source or partition
         self._on_damage = on_damage
         self.next = position
         """The next offset to be read from the log."""
@@ -92,7 +95,7 @@ class Cursor:
         told to `on_damage`, counts as done, and what is behind it is read.
         """
         while not self.frames and not self.records:
-            bounds = self.partition.bounds()
+            bounds = self.source.bounds()
             if self.next < bounds.start:
                 _log.warning(
                     "%s: offsets %d to %d were removed before they were read", self.place, self.next, bounds.start
@@ -101,7 +104,7 @@ class Cursor:
             if self.next >= bounds.end:
                 return False
             try:
-                found = self.partition.read(self.next, max_bytes=max_bytes)
+                found = self.source.read(self.next, max_bytes=max_bytes)
             except OffsetOutOfRange:  # removed since the bounds were looked at: the next call finds the new ones
                 return False
             except FrameDamaged as error:

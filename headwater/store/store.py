@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -29,11 +29,11 @@ from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
 from headwater.store.cursor import OnLoss
+from headwater.store.feed import Feed
 from headwater.store.group import Group
-from headwater.store.ledger import Ledger
 from headwater.store.names import check_name
 from headwater.store.producer import Producer
-from headwater.store.sink import Sink
+from headwater.store.sink import PartitionSink, Sink
 from headwater.store.staging import Staged, Staging
 from headwater.store.start import Start
 from headwater.store.steward import Steward
@@ -61,10 +61,12 @@ class Store(ABC):
     `defaults` is what they are made with when nothing else is said.
     """
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, clock: Clock, defaults: Preset) -> None:
+    def __init__(
+        self, catalog: Catalog, transactions: Callable[[Store], Transactions], clock: Clock, defaults: Preset
+    ) -> None:
         self.defaults = defaults
         self._catalog = catalog
-        self._transactions = Transactions(self, ledger)
+        self._transactions = transactions(self)
         self._clock = clock
         self._mutex = threading.RLock()
         self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
@@ -216,6 +218,14 @@ class Store(ABC):
         self._check_open()
         return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), sink))
 
+    def feed(self, config: ConsumerConfig) -> Feed:  # noqa: ARG002 - what is at hand needs none
+        """How the records reach a new consumer."""
+        return Feed(self)
+
+    def sink(self) -> Sink:
+        """Where a new producer writes, if it is no part of a transaction."""
+        return PartitionSink()
+
     def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
         """How a producer is to be: as it is told, and otherwise by the store's defaults."""
         return _configured(self.defaults.producer, config, options)
@@ -262,7 +272,7 @@ class Store(ABC):
     def sweep_stages(self, before: float, *, dry_run: bool = False) -> int:
         """Drop transactions that nobody has written to since that time (seconds since 1970), undecided; how many."""
         self._check_open()
-        return self._transactions.ledger.sweep(before, dry_run=dry_run)
+        return self._transactions.sweep(before, dry_run=dry_run)
 
     def consumer(
         self,
@@ -334,7 +344,7 @@ class Store(ABC):
         with ExitStack() as stack, self._mutex:
             if self._closed:
                 return
-            stack.callback(self._transactions.ledger.close)
+            stack.callback(self._transactions.close)
             for group in self._groups.values():
                 stack.callback(group.close)
             for _, partition in self._partitions.values():
