@@ -185,6 +185,61 @@ class StewardConfig(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig(Options):
+    """How a broker serves a store. Times are seconds, sizes are bytes."""
+
+    threads: Annotated[int, count(1, 1024)] = 16
+    """How many threads write, and how many others read. Fewer make partitions wait for one another's syncs; more than
+    there are busy partitions, or clients that read, do nothing."""
+
+    max_message_bytes: Annotated[int, size(64 * KIB, GIB)] = 64 * MIB
+    """Larger requests are refused. Smaller than the frames that producers make, and these cannot write; large ones are
+    held in memory whole, for each call."""
+
+    max_decoded_bytes: Annotated[int, size(64 * KIB, GIB)] = 256 * MIB
+    """Frames that would be larger when decompressed are refused, before they are. Small refuses what compresses well;
+    large lets a few kilobytes take that much memory of the broker, and of every reader."""
+
+    max_in_flight_bytes: Annotated[int, size(MIB, TIB)] = 512 * MIB
+    """So many bytes of requests that are being written, and as many of answers on their way, are held at a time. Beyond
+    that callers wait. Small makes fast disks idle; large can take that much memory, twice."""
+
+    max_connection_bytes: Annotated[int, size(64 * KIB, TIB)] = 64 * MIB
+    """The same for one connection, so that one greedy client does not take everybody's share."""
+
+    max_connections: Annotated[int, count(1, 1_000_000)] = 10_000
+    """Calls of more connections than this are refused. Each costs a descriptor and some memory."""
+
+    max_calls: Annotated[int, count(1, 1_000_000)] = 1000
+    """How many calls one connection may have open at a time; further ones wait at the client. Waiting consumers have
+    one each; few of them make clients with many consumers wait for themselves."""
+
+    max_response_bytes: Annotated[int, size(64 * KIB, GIB)] = 32 * MIB
+    """No fetch returns much more than this, whatever it asks for; at least one frame. Large answers are held in memory
+    whole; small ones cost more calls."""
+
+    max_wait: Annotated[float, seconds(0, HOUR)] = 60.0
+    """No fetch waits for longer than this, whatever it asks for. Long waits hide clients that are gone; short ones cost
+    calls that return nothing."""
+
+    session_timeout: Annotated[float, seconds(0.1, HOUR)] = 30.0
+    """A member of a group that is silent for so long is taken out, unless it asked for another time. Shorter than a
+    pause of its network or its program, and its records are handled twice; longer leaves the partitions of a dead
+    member unread."""
+
+    heartbeat_interval: Annotated[float, seconds(0.01, HOUR)] = 10.0
+    """How often members are asked to say that they live. A third of the session's timeout lets two heartbeats be lost;
+    shorter costs calls."""
+
+    drain_timeout: Annotated[float, seconds(0, HOUR)] = 30.0
+    """How long a broker that is told to stop waits for what it has accepted. Shorter breaks calls off, which clients
+    repeat elsewhere; longer than whoever stops it has patience, and it is killed instead."""
+
+    steward: bool = True
+    """Clean the store in the background, as its topics want it. Without it, logs grow until someone does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(Options):
     """How a program talks to a broker. Times are seconds, sizes are bytes."""
 

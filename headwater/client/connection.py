@@ -90,6 +90,10 @@ class Connection:
 
     # Calling.
 
+    def stream(self, method: str, requests: Callable[[], Iterator[Any]]) -> Any:
+        """Call a method that takes a stream of requests; they are made anew for each attempt."""
+        return self.call(method, requests)
+
     def call(
         self,
         method: str,
@@ -112,7 +116,9 @@ class Connection:
             left = max(deadline - time.monotonic(), 0.001)
             try:
                 return getattr(channel.stub, method)(
-                    request, timeout=left if slow else min(left, self.config.attempt_timeout), metadata=self.metadata
+                    request() if callable(request) else request,
+                    timeout=left if slow else min(left, self.config.attempt_timeout),
+                    metadata=self.metadata,
                 )
             except grpc.RpcError as failure:
                 error, why = self.explain(failure, channel)

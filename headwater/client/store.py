@@ -21,14 +21,15 @@ from headwater.client.sink import RemoteSink
 from headwater.client.steward import RemoteSteward
 from headwater.client.transaction import RemoteTransactions
 from headwater.config import ClientConfig, ConsumerConfig, StewardConfig, TopicConfig
-from headwater.errors import StoreError, TopicExists, UnknownTopic
+from headwater.errors import InvalidConfiguration, StoreError, TopicExists, UnknownTopic
 from headwater.log import Partition, Schemas
 from headwater.log.clock import REAL_CLOCK
 from headwater.presets import DEFAULT, Preset
 from headwater.schema import RAW, Schema
-from headwater.store.catalog import TopicInfo
+from headwater.store.catalog import MAX_PARTITIONS, TopicInfo
 from headwater.store.feed import Feed
 from headwater.store.group import Group
+from headwater.store.names import check_name
 from headwater.store.sink import Sink
 from headwater.store.steward import Steward
 from headwater.store.store import Store, StoreStatistics, configured, partition_config
@@ -97,7 +98,9 @@ class RemoteStore(Store):
     def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
         self._check_open()
         request = pb.AlterTopicRequest(
-            name=name, partitions=partitions_wanted(name, partitions), options=options_to_text(options)
+            name=check_name("topic", name, internal=True),
+            partitions=_wanted(partitions),
+            options=options_to_text(options),
         )
         return self._remote.learn(self._connection.call("AlterTopic", request))
 
@@ -191,6 +194,14 @@ class RemoteStore(Store):
         finally:
             self._heartbeats.close()
             self._connection.close()
+
+
+def _wanted(partitions: int | None) -> int:
+    if partitions is None:
+        return 0
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
+        raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
+    return partitions
 
 
 def _written(config: TopicConfig) -> dict[str, str]:

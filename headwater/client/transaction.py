@@ -19,15 +19,15 @@ from headwater.errors import BrokerUnavailable, HeadwaterError, InvalidConfigura
 from headwater.log import Appended, Frame
 from headwater.log.entropy import random_bytes
 from headwater.store.catalog import TopicInfo
+from headwater.store.consumer import Consumer
 from headwater.store.decision import Extent, Output
 from headwater.store.group import Commit, TopicKey
 from headwater.store.staging import Staged, Staging
 from headwater.store.topic import TopicPartition
-from headwater.store.transaction import Named, StageSink, Transaction, Transactions
+from headwater.store.transaction import Named, Progress, StageSink, Transaction, Transactions
 from headwater.v1 import broker_pb2 as pb
 
 if TYPE_CHECKING:
-    from headwater.store.consumer import Consumer
     from headwater.store.store import Store
 
 _AT_ONCE: Final = 8 * 1024 * 1024
@@ -125,6 +125,7 @@ class RemoteTransaction(Transaction):
         named: Named | None,
     ) -> None:
         self._connection = transactions.connection
+        self._reader = consumer
         self._unsure = False
         super().__init__(store, transactions, consumer, named)
 
@@ -142,26 +143,26 @@ class RemoteTransaction(Transaction):
         return self.state in ("repeated", "committed")
 
     def _commit(self) -> None:
-        commits = self._consumer.held() if self._consumer is not None else {}
+        commits = self._reader.held() if self._reader is not None else {}
         self._remote.send()
         staged = [*self._remote.staged, *(_message(token) for one in self._adopted for token in one.tokens)]
         if not commits and not staged:
             self.state = "committed"
             return
         try:
-            response = self._connection.call("CommitTransaction", self._request(staged, commits), slow=True)
-        except BrokerUnavailable as error:
+            response = self._connection.call("CommitTransaction", self._asked(staged, commits), slow=True, on_repeat=lambda: None)
+        except BrokerUnavailable:
             # Nobody knows whether it happened: the consumer must not go on from where it believes to be.
             self._unsure = True
-            raise BrokerUnavailable.of_transaction(error) from error
+            raise
         self.state = "repeated" if response.repeated else "committed"
         self._remote.staged = []
-        if self._consumer is not None and commits:
-            self._consumer.decided(commits, response.generation)
+        if self._reader is not None and commits:
+            self._reader.decided(commits, response.generation)
         if not response.repeated:
             self._tell(_applied(response.applied))
 
-    def _request(self, staged: list[pb.Staged], commits: dict[TopicPartition, Commit]) -> pb.CommitTransactionRequest:
+    def _asked(self, staged: list[pb.Staged], commits: dict[TopicPartition, Commit]) -> pb.CommitTransactionRequest:
         request = pb.CommitTransactionRequest(staged=staged, request_id=random_bytes(16))
         if self._named is not None:
             request.writer = self._named.writer
@@ -169,14 +170,16 @@ class RemoteTransaction(Transaction):
             request.takeover = self._named.takeover
             if self._named.owner is not None:
                 request.owner = self._named.owner
-        if self._consumer is not None and commits:
-            member_id, known = self._consumer.deciding_as(commits)
-            request.group = self._consumer.group_name or ""
+        if self._reader is not None and commits:
+            member_id, known = self._reader.deciding_as(commits)
+            request.group = self._reader.group_name or ""
             request.member_id = member_id or ""
             request.inputs.extend(advances(commits, known))
         return request
 
     def _release(self, stack: ExitStack) -> None:
+        if self._unsure and self._reader is not None:
+            stack.callback(self._reader.begin_anew)
         if self.state == "committed" or self._unsure:
             return
         staged = [*self._remote.staged, *(_message(token) for one in self._adopted for token in one.tokens)]
@@ -193,7 +196,8 @@ class RemoteTransactions(Transactions):
         self._store = store
         self.connection = connection
 
-    def _transaction(self, consumer: Consumer | None, named: Named | None) -> Transaction:
+    def _transaction(self, consumer: Progress | None, named: Named | None, request: str) -> Transaction:  # noqa: ARG002
+        assert consumer is None or isinstance(consumer, Consumer)
         return RemoteTransaction(self._store, self, consumer, named)
 
     def stage(self) -> Staging:

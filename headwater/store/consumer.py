@@ -442,6 +442,11 @@ class Consumer:
     # Being part of a transaction.
 
     @property
+    def store(self) -> Store:
+        """The store that it reads from."""
+        return self._store
+
+    @property
     def group_name(self) -> str | None:
         """The group that keeps this consumer's positions."""
         return None if self._group is None else self._group.name
@@ -475,8 +480,21 @@ class Consumer:
         assert self._group is not None, "there are positions only in a group"
         with self._group.deciding(self._member, commits, known=self._known(commits)) as generation:
             yield generation
+        self.decided(commits, generation)
+
+    def deciding_as(self, commits: dict[TopicPartition, Commit]) -> tuple[str | None, dict[TopicKey, int] | None]:
+        """As which member somebody else may decide over these positions, and what is known of them to who is none."""
+        return self._member, self._known(commits)
+
+    def decided(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
+        """These positions were decided over in a generation of the group."""
         for place in commits:
             self._cursors[place].generation = generation
+
+    def begin_anew(self) -> None:
+        """Nobody knows whether what is done was committed: go on from the group's positions."""
+        self._refreshed = 0.0
+        self._drop(self._cursors.keys())
 
     def let_go(self, *, committed: bool) -> None:
         """The transaction is over. What it has not committed is read again."""

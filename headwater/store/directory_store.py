@@ -37,6 +37,9 @@ TRANSACTIONS: Final = "__transactions"
 class DirectoryStore(Store):
     """Topics in a directory, used by any number of processes at once."""
 
+    group_kind: type[DirectoryGroup] = DirectoryGroup
+    """How groups are opened. A broker has a kind of its own: it hears from members that live."""
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -115,7 +118,7 @@ class DirectoryStore(Store):
                 self.group(name).clamp({TopicPartition(info.name, number): Commit(key, end)})
 
     def _open_group(self, name: str) -> Group:
-        return DirectoryGroup(self.path / GROUPS / name, name, self._disk, self._clock)
+        return self.group_kind(self.path / GROUPS / name, name, self._disk, self._clock)
 
     def group_names(self) -> list[str]:
         try:

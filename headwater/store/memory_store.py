@@ -24,6 +24,9 @@ from headwater.store.transaction import Transactions
 class MemoryStore(Store):
     """Topics in this process's memory, gone when the store is closed."""
 
+    group_kind: type[MemoryGroup] = MemoryGroup
+    """How groups are opened. A broker has a kind of its own: it hears from members that live."""
+
     def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
         super().__init__(MemoryCatalog(), lambda store: Transactions(store, MemoryLedger()), clock, defaults)
         self._cleaning = threading.Lock()
@@ -43,7 +46,7 @@ class MemoryStore(Store):
         return MemoryPartition(partition_config(info.config), schemas=self._schemas(info), clock=self._clock)
 
     def _open_group(self, name: str) -> Group:
-        return MemoryGroup(name, self._clock)
+        return self.group_kind(name, self._clock)
 
     def group_names(self) -> list[str]:
         with self._mutex:

@@ -20,6 +20,7 @@ from headwater.errors import (
     SchemaError,
     StoreClosed,
     TopicExists,
+    UnknownSchema,
 )
 from headwater.log import Partition, Schemas
 from headwater.log.clock import Clock
@@ -110,7 +111,7 @@ class Store(ABC):
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)
-        config = _configured(self.defaults.topic, config, options)
+        config = configured(self.defaults.topic, config, options)
         info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns())
         try:
             self._create(info, payload)
@@ -146,7 +147,7 @@ class Store(ABC):
         self._check_open()
 
         def change(info: TopicInfo) -> TopicInfo:
-            info = replace(info, config=_configured(info.config, None, options))
+            info = replace(info, config=configured(info.config, None, options))
             return info if partitions is None else grown(info, partitions)
 
         return self._catalog.change(name, change)
@@ -180,6 +181,12 @@ class Store(ABC):
         """The schema that new records of a topic have."""
         return self._schemas(info).get(info.schemas[-1])
 
+    def schema_by_id(self, info: TopicInfo, schema_id: int) -> Schema:
+        """One of the schemas that a topic has or had; raises UnknownSchema."""
+        if schema_id not in info.schemas:
+            raise UnknownSchema(schema_id, f"topic {info.name!r}")
+        return self._schemas(info).get(schema_id)
+
     def partition(self, info: TopicInfo, number: int) -> Partition:
         """One partition of a topic, opened when it is first asked for."""
         key = (info.uuid, number)
@@ -206,6 +213,11 @@ class Store(ABC):
         self._partitions[key] = (info.config, partition)
         return partition
 
+    def open_partitions(self) -> list[Partition]:
+        """The partitions that were opened here and are still open."""
+        with self._mutex:
+            return [partition for _, partition in self._partitions.values()]
+
     # Producing and consuming.
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
@@ -228,7 +240,7 @@ class Store(ABC):
 
     def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
         """How a producer is to be: as it is told, and otherwise by the store's defaults."""
-        return _configured(self.defaults.producer, config, options)
+        return configured(self.defaults.producer, config, options)
 
     def look_after(self, producer: _Producer) -> _Producer:
         """Close a producer together with the store."""
@@ -253,6 +265,12 @@ class Store(ABC):
         """
         self._check_open()
         return self._transactions.begin(consumer, writer, sequence, owner, takeover)
+
+    @property
+    def transactions(self) -> Transactions:
+        """What transactions are made of, for those who do them for others, such as a broker."""
+        self._check_open()
+        return self._transactions
 
     def stage(self) -> Staging:
         """Room for frames that a transaction, of any process, adopts later: the way to write from many processes."""
@@ -299,7 +317,7 @@ class Store(ABC):
             topics,
             group=None if group is None else self.group(group),
             start=start,
-            config=_configured(self.defaults.consumer, config, options),
+            config=configured(self.defaults.consumer, config, options),
             static=static,
             on_assign=on_assign,
             on_revoke=on_revoke,
@@ -315,12 +333,19 @@ class Store(ABC):
                 found = self._groups[name] = self._open_group(name)
             return found
 
+    def reopen_groups(self) -> None:
+        """Close the groups: from now on they are opened as another kind."""
+        with self._mutex:
+            for group in self._groups.values():
+                group.close()
+            self._groups.clear()
+
     # Cleaning.
 
     def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
         """Whoever cleans the store, by what its topics want to keep. Options are those of StewardConfig, by name."""
         self._check_open()
-        return Steward(self, _configured(self.defaults.steward, config, options), self._clock)
+        return Steward(self, configured(self.defaults.steward, config, options), self._clock)
 
     def sweep(self, *, dry_run: bool = False) -> int:
         """Remove what is left of half-deleted topics; of how many."""
@@ -404,7 +429,7 @@ def partition_config(config: TopicConfig) -> PartitionConfig:
 _Config = TypeVar("_Config", TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig)
 
 
-def _configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
+def configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
     """What is made explicitly, or else the default, with the options by name over it."""
     kind = type(default)
     if config is not None and not isinstance(config, kind):

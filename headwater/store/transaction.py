@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from headwater.config import ProducerConfig
 from headwater.errors import (
@@ -41,7 +41,6 @@ from headwater.store.staging import Staged, Staging
 from headwater.store.topic import Topic, TopicPartition
 
 if TYPE_CHECKING:
-    from headwater.store.consumer import Consumer
     from headwater.store.store import Store
 
 _Producer = TypeVar("_Producer", bound=Producer)
@@ -91,6 +90,30 @@ class StageSink(PromptSink):
                     one.outcome.fail(error)
 
 
+class Progress(Protocol):
+    """The positions of a consumer, as far as a transaction needs it."""
+
+    @property
+    def store(self) -> Store:
+        """The store that it reads from."""
+
+    @property
+    def group_name(self) -> str | None:
+        """The group that keeps the positions."""
+
+    def hold(self) -> None:
+        """Commit nothing from now on but by the transaction."""
+
+    def held(self) -> dict[TopicPartition, Commit]:
+        """What is done since."""
+
+    def deciding(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
+        """The right to decide that these positions will be set; gives the generation."""
+
+    def let_go(self, *, committed: bool) -> None:
+        """The transaction is over."""
+
+
 class Named(NamedTuple):
     """The name and the number of a transaction that may be repeated, and who gives such numbers."""
 
@@ -107,15 +130,23 @@ class Transaction:
     """
 
     def __init__(
-        self, store: Store, transactions: Transactions, consumer: Consumer | None, named: Named | None
+        self,
+        store: Store,
+        transactions: Transactions,
+        consumer: Progress | None,
+        named: Named | None,
+        request: str = "",
     ) -> None:
         self._store = store
         self._transactions = transactions
         self._consumer = consumer
         self._named = named
+        self._request = request
         self._pid = os.getpid()
         self._adopted: list[Staged] = []
         self._producers: list[Producer] = []
+        self.applied: dict[TopicKey, Appended | None] = {}
+        """Where the outputs are, once it is committed; None for those that another process has applied."""
         self.state: State = "open"
         """Repeated: this writer has committed this sequence before, and that one counts."""
         self._sink = self._begin()
@@ -148,6 +179,11 @@ class Transaction:
         """
         self._check_open()
         return self.look_after(self._store._producer(topic, config, options, self._sink))
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided, once it is."""
+        return self._decision
 
     @property
     def sink(self) -> StageSink:
@@ -219,7 +255,8 @@ class Transaction:
             with self._inputs(commits) as generation:
                 self._decision = replace(decision, generation=generation)
                 self._decide(self._decision)
-            self._tell(self._transactions.apply(self._decision))
+            self.applied = self._transactions.apply(self._decision)
+            self._tell(self.applied)
 
     def _number(self, writer: bytes, named: Named) -> int | None:
         return self._ledger.claim(writer, named.writer, named.owner, named.number, takeover=named.takeover)
@@ -231,9 +268,8 @@ class Transaction:
         outputs = tuple(Output(*place, found) for place, found in extents.items())
         inputs = tuple(Input(place.topic, *one.key, one.offset) for place, one in commits.items())
         group = self._consumer.group_name if self._consumer is not None and commits else None
-        return Decision(
-            self._identity.producer_id, self._identity.sequence, self._named is not None, outputs, group, inputs
-        )
+        identity, named = self._identity, self._named is not None
+        return Decision(identity.producer_id, identity.sequence, named, outputs, group, inputs, request=self._request)
 
     def _inputs(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
         """The right to decide over these positions, and the generation in which it is given."""
@@ -320,13 +356,17 @@ class Transactions:
 
     def begin(
         self,
-        consumer: Consumer | None = None,
+        consumer: Progress | None = None,
         writer: str | None = None,
         sequence: int | None = None,
         owner: str | None = None,
         takeover: bool = False,
+        request: str = "",
     ) -> Transaction:
-        """A new transaction, with the progress of a consumer, or under a name and number that make it repeatable."""
+        """A new transaction, with the progress of a consumer, or under a name and number that make it repeatable.
+
+        A broker adds the id of the request that it does it for: see `answered`.
+        """
         if (writer is None) != (sequence is None):
             raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
         if writer is None or sequence is None:
@@ -334,19 +374,37 @@ class Transactions:
                 raise InvalidConfiguration("an owner numbers the transactions of a writer: name the writer")
             if consumer is not None and consumer.group_name is None:
                 raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
-            if consumer is not None and consumer._store is not self._store:
+            if consumer is not None and consumer.store is not self._store:
                 raise InvalidConfiguration("the consumer was made by another store: use the transactions of that one")
-            return self._transaction(consumer, None)
+            return self._transaction(consumer, None, request)
         if consumer is not None:
             raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
         if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
             raise InvalidConfiguration(f"a sequence is a number from 0 on, not {sequence!r}")
         if takeover and owner is None:
             raise InvalidConfiguration("a writer is taken over by an owner: name it")
-        return self._transaction(None, Named(check_name("writer", writer), sequence, owner, takeover))
+        named = Named(check_name("writer", writer), sequence, owner, takeover)
+        return self._transaction(None, named, request)
 
-    def _transaction(self, consumer: Consumer | None, named: Named | None) -> Transaction:
-        return Transaction(self._store, self, consumer, named)
+    def _transaction(self, consumer: Progress | None, named: Named | None, request: str) -> Transaction:
+        return Transaction(self._store, self, consumer, named, request)
+
+    def answered(self, request: str) -> bool:
+        """Whether the transaction of this request has been carried out, by whomever.
+
+        Raises TransactionUnfinished when it is decided and cannot be carried out yet.
+        """
+        if not request or self.ledger.answered(request):
+            return bool(request)
+        decided = [one for one in self.ledger.decided() if one.request == request]
+        for decision in decided:
+            try:
+                self.apply(decision)
+            except (HeadwaterError, OSError) as error:
+                raise TransactionUnfinished(
+                    f"the transaction is decided, but could not be carried out yet ({error}): do not repeat it"
+                ) from error
+        return bool(decided)
 
     def stage(self) -> Staging:
         """A new stage, for a transaction of another process."""

@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.message_factory import GetMessageClass
 
 from headwater.v1 import broker_pb2
+from headwater.wire.packing import pack_framed, pack_response, unpack_produce, unpack_stage
 
 SERVICE: Final = broker_pb2.DESCRIPTOR.services_by_name["Broker"]
 
@@ -37,16 +38,20 @@ class Method(NamedTuple):
         return f"/{SERVICE.full_name}/{self.name}"
 
 
+_UNPACKED_BY_HAND: Final[dict[str, Deserialize]] = {"ProduceRequest": unpack_produce, "StageRequest": unpack_stage}
+
+
 def _methods() -> Iterator[Method]:
     for method in SERVICE.methods:
         request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        by_hand = _UNPACKED_BY_HAND.get(method.input_type.name)
         yield Method(
             method.name,
             method.client_streaming,
             method.server_streaming,
-            request.SerializeToString,
-            request.FromString,
-            response.SerializeToString,
+            request.SerializeToString if by_hand is None else pack_framed,
+            by_hand or request.FromString,
+            pack_response if method.output_type.name == "FetchResponse" else response.SerializeToString,
             response.FromString,
         )
 

@@ -1,0 +1,153 @@
+"""A call: who makes it, what it may take, and how its errors are told.
+
+Every method of the service goes through here. A part of the broker writes `async def produce(self, request, call)` and
+raises what the store raises; here that becomes gRPC's code, its message, and the error itself beside them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from headwater.broker.access import Caller, Kind, Right
+from headwater.broker.budget import Hold
+from headwater.broker.core import Connection, Core
+from headwater.errors import HeadwaterError
+from headwater.wire.faults import ERROR_KEY, code_of, pack_error
+from headwater.wire.service import METHODS
+
+_log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_ERROR_BYTES: Final = 4096
+"""Metadata has to stay small: many clients take no more than 8 KiB of it."""
+
+
+class Call:
+    """One call."""
+
+    def __init__(self, core: Core, context: Context, connection: Connection, caller: Caller) -> None:
+        self._core = core
+        self.context = context
+        self._connection = connection
+        self.caller = caller
+
+    def check(self, right: Right, kind: Kind, name: str) -> None:
+        """Raise PermissionDenied unless the caller has the right."""
+        self._core.access.check(self.caller, right, kind, name)
+
+    def sees(self, topic: str) -> bool:
+        """Whether the caller may know of the topic."""
+        return self._core.access.sees(self.caller, topic)
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the caller will wait; a very long time when it did not say."""
+        left: float | None = self.context.time_remaining()
+        return float("inf") if left is None else left
+
+    def when_done(self, work: Callable[[], None]) -> None:
+        """Do something when the answer has been sent, or the call is over otherwise."""
+        self.context.add_done_callback(lambda _: work())  # type: ignore[arg-type]
+
+    async def hold_request(self, size: int) -> Hold:
+        """Wait until so many bytes of requests may be in flight, and hold them."""
+        hold = Hold()
+        await hold.take((self._connection.requests, self._core.requests), size)
+        return hold
+
+    async def hold_response(self, size: int) -> Hold:
+        """The same for answers."""
+        hold = Hold()
+        await hold.take((self._connection.responses, self._core.responses), size)
+        return hold
+
+
+class _Refused(Exception):
+    """The broker cannot take the call; the client may repeat it, here later or elsewhere."""
+
+
+class Calls:
+    """Makes gRPC's handlers of the methods of a broker's parts."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def service(self, *parts: object) -> SimpleNamespace:
+        """All methods of the service by their names, each from the part that has it."""
+        found: dict[str, Any] = {}
+        for method in METHODS:
+            name = _CAPITAL.sub("_", method.name).lower()
+            work = next(getattr(part, name) for part in parts if hasattr(part, name))
+            found[method.name] = self._streaming(work) if method.response_streams else self._unary(work)
+        return SimpleNamespace(**found)
+
+    def _unary(self, method: Callable[[Any, Call], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def handle(request: Any, context: Context) -> Any:
+            try:
+                with self._counted(context) as connection:
+                    return await method(request, self._identified(context, connection))
+            except Exception as error:  # noqa: BLE001 - each is told, and what nobody expected is logged
+                await _abort(context, error)
+
+        return handle
+
+    def _streaming(self, method: Callable[[Any, Call], AsyncIterator[Any]]) -> Callable[[Any, Context], Any]:
+        async def handle(request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                with self._counted(context) as connection:
+                    async for response in method(request, self._identified(context, connection)):
+                        yield response
+            except Exception as error:  # noqa: BLE001 - as above
+                await _abort(context, error)
+
+        return handle
+
+    def _identified(self, context: Context, connection: Connection) -> Call:
+        metadata = tuple(context.invocation_metadata() or ())
+        caller = self._core.access.caller(metadata, context.peer(), context.peer_identities() or ())
+        return Call(self._core, context, connection, caller)
+
+    @contextmanager
+    def _counted(self, context: Context) -> Iterator[Connection]:
+        """The connection that a call comes by."""
+        core, peer = self._core, context.peer()
+        if core.draining.is_set():
+            raise _Refused("the broker is stopping: connect to another one, or try again")
+        connection = core.connections.get(peer)
+        if connection is None:
+            if len(core.connections) >= core.config.max_connections:
+                raise _Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
+            connection = core.connections[peer] = Connection(core.config.max_connection_bytes)
+        connection.calls += 1
+        try:
+            yield connection
+        finally:
+            connection.calls -= 1
+            if not connection.calls:
+                core.connections.pop(peer, None)
+
+
+async def _abort(context: Context, error: Exception) -> NoReturn:
+    """End the call with an error that the client can tell."""
+    if isinstance(error, grpc.aio.AbortError | grpc.aio.BaseError):
+        raise error
+    if isinstance(error, _Refused):
+        await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+    if isinstance(error, DecodeError | UnicodeError):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {error}")
+    if not isinstance(error, HeadwaterError):
+        _log.error("a call has failed", exc_info=error)
+        await context.abort(grpc.StatusCode.INTERNAL, "the broker has failed at this call: its log says why")
+    packed = pack_error(error)
+    if packed.ByteSize() > _ERROR_BYTES:
+        packed.message = packed.message[: _ERROR_BYTES // 4]
+        packed.attributes = ""
+    await context.abort(code_of(error), packed.message, ((ERROR_KEY, packed.SerializeToString()),))
