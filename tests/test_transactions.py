@@ -32,22 +32,6 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["memory", "directory"])
-def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
-    memory = MemoryStore(clock=clock)
-    opened: list[Store] = [memory]
-
-    def factory() -> Store:
-        if request.param == "memory":
-            return memory
-        opened.append(DirectoryStore(tmp_path / "store", clock=clock))
-        return opened[-1]
-
-    yield factory
-    for store in opened:
-        store.close()
-
-
 @pytest.fixture
 def store(handle: Handles) -> Store:
     store = handle()

@@ -68,6 +68,8 @@ class FetchedPartition:
         self.held: Held | None = None
         self.cursor: Cursor | None = None
         self.rest_until = 0.0
+        self.answered = False
+        """Whether a fetch was answered since the cursor was put where it is."""
         self._seed = partition_seed(*key)
         self._schemas = schemas
 
@@ -166,10 +168,13 @@ class RemoteFeed(Feed):
     # Looking.
 
     def look(self, cursors: Sequence[Cursor], group: Group | None, member: str | None, *, patiently: bool) -> bool:
-        if patiently or self._has_some(cursors) or not (cursors or group):
+        if patiently or not (cursors or group) or self._knows(cursors):
             self._fetch(cursors)
             return False
-        self._ask(cursors, group, member)
+        if cursors:
+            self._ask(cursors, group, member)
+        elif isinstance(group, RemoteGroup):
+            group.ask(member)
         self._fetch(cursors)
         return True
 
@@ -181,6 +186,11 @@ class RemoteFeed(Feed):
 
     def _has_some(self, cursors: Sequence[Cursor]) -> bool:
         return any(self._source(cursor).ready for cursor in cursors)
+
+    def _knows(self, cursors: Sequence[Cursor]) -> bool:
+        """Whether there is something to hand out, and nothing that nobody has asked for yet."""
+        sources = [self._source(cursor) for cursor in cursors]
+        return any(source.ready for source in sources) and all(source.answered or source.ready for source in sources)
 
     def _ask(self, cursors: Sequence[Cursor], group: Group | None, member: str | None) -> None:
         """See what is there at this moment."""
@@ -298,6 +308,7 @@ class RemoteFeed(Feed):
                 start = wanted.get(place)
                 if source is None or start is None:
                     continue
+                source.answered = True
                 error = unpack_error(found.error) if found.HasField("error") else None
                 if isinstance(error, UnknownTopic | PartitionDeleted):
                     self._remote.forget_topic(place.topic)

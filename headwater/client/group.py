@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +71,15 @@ class RemoteGroup(Group):
                 with self._mutex:
                     self._generation += 1  # it settles with its next poll, and finds out
                     self._members.discard(member_id)
+
+    def ask(self, member_id: str | None) -> None:
+        """Ask for the generation now; from a member, that is a poll."""
+        if member_id is None:
+            self.hear(self.describe().generation)
+            return
+        request = pb.HeartbeatRequest(group=self.name, member_id=member_id, polled=True)
+        with suppress(StaleMember):  # it settles next, and finds out
+            self.hear(self._connection.call("Heartbeat", request).generation)
 
     # Members.
 

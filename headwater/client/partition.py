@@ -163,13 +163,12 @@ class RemotePartition(Partition):
         response = self._call("ListSegments", pb.ListSegmentsRequest(partition=self._place))
         return [SegmentFacts(**json.loads(segment)) for segment in response.segments]
 
-    def _work(self, work: pb.PartitionWork, offset: int | None = None) -> dict[str, Any]:
+    def _work(self, work: pb.PartitionWork, offset: int | None = None) -> Any:
         request = pb.WorkOnPartitionRequest(partition=self._place, work=work, offset=offset)
-        found: dict[str, Any] = json.loads(self._call("WorkOnPartition", request, slow=True).report or "{}")
-        return found
+        return json.loads(self._call("WorkOnPartition", request, slow=True).report or "null")
 
     def roll(self) -> bool:
-        return bool(self._work(pb.PARTITION_WORK_ROLL)["rolled"])
+        return bool(self._work(pb.PARTITION_WORK_ROLL))
 
     def truncate(self, offset: int) -> None:
         self._work(pb.PARTITION_WORK_TRUNCATE, offset)

@@ -21,12 +21,12 @@ from headwater.client.sink import RemoteSink
 from headwater.client.steward import RemoteSteward
 from headwater.client.transaction import RemoteTransactions
 from headwater.config import ClientConfig, ConsumerConfig, StewardConfig, TopicConfig
-from headwater.errors import InvalidConfiguration, StoreError, TopicExists, UnknownTopic
+from headwater.errors import StoreError, TopicExists, UnknownTopic
 from headwater.log import Partition, Schemas
 from headwater.log.clock import REAL_CLOCK
 from headwater.presets import DEFAULT, Preset
 from headwater.schema import RAW, Schema
-from headwater.store.catalog import MAX_PARTITIONS, TopicInfo
+from headwater.store.catalog import TopicInfo, grown
 from headwater.store.feed import Feed
 from headwater.store.group import Group
 from headwater.store.names import check_name
@@ -99,7 +99,7 @@ class RemoteStore(Store):
         self._check_open()
         request = pb.AlterTopicRequest(
             name=check_name("topic", name, internal=True),
-            partitions=_wanted(partitions),
+            partitions=0 if partitions is None else grown(self._catalog.get(name), partitions).partitions,
             options=options_to_text(options),
         )
         return self._remote.learn(self._connection.call("AlterTopic", request))
@@ -194,14 +194,6 @@ class RemoteStore(Store):
         finally:
             self._heartbeats.close()
             self._connection.close()
-
-
-def _wanted(partitions: int | None) -> int:
-    if partitions is None:
-        return 0
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
-        raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
-    return partitions
 
 
 def _written(config: TopicConfig) -> dict[str, str]:

@@ -71,6 +71,8 @@ class Cursor:
         """The next offset to be read from the log."""
         self.frames: deque[StoredFrame] = deque()
         self.records: deque[ConsumedRecord] = deque()
+        self._unpacked: StoredFrame | None = None
+        """The frame that the records are of."""
         self.move(position)
 
     def move(self, position: int) -> None:
@@ -132,7 +134,7 @@ class Cursor:
         start, end = self.next, frame.header.next_offset
         rows = zip(repeat(self.place.topic), repeat(self.place.partition), *frame.columns(start), strict=False)
         self.records.extend(map(tuple.__new__, repeat(ConsumedRecord), rows))
-        self.frames.popleft()
+        self._unpacked = self.frames.popleft()
         self.next = end
         if len(self.records) != end - start:
             expected = start
@@ -171,11 +173,12 @@ class Cursor:
         self.records.clear()
 
     def unread(self) -> None:
-        """Forget what is unpacked and not handed out: it will be read again."""
+        """Pack up again what is unpacked and not handed out."""
         if self.records:
+            assert self._unpacked is not None, "records are of a frame"
             self.next = self.records[0].offset
             self.records.clear()
-            self.frames.clear()
+            self.frames.appendleft(self._unpacked)
 
     def take_as_done(self) -> None:
         """Everything that was handed out is done."""
