@@ -82,6 +82,11 @@ class BrokerStore(RemoteStore):
                 self.served.stop()
 
 
+def inside(store: Store) -> Store:
+    """The embedded store that does the work: what a test patches, or looks at, below the interface."""
+    return store.served.store if isinstance(store, BrokerStore) else store
+
+
 STORES: Final[dict[str, Callable[[Path, Clock], Store]]] = {
     "memory": _memory_store,
     "directory": _directory_store,

@@ -64,10 +64,13 @@ class RemoteCatalog(Catalog):
             raise
         return self.learn(response)
 
-    def learn(self, topic: pb.Topic) -> TopicInfo:
-        """Remember a description that has just come."""
+    def learn(self, topic: pb.Topic, asked: float | None = None) -> TopicInfo:
+        """Remember a description that has just come, unless a newer one came after it was `asked` for."""
         info = unpack_topic(topic)
         with self._mutex:
+            known = self._known.get(info.name)
+            if asked is not None and (known is None or known[0] > asked):
+                return info
             info = self._same(info.name, info)
             self._known[info.name] = (time.monotonic(), info)
         return info
@@ -87,6 +90,7 @@ class RemoteCatalog(Catalog):
             if name in self._renewing:
                 return
             self._renewing.add(name)
+        asked = time.monotonic()
         try:
             channel = self._connection.channel()
             future = channel.stub.DescribeTopic.future(
@@ -95,12 +99,12 @@ class RemoteCatalog(Catalog):
         except (StoreError, ValueError):  # closed: who needs the description is told
             self._renewing.discard(name)
             return
-        future.add_done_callback(lambda done: self._renewed(name, done))
+        future.add_done_callback(lambda done: self._renewed(name, asked, done))
 
-    def _renewed(self, name: str, done: Any) -> None:
+    def _renewed(self, name: str, asked: float, done: Any) -> None:
         self._renewing.discard(name)
         if not done.cancelled() and done.exception() is None:
-            self.learn(done.result())
+            self.learn(done.result(), asked)
 
     # Changes are made by calls of the store's own.
 

@@ -92,6 +92,12 @@ class FetchedPartition:
         cursor = self.cursor
         return cursor is not None and bool(cursor.records or cursor.frames or self.fits())
 
+    @property
+    def behind(self) -> bool:
+        """Whether what the cursor needs next was removed before it was read."""
+        held = self.held if self.fits() else None
+        return held is not None and isinstance(held.error, OffsetOutOfRange) and held.log_start > held.start
+
     def bounds(self) -> Bounds:
         position = self.position
         held = self.held if self.fits() else None
@@ -99,8 +105,9 @@ class FetchedPartition:
             return Bounds(position, position, position)
         if isinstance(held.error, OffsetOutOfRange):
             # Removed before it was read; or not there any more, after a power loss, and not there again yet.
+            if not self.behind:
+                self.rest_until = time.monotonic() + _REST
             self.held = None
-            self.rest_until = time.monotonic() + _REST
             start = max(held.log_start, position)
             return Bounds(start, start, start)
         return Bounds(position, max(held.end, position + 1), position)
@@ -173,6 +180,11 @@ class RemoteFeed(Feed):
             return False
         if cursors:
             self._ask(cursors, group, member)
+            behind = [cursor for cursor in cursors if self._source(cursor).behind]
+            for cursor in behind:
+                cursor.fetch(1)  # it goes on where the log begins by now, and says so
+            if behind:
+                self._ask(cursors, group, member)
         elif isinstance(group, RemoteGroup):
             group.ask(member)
         self._fetch(cursors)

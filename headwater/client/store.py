@@ -132,6 +132,12 @@ class RemoteStore(Store):
     def _schemas(self, info: TopicInfo) -> Schemas:
         return self._known.setdefault(info.uuid, RemoteSchemas(self._connection, info.name))
 
+    def partition(self, info: TopicInfo, number: int) -> Partition:
+        if number >= info.partitions:  # the broker may have told of more than what is remembered here
+            self.forget_topic(info.name)
+            info = self.describe_topic(info.name)
+        return super().partition(info, number)
+
     def _open_partition(self, info: TopicInfo, number: int) -> Partition:
         return RemotePartition(
             self._connection, info, number, partition_config(info.config), self._schemas(info)

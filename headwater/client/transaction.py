@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.client.connection import Connection
 from headwater.client.frames import packed
 from headwater.client.group import advances
-from headwater.errors import BrokerUnavailable, HeadwaterError, InvalidConfiguration
+from headwater.errors import BrokerUnavailable, HeadwaterError, InvalidConfiguration, PartitionDeleted, UnknownTopic
 from headwater.log import Appended, Frame
 from headwater.log.entropy import random_bytes
 from headwater.store.catalog import TopicInfo
@@ -55,10 +55,24 @@ class RemoteStage:
 
     def send(self) -> None:
         """Stage all that is kept, durably."""
-        if self._kept:
-            self.staged.append(self._connection.stream("Stage", self._requests))
-            self._kept.clear()
-            self._bytes = 0
+        while self._kept:
+            try:
+                self.staged.append(self._connection.stream("Stage", self._requests))
+            except (PartitionDeleted, UnknownTopic):
+                kept = [one for one in self._kept if self._is_there(one[0])]
+                if len(kept) == len(self._kept):
+                    raise
+                self._kept = kept  # what was for a deleted topic is gone with it
+            else:
+                self._kept = []
+        self._bytes = 0
+
+    def _is_there(self, topic: TopicInfo) -> bool:
+        try:
+            found = self._connection.call("DescribeTopic", pb.DescribeTopicRequest(name=topic.name))
+        except UnknownTopic:
+            return False
+        return bool(found.uuid == topic.uuid)
 
     def _requests(self) -> Iterator[pb.StageRequest]:
         for topic, partition, frame in self._kept:

@@ -133,14 +133,17 @@ class Consumer:
     def _polled(self, timeout: float, take: Callable[[], list[_Found]]) -> list[_Found]:
         self._begin_poll()
         deadline = time.monotonic() + timeout
-        left = timeout
+        patiently = timeout > 0
         while True:
-            self._look(patiently=left > 0)
+            self._look(patiently=patiently)
             found = take()
             left = deadline - time.monotonic()
-            if found or left <= 0:
+            if found or (left <= 0 and not patiently):
                 return found
-            self.watch.wait(self.ready, min(left, self.patience()))
+            if left > 0:
+                self.watch.wait(self.ready, min(left, self.patience()))
+            else:
+                patiently = False  # the time is over: what is there by now is looked for once, without waiting for news
 
     def _look(self, *, patiently: bool) -> None:
         """Have the feed see what there is; what it hears of the group meanwhile is acted on first."""
