@@ -7,12 +7,34 @@ Times are seconds, sizes are bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from headwater.option import CENTURY, DAY, EIB, GIB, HOUR, KIB, MIB, MINUTE, PIB, TIB, Options, count, seconds, size
+from headwater.option import (
+    CENTURY,
+    DAY,
+    EIB,
+    GIB,
+    HOUR,
+    KIB,
+    MIB,
+    MINUTE,
+    PIB,
+    TIB,
+    Options,
+    Text,
+    count,
+    seconds,
+    size,
+)
+from headwater.wire.address import parse_address
 
 Sync = Literal["always", "never"] | float
 Compression = Literal["none", "zstd", "lz4"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "json", "text"]
+
+PATH: Final = Text("a path")
+_ADDRESS: Final = Text("host:port", parse_address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +209,51 @@ class StewardConfig(Options):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(Options):
     """How a broker serves a store. Times are seconds, sizes are bytes."""
+
+    directory: Annotated[str | None, PATH] = None
+    """The store that is served, made if there is none: on the command line, the argument. A broker wants it for itself;
+    while it serves, nobody else can open it, and while others have it open, it does not start."""
+
+    listen: Annotated[str, _ADDRESS] = "127.0.0.1:6174"
+    """Where clients connect; port 0 is any that is free. Beyond 127.0.0.1 it needs an access file and TLS, or the flag
+    that says that anyone may do anything."""
+
+    advertise: Annotated[str | None, _ADDRESS] = None
+    """What clients are told to connect to, where that is another address than the broker's own: behind a proxy, or in a
+    container. An address that clients do not reach makes them fail after the first answer; None is `listen`."""
+
+    broker_id: Annotated[int, count(0, (1 << 31) - 1)] = 0
+    """Its number among the brokers of a cluster; a single one can keep 0. Two of one number are taken for one."""
+
+    access: Annotated[str | None, PATH] = None
+    """The access file: users and their rights. With it, what is not allowed is denied; without it, whoever reaches the
+    broker may do everything."""
+
+    tls_certificate: Annotated[str | None, PATH] = None
+    """The broker's certificate in PEM, with those between it and the authority. It must name the host that clients
+    connect to, or they refuse it; without one, nothing is encrypted."""
+
+    tls_key: Annotated[str | None, PATH] = None
+    """Its key in PEM, unencrypted. Let nobody else read the file: who has it can pass for the broker."""
+
+    tls_client_ca: Annotated[str | None, PATH] = None
+    """The authority, in PEM, that the certificates of clients come from. With it, every client needs one, also those
+    with tokens; without it, clients are known by tokens only."""
+
+    insecure_no_authentication: bool = False
+    """Listen beyond this machine without knowing who calls. Anyone who reaches the port can then read, write and delete
+    everything; without it, such a broker does not start."""
+
+    metrics: Annotated[str | None, _ADDRESS] = None
+    """Where metrics are served by HTTP, `/healthz` and `/readyz` too. Metrics name topics and groups: with an access
+    file they need a token with the right to read the broker; None serves none, and nobody sees the broker get slow."""
+
+    log_level: LogLevel = "info"
+    """How much is logged. "debug" tells of every connection, which is a lot; "error" hides what is denied."""
+
+    log_format: LogFormat = "auto"
+    """How: "json" is one object a line for machines, "text" is for people, and hard to search. "auto": text on a
+    terminal, else JSON."""
 
     threads: Annotated[int, count(1, 1024)] = 16
     """How many threads write, and how many others read. Fewer make partitions wait for one another's syncs; more than

@@ -18,6 +18,7 @@ from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
 from headwater.broker.core import Core
 from headwater.broker.groups import Groups
+from headwater.broker.metrics import broker_metrics
 from headwater.broker.operations import Operations
 from headwater.broker.producing import Producing
 from headwater.broker.reading import Reading
@@ -29,7 +30,7 @@ from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, StoreError
 from headwater.store.steward import Steward
 from headwater.store.store import Store
-from headwater.wire.address import DEFAULT_PORT, Address
+from headwater.wire.address import DEFAULT_PORT, Address, parse_address
 from headwater.wire.service import SERVICE, handler
 
 _log = logging.getLogger(__name__)
@@ -73,6 +74,17 @@ class Broker:
         if self._address is None:
             raise StoreError("the broker does not serve: start it first")
         return self._address
+
+    @property
+    def serving(self) -> bool:
+        """Whether it takes calls: it listens, and is not about to stop."""
+        return self._ready.is_set() and self._core is not None and not self._core.draining.is_set()
+
+    def metrics(self) -> str:
+        """The broker in numbers, as Prometheus reads them. It looks at files: not for the thread of the event loop."""
+        if self._core is None:
+            raise StoreError("the broker does not serve: start it first")
+        return broker_metrics(self._core)
 
     # In a thread.
 
@@ -120,19 +132,19 @@ class Broker:
         core = self._core = Core(self._store, self.config, self._access, secrets)
         async with AsyncExitStack() as stack:
             stack.callback(core.close)
-            stack.enter_context(sessions_in(self._store))
+            stack.enter_context(sessions_in(self._store, self.config.session_timeout))
             groups = Groups(core)
             server, checks = await self._listening(core, groups)
             steward = await asyncio.to_thread(self._steward)
             stack.push_async_callback(asyncio.to_thread, steward.stop)
             for work in (core.arrivals.look(self._state_of), groups.sweep()):
                 stack.callback(asyncio.create_task(work).cancel)
-            _log.info("serving %s at %s", self._store, self.address)
+            _log.debug("serving %s at %s", self._store, self.address)
             self._ready.set()
             ready()
             await self._drained.wait()
             await self._leave(core, server, checks)
-        _log.info("the broker has stopped")
+        _log.debug("the broker has stopped")
 
     async def _listening(self, core: Core, groups: Groups) -> tuple[grpc.aio.Server, Any]:
         server = grpc.aio.server(options=_options(self.config))
@@ -146,7 +158,8 @@ class Broker:
             raise StoreError(f"the broker cannot listen at {where}: {error}") from error
         self._address = Address(self._listen.host, port)
         transactions = Transactions(core, groups)
-        topics = Topics(core, self._address)
+        advertised = self.config.advertise
+        topics = Topics(core, self._address if advertised is None else parse_address(advertised))
         parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core))
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = health.aio.HealthServicer()

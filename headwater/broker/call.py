@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -43,9 +44,13 @@ class Call:
         """Raise PermissionDenied unless the caller has the right."""
         self._core.access.check(self.caller, right, kind, name)
 
-    def sees(self, topic: str) -> bool:
-        """Whether the caller may know of the topic."""
-        return self._core.access.sees(self.caller, topic)
+    def sees(self, name: str, kind: Kind = "topic") -> bool:
+        """Whether the caller may know of the topic, or of the group."""
+        return self._core.access.sees(self.caller, name, kind)
+
+    def check_seen(self, topic: str) -> None:
+        """Raise UnknownTopic unless the caller may know of the topic."""
+        self._core.access.check_seen(self.caller, topic)
 
     @property
     def seconds_left(self) -> float:
@@ -86,23 +91,26 @@ class Calls:
         for method in METHODS:
             name = _CAPITAL.sub("_", method.name).lower()
             work = next(getattr(part, name) for part in parts if hasattr(part, name))
-            found[method.name] = self._streaming(work) if method.response_streams else self._unary(work)
+            wrap = self._streaming if method.response_streams else self._unary
+            found[method.name] = wrap(method.name, work)
         return SimpleNamespace(**found)
 
-    def _unary(self, method: Callable[[Any, Call], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+    def _unary(
+        self, name: str, method: Callable[[Any, Call], Awaitable[Any]]
+    ) -> Callable[[Any, Context], Awaitable[Any]]:
         async def handle(request: Any, context: Context) -> Any:
             try:
-                with self._counted(context) as connection:
+                with self._counted(name, context, timed=True) as connection:
                     return await method(request, self._identified(context, connection))
             except Exception as error:  # noqa: BLE001 - each is told, and what nobody expected is logged
                 await _abort(context, error)
 
         return handle
 
-    def _streaming(self, method: Callable[[Any, Call], AsyncIterator[Any]]) -> Callable[[Any, Context], Any]:
+    def _streaming(self, name: str, method: Callable[[Any, Call], AsyncIterator[Any]]) -> Callable[[Any, Context], Any]:
         async def handle(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
-                with self._counted(context) as connection:
+                with self._counted(name, context, timed=False) as connection:
                     async for response in method(request, self._identified(context, connection)):
                         yield response
             except Exception as error:  # noqa: BLE001 - as above
@@ -116,8 +124,19 @@ class Calls:
         return Call(self._core, context, connection, caller)
 
     @contextmanager
-    def _counted(self, context: Context) -> Iterator[Connection]:
-        """The connection that a call comes by."""
+    def _counted(self, name: str, context: Context, *, timed: bool) -> Iterator[Connection]:
+        """The connection that a call comes by; the call is counted when it ends."""
+        began, code = time.perf_counter(), grpc.StatusCode.OK
+        try:
+            yield self._connected(context)
+        except BaseException as error:
+            code = _code(error)
+            raise
+        finally:
+            self._core.calls.count(name, code.name, time.perf_counter() - began if timed else None)
+
+    def _connected(self, context: Context) -> Connection:
+        """The connection, which counts the call until it is over."""
         core, peer = self._core, context.peer()
         if core.draining.is_set():
             raise _Refused("the broker is stopping: connect to another one, or try again")
@@ -127,12 +146,26 @@ class Calls:
                 raise _Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
             connection = core.connections[peer] = Connection(core.config.max_connection_bytes)
         connection.calls += 1
-        try:
-            yield connection
-        finally:
+
+        def ended(_: object) -> None:
             connection.calls -= 1
             if not connection.calls:
-                core.connections.pop(peer, None)
+                del core.connections[peer]
+
+        # When the answer has been sent, not when it was made: until then it takes memory on behalf of the connection.
+        context.add_done_callback(ended)  # type: ignore[arg-type]
+        return connection
+
+
+def _code(error: BaseException) -> grpc.StatusCode:
+    """gRPC's code for how a call has ended."""
+    if isinstance(error, HeadwaterError):
+        return code_of(error)
+    if isinstance(error, _Refused):
+        return grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, DecodeError | UnicodeError):
+        return grpc.StatusCode.INVALID_ARGUMENT
+    return grpc.StatusCode.INTERNAL if isinstance(error, Exception) else grpc.StatusCode.CANCELLED
 
 
 async def _abort(context: Context, error: Exception) -> NoReturn:
@@ -140,14 +173,14 @@ async def _abort(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, grpc.aio.AbortError | grpc.aio.BaseError):
         raise error
     if isinstance(error, _Refused):
-        await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        await context.abort(_code(error), str(error))
     if isinstance(error, DecodeError | UnicodeError):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {error}")
+        await context.abort(_code(error), f"the request cannot be read: {error}")
     if not isinstance(error, HeadwaterError):
         _log.error("a call has failed", exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "the broker has failed at this call: its log says why")
+        await context.abort(_code(error), "the broker has failed at this call: its log says why")
     packed = pack_error(error)
     if packed.ByteSize() > _ERROR_BYTES:
         packed.message = packed.message[: _ERROR_BYTES // 4]
         packed.attributes = ""
-    await context.abort(code_of(error), packed.message, ((ERROR_KEY, packed.SerializeToString()),))
+    await context.abort(_code(error), packed.message, ((ERROR_KEY, packed.SerializeToString()),))

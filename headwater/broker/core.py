@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 from headwater.broker.access import Access
 from headwater.broker.arrivals import Arrivals
 from headwater.broker.budget import Budget
+from headwater.broker.metrics import CallMetrics
 from headwater.broker.secrets import Secrets
 from headwater.config import BrokerConfig
 from headwater.errors import PartitionDeleted
@@ -59,6 +60,7 @@ class Core:
         self.responses = Budget(config.max_in_flight_bytes)
         self.connections: dict[str, Connection] = {}
         self.meters = Meters()
+        self.calls = CallMetrics()
         self.writers = ThreadPoolExecutor(config.threads, "headwater-broker-write")
         self.readers = ThreadPoolExecutor(config.threads, "headwater-broker-read")
 

@@ -42,21 +42,21 @@ class Groups:
     # Looking at them.
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:  # noqa: ARG002
-        call.check("read", "group", "*")
-        return pb.ListGroupsResponse(groups=await self._core.read(self._store.group_names))
+        found = await self._core.read(self._store.group_names)
+        return pb.ListGroupsResponse(groups=[name for name in found if call.sees(name, "group")])
 
     async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.Group:
         call.check("read", "group", request.group)
-        return await self._core.read(self._describe, request.group)
+        return await self._core.read(self._describe, request.group, call)
 
-    def _describe(self, name: str) -> pb.Group:
+    def _describe(self, name: str, call: Call) -> pb.Group:
         found = self._store.group(name).describe()
-        places = sorted(found.target.keys() | found.owners.keys())
+        places = sorted(place for place in found.target.keys() | found.owners.keys() if call.sees(place.topic))
         return pb.Group(
             name=name,
             generation=found.generation,
             members=[
-                pb.Member(id=key, topics=one.topics, joined_ns=one.joined_ns, client=one.client)
+                pb.Member(id=key, topics=filter(call.sees, one.topics), joined_ns=one.joined_ns, client=one.client)
                 for key, one in found.members.items()
             ],
             partitions=[
@@ -84,7 +84,8 @@ class Groups:
 
     async def join_group(self, request: pb.JoinGroupRequest, call: Call) -> pb.JoinGroupResponse:
         call.check("read", "group", request.group)
-        for name in TopicFilter(list(request.topics)).names:
+        wanted = TopicFilter(list(request.topics))
+        for name in (*wanted.names, *wanted.patterns):
             call.check("read", "topic", name)
         answer = await self._core.write(self._join, request, call.caller)
         self._tell(request.group)
@@ -161,6 +162,7 @@ class Groups:
 
     async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
         call.check("read", "group", request.group)
+        _check_topics(request.positions, call)
         return await self._core.write(self._commit, request, call.caller)
 
     def _commit(self, request: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
@@ -196,6 +198,7 @@ class Groups:
 
     async def reset_group(self, request: pb.ResetGroupRequest, call: Call) -> pb.ResetGroupResponse:
         call.check("read" if request.clamp else "write", "group", request.group)
+        _check_topics(request.positions, call)
         await self._core.write(self._reset, request)
         self._tell(request.group)
         return pb.ResetGroupResponse()
@@ -216,6 +219,8 @@ class Groups:
         deadline = time.monotonic() + wait
         while True:
             places = await self._core.write(self._assigned, request, call.caller)
+            for place in places:  # rights may have changed since the member joined
+                call.check("read", "topic", place.topic)
             keys: list[Key] = [*places, (request.group, GROUP)]
             with self._core.arrivals.expecting(keys) as waiter:
                 answer = await self._core.read(self._poll, request, call.caller)
@@ -311,6 +316,11 @@ class Groups:
 
     def _tell(self, group: str) -> None:
         self._core.arrivals.tell([(group, GROUP)])
+
+
+def _check_topics(positions: Iterable[pb.Advance], call: Call) -> None:
+    for one in positions:
+        call.check("read", "topic", one.topic)
 
 
 def _packed(places: Iterable[TopicPartition]) -> list[pb.TopicPartition]:

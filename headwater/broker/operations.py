@@ -9,6 +9,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
 from headwater import __version__
+from headwater.broker.access import BROKER
 from headwater.broker.call import Call
 from headwater.broker.core import Core, memory_bytes, partition_of
 from headwater.config import StewardConfig
@@ -68,7 +69,7 @@ class Operations:
         return works[request.work](partition)
 
     async def run_steward(self, request: pb.RunStewardRequest, call: Call) -> pb.RunStewardResponse:
-        call.check("admin", "broker", "")
+        call.check("admin", "broker", BROKER)
         options = options_from_text(request.options, StewardConfig)
         steward = self._store.steward(**options)
         report = await self._core.write(steward.run_once, dry_run=request.dry_run)
@@ -76,7 +77,7 @@ class Operations:
         return pb.RunStewardResponse(report=_json(report))
 
     async def get_status(self, request: pb.GetStatusRequest, call: Call) -> pb.Status:  # noqa: ARG002
-        call.check("admin", "broker", "")
+        call.check("read", "broker", BROKER)
         return await self.status()
 
     async def status(self) -> pb.Status:
@@ -84,6 +85,7 @@ class Operations:
         core = self._core
         topics, partitions, unhealthy = await core.read(self._health)
         return pb.Status(
+            broker_id=core.config.broker_id,
             version=__version__,
             state="draining" if core.draining.is_set() else "serving",
             directory=str(self._store),

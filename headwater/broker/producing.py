@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator
 from itertools import count
 from typing import Final
 
+import grpc
+
 from headwater.broker.admission import Frames
 from headwater.broker.budget import Hold
 from headwater.broker.call import Call
-from headwater.broker.core import Core, partition_of, topic_of
+from headwater.broker.core import Core, Meters, partition_of, topic_of
 from headwater.broker.lane import Lanes
 from headwater.broker.plain import Records, records_of
 from headwater.errors import HeadwaterError, InvalidRecord, StoreError
@@ -30,9 +32,10 @@ _PIPELINED: Final = 1000
 class _Accepted:
     """A request that is in its lanes: an answer is to follow."""
 
-    def __init__(self, request_id: int) -> None:
+    def __init__(self, meters: Meters, request_id: int, size: int) -> None:
+        self._meters = meters
         self.id = request_id
-        self.size = 0
+        self._size = size
         self.whole: asyncio.Future[Appended] | None = None
         self.parts: list[tuple[int, Records, asyncio.Future[Appended]]] = []
         self.error: Exception | None = None
@@ -43,6 +46,8 @@ class _Accepted:
             raise self.error
         if self.whole is not None:
             base, end, duplicate = await self.whole
+            if not duplicate:
+                self._count(end - base)
             return pb.ProduceResponse(id=self.id, base_offset=base, end_offset=end, duplicate=duplicate)
         places: dict[int, pb.Place] = {}
         failed: Exception | None = None
@@ -52,11 +57,17 @@ class _Accepted:
             except HeadwaterError as error:
                 failed = error
                 continue
+            self._count(len(records.numbers))
             for offset, number in enumerate(records.numbers, appended.base_offset):
                 places[number] = pb.Place(partition=partition, offset=offset)
         if failed is not None:
             raise failed
         return pb.ProduceResponse(id=self.id, places=[places[number] for number in sorted(places)])
+
+    def _count(self, records: int) -> None:
+        self._meters.produced_records += records
+        self._meters.produced_bytes += self._size
+        self._size = 0
 
     def give_up(self) -> None:
         """Nobody waits for it: what is not begun is not written."""
@@ -96,10 +107,12 @@ class Producing:
             hold.give_back()
 
     async def produce_stream(
-        self, requests: AsyncIterator[Framed[pb.ProduceRequest]], call: Call
+        self,
+        requests: AsyncIterator[Framed[pb.ProduceRequest]],  # noqa: ARG002 - read by the call, which costs less
+        call: Call,
     ) -> AsyncIterator[pb.ProduceResponse]:
         stream = _Stream()
-        reading = asyncio.create_task(self._take_in(requests, call, stream))
+        reading = asyncio.create_task(self._take_in(call, stream))
         draining = asyncio.create_task(self._core.draining.wait())
         draining.add_done_callback(lambda _: reading.cancel())
         try:
@@ -114,15 +127,15 @@ class Producing:
             reading.cancel()
             stream.give_up()
 
-    async def _take_in(self, requests: AsyncIterator[Framed[pb.ProduceRequest]], call: Call, stream: _Stream) -> None:
+    async def _take_in(self, call: Call, stream: _Stream) -> None:
         """Read requests for as long as there is room for them, and put them into their lanes."""
         try:
-            async for request in requests:
+            while (request := await call.context.read()) is not grpc.aio.EOF:
                 hold = await call.hold_request(_size(request))
                 try:
                     accepted = await self._accept(request, call)
                 except HeadwaterError as error:
-                    accepted = _Accepted(request.message.id)
+                    accepted = _Accepted(self._core.meters, request.message.id, 0)
                     accepted.error = error
                 except BaseException:
                     hold.give_back()
@@ -135,13 +148,12 @@ class Producing:
         """Put a request into the lanes of its partitions."""
         message, frames = request
         call.check("write", "topic", message.topic)
-        accepted = _Accepted(message.id)
+        accepted = _Accepted(self._core.meters, message.id, _size(request))
         if frames:
             if message.records or not message.HasField("partition"):
                 raise InvalidRecord("a request has records, or frames and a partition")
             batch = Frames(self._core, call.caller, message.topic_uuid, frames)
             accepted.whole = self._lanes.append(TopicPartition(message.topic, message.partition), batch)
-            accepted.size = sum(map(len, frames))
             return accepted
         if not message.records:
             raise InvalidRecord("a request has at least one record or frame")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from headwater.errors import StaleMember, StoreError
@@ -48,23 +49,22 @@ class Session:
 class Sessions(Group):
     """What a broker's groups have in place of locks: sessions. Thread-safe."""
 
-    session_timeout = 30.0
-    """What a member gets that does not ask for another one. Seconds."""
-
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, timeout: float) -> None:
+        """`timeout` is what members get that do not ask for another one, in seconds."""
         super().__init__(*args)
+        self._timeout = timeout
         now_ns = self._clock.now_ns()
-        self._sessions = {member_id: Session(self.session_timeout, now_ns) for member_id in self._read().members}
+        self._sessions = {member_id: Session(timeout, now_ns) for member_id in self._read().members}
 
     def session(self, member_id: str, caller: str) -> Session:
-        """The session of a member; raises StaleMember when it has none, StoreError when it is another caller's."""
+        """The session of a member; raises StaleMember when it has none, StoreError when it is another's."""
         found = self._sessions.get(member_id)
         if found is None:
             raise StaleMember(f"this member of group {self.name!r} was not heard in time and was taken out: join again")
         if found.caller is None:
             found.caller = caller
         if found.caller != caller:
-            raise StoreError(f"this member of group {self.name!r} is another caller's")
+            raise StoreError(f"this member of group {self.name!r} is another caller's: join as one of your own")
         return found
 
     def has_session(self, member_id: str) -> bool:
@@ -96,7 +96,7 @@ class Sessions(Group):
     # How the store's groups ask whether someone lives.
 
     def _begin_life(self, member_id: str) -> None:
-        self._sessions[member_id] = Session(self.session_timeout, self._clock.now_ns())
+        self._sessions[member_id] = Session(self._timeout, self._clock.now_ns())
 
     def _end_life(self, member_id: str) -> None:
         self._sessions.pop(member_id, None)
@@ -118,13 +118,13 @@ class MemorySessions(Sessions, MemoryGroup):
 
 
 @contextmanager
-def sessions_in(store: Store) -> Iterator[None]:
+def sessions_in(store: Store, timeout: float) -> Iterator[None]:
     """Groups of the store know by heartbeats who lives, for the length of a block."""
     assert isinstance(store, DirectoryStore | MemoryStore), "these are the stores that a broker serves"
     if isinstance(store, DirectoryStore):
-        store.group_kind = DirectorySessions
+        store.group_kind = partial(DirectorySessions, timeout=timeout)
     else:
-        store.group_kind = MemorySessions
+        store.group_kind = partial(MemorySessions, timeout=timeout)
     store.reopen_groups()
     try:
         yield

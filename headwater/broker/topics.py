@@ -25,14 +25,16 @@ class Topics:
 
     async def get_metadata(self, request: pb.GetMetadataRequest, call: Call) -> pb.Metadata:
         topics = await self._core.read(self._described, list(request.topics), call, True)
+        here = self._core.config.broker_id
         return pb.Metadata(
             cluster_id="",
-            brokers=[pb.BrokerAddress(id=0, host=self._address.host, port=self._address.port)],
+            broker_id=here,
+            brokers=[pb.BrokerAddress(id=here, host=self._address.host, port=self._address.port)],
             topics=[
                 pb.TopicMetadata(
                     topic=pack_topic(info),
                     partitions=[
-                        pb.PartitionMetadata(partition=number, replicas=[0], in_sync=[0])
+                        pb.PartitionMetadata(partition=number, leader=here, replicas=[here], in_sync=[here])
                         for number in range(info.partitions)
                     ],
                 )
@@ -71,7 +73,7 @@ class Topics:
         return pb.ListTopicsResponse(topics=[pack_topic(info) for info in found])
 
     async def describe_topic(self, request: pb.DescribeTopicRequest, call: Call) -> pb.Topic:
-        self._check_seen(call, request.name)
+        call.check_seen(request.name)
         return pack_topic(await self._core.read(self._store.describe_topic, request.name))
 
     async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:
@@ -97,18 +99,13 @@ class Topics:
         return pb.DeleteTopicResponse()
 
     async def get_schema(self, request: pb.GetSchemaRequest, call: Call) -> pb.Schema:
-        self._check_seen(call, request.topic)
+        call.check_seen(request.topic)
         return await self._core.read(self._get_schema, request)
 
     def _get_schema(self, request: pb.GetSchemaRequest) -> pb.Schema:
         info = self._store.describe_topic(request.topic)
         schema = self._store.schema_by_id(info, request.schema_id or info.schemas[-1])
         return pb.Schema(id=schema.id, schema=b"" if schema.raw else schema.serialize())
-
-    def _check_seen(self, call: Call, topic: str) -> None:
-        """What the caller may not see is not there for it."""
-        if not call.sees(topic):
-            raise UnknownTopic(topic, "this broker")
 
 
 def _schema(content: bytes) -> pa.Schema:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.broker.access import Caller
+from headwater.broker.access import BROKER, Caller
 from headwater.broker.admission import Frames
 from headwater.broker.call import Call
 from headwater.broker.core import Core, topic_of
@@ -105,6 +105,10 @@ class Transactions:
         staged = self._checked(request.staged, call)
         if request.group:
             call.check("read", "group", request.group)
+            for one in request.inputs:
+                call.check("read", "topic", one.topic)
+        if request.writer:  # whoever may use a name can make what is numbered under it count as done
+            call.check("write", "group", request.writer)
         key = request.request_id
         if key and len(key) != _REQUEST_BYTES:
             raise InvalidConfiguration(f"the id of a request has {_REQUEST_BYTES} bytes, not {len(key)}")
@@ -186,7 +190,7 @@ class Transactions:
         if request.group:
             call.check("read", "group", request.group)
         else:
-            call.check("admin", "broker", "")
+            call.check("admin", "broker", BROKER)
         count = await self._core.write(self._store.roll_forward, request.group or None, dry_run=request.dry_run)
         if count and not request.dry_run:
             self._core.arrivals.tell_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -37,7 +37,7 @@ TRANSACTIONS: Final = "__transactions"
 class DirectoryStore(Store):
     """Topics in a directory, used by any number of processes at once."""
 
-    group_kind: type[DirectoryGroup] = DirectoryGroup
+    group_kind: Callable[[Path, str, Disk, Clock], DirectoryGroup] = DirectoryGroup
     """How groups are opened. A broker has a kind of its own: it hears from members that live."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from headwater.store.transaction import Transactions
 class MemoryStore(Store):
     """Topics in this process's memory, gone when the store is closed."""
 
-    group_kind: type[MemoryGroup] = MemoryGroup
+    group_kind: Callable[[str, Clock], MemoryGroup] = MemoryGroup
     """How groups are opened. A broker has a kind of its own: it hears from members that live."""
 
     def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
