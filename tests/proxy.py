@@ -106,7 +106,9 @@ class Proxy:
 class _Link:
     """One connection, and its other half."""
 
-    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket, delay: float, left: int | None) -> None:
+    def __init__(
+        self, proxy: Proxy, client: socket.socket, server: socket.socket, delay: float, left: int | None
+    ) -> None:
         self._proxy = proxy
         self._ends = (client, server)
         self._delay = delay

@@ -216,8 +216,8 @@ class RemoteFeed(Feed):
         if group is not None:
             request.group = group.name
             request.member_id = member or ""
+        channel = self._connection.channel()
         try:
-            channel = self._connection.channel()
             response = channel.stub.Fetch(
                 request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
             )

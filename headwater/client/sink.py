@@ -201,18 +201,9 @@ class RemoteSink:
         pause = pauses()
         while True:
             try:
-                stream = self._begin(self._connection.channel())
-                try:
-                    for response in stream.call:
-                        self._answer(response)
-                        pause = pauses()
-                finally:
-                    with self._changed:
-                        self._stream = None
-                    stream.end()
-            except grpc.RpcError as failure:
-                self._broken(failure, stream.channel)
-            except HeadwaterError as error:  # closed, or forked: nobody will answer
+                if self._read(self._connection.channel()):
+                    pause = pauses()
+            except HeadwaterError as error:  # closed, or whatever we send is refused: nobody will answer
                 self._fail(list(self._flying.values()), error)
             except ValueError:
                 continue  # the channel was closed before the stream began: there is another one
@@ -222,6 +213,24 @@ class RemoteSink:
                     return
             time.sleep(next(pause))
 
+    def _read(self, channel: Channel) -> bool:
+        """Open a stream and take the answers until it ends; whether there were any."""
+        stream = self._begin(channel)
+        some = False
+        try:
+            for response in stream.call:
+                self._answer(response)
+                some = True
+        except grpc.RpcError as failure:
+            _, why = self._connection.explain(failure, channel)
+            _log.debug("%s: a stream broke (%s)", channel.address, why)
+        finally:
+            with self._changed:
+                if self._stream is stream:
+                    self._stream = None
+            stream.end()
+        return some
+
     def _begin(self, channel: Channel) -> _Stream:
         stream = _Stream(channel, self._connection.metadata)
         with self._changed:
@@ -230,14 +239,6 @@ class RemoteSink:
             self._heard = time.monotonic()
             self._stream = stream
         return stream
-
-    def _broken(self, failure: grpc.RpcError, channel: Channel) -> None:
-        try:
-            _, why = self._connection.explain(failure, channel)
-        except HeadwaterError as refusal:  # not this frame or that one, but whatever we send
-            self._fail(list(self._flying.values()), refusal)
-        else:
-            _log.debug("%s: a stream broke (%s)", channel.address, why)
 
     # Answers.
 
@@ -310,7 +311,9 @@ class RemoteSink:
         now = time.monotonic()
         stalled: _Stream | None = None
         with self._changed:
-            overdue = [one for lane in self._lanes.values() for one in (*lane.flying, *lane.waiting) if one.deadline < now]
+            overdue = [
+                one for lane in self._lanes.values() for one in (*lane.flying, *lane.waiting) if one.deadline < now
+            ]
             busy = any(self._lanes.values())
             if self._flying and now - self._heard > self._connection.config.attempt_timeout:
                 stalled = self._stream
@@ -324,9 +327,7 @@ class RemoteSink:
             stalled.call.cancel()
         if overdue:
             seconds = self._connection.config.timeout
-            self._fail(
-                overdue, BrokerUnavailable(str(self._connection), "Produce", seconds, "no answer", unknown=True)
-            )
+            self._fail(overdue, BrokerUnavailable(str(self._connection), "Produce", seconds, "no answer", unknown=True))
         if self._watched:
             look = WeakMethod(self._look) if not busy else None
             LATER.call(_LOOK, self._look if look is None else partial(_call, look))

@@ -38,10 +38,10 @@ def free_port() -> int:
 
 def serve(directory: Path, port: int, moment: tuple[int, str] | None) -> None:
     """A broker, until it is killed; at a moment of its own choosing if one is given."""
-    from headwater.broker import Broker  # noqa: PLC0415 - gRPC begins after the fork, in each process anew
-    from headwater.config import BrokerConfig  # noqa: PLC0415
-    from headwater.store import DirectoryStore  # noqa: PLC0415
-    from headwater.wire.address import Address  # noqa: PLC0415
+    from headwater.broker import Broker
+    from headwater.config import BrokerConfig
+    from headwater.store import DirectoryStore
+    from headwater.wire.address import Address
 
     disk = REAL_DISK if moment is None else SignallingDisk(*moment, signal.SIGKILL, lambda: None)
     store = DirectoryStore(directory / STORE, disk=disk, exclusive=True)
@@ -73,7 +73,9 @@ def read(directory: Path, name: str, address: str, seed: str) -> None:
 
 def crew_of(run: Run, address: str) -> dict[str, Child]:
     """Senders and readers, started."""
-    roles = {f"sender{number}": send for number in range(SENDERS)} | {f"reader{number}": read for number in range(READERS)}
+    roles = {f"sender{number}": send for number in range(SENDERS)} | {
+        f"reader{number}": read for number in range(READERS)
+    }
     crew: dict[str, Child] = {}
     for name, role in roles.items():
         seed = str(run.random.random())
@@ -138,7 +140,9 @@ def broker_kills(run: Run) -> Iterator[Violation]:
             moment = (run.random.randint(5, 300), run.random.choice(("before", "within", "after")))
             serving = broker(None if last else moment)
             if not last:
-                serving.ended_within(run.random.uniform(1.0, 6.0))  # if it does not get so far, it is killed where it is
+                serving.ended_within(
+                    run.random.uniform(1.0, 6.0)
+                )  # if it does not get so far, it is killed where it is
         yield from all_go_on(run.directory)
     finally:
         for child in crew.values():
