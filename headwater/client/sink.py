@@ -140,6 +140,12 @@ class RemoteSink:
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
         self._tell = tell
 
+    def open(self) -> Identity:
+        """Get an identity from the broker, if there is none yet: then nothing that is sent waits for it."""
+        if self._identity is None:
+            self._identity = self._new_identity()
+        return self._identity
+
     # Taking frames.
 
     def room(self, partition: int, timeout: float) -> bool:
@@ -151,19 +157,18 @@ class RemoteSink:
         return self._bytes < self._connection.config.in_flight_bytes and (lane is None or len(lane) < BATCHES_KEPT)
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
-        info = topic.info
+        info = topic.recent_info
         self.post(info.name, info.uuid, partition, frame, outcome)
 
     def post(self, topic: str, uuid: bytes, partition: int, frame: Frame, outcome: Outcome) -> None:
         """Send a frame to a partition. The outcome is told its place when the broker answers."""
         self._connection.check_open()
-        if self._identity is None:
-            self._identity = self._new_identity()
+        identity = self.open()
         deadline = time.monotonic() + self._connection.config.timeout
         with self._changed:
             lane = self._lanes.get(partition)
             if lane is None:
-                lane = self._lanes[partition] = _Lane(topic, uuid, partition, self._identity)
+                lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity)
             sent = _Sent(lane, frame, outcome, deadline)
             self._bytes += frame.length
             if lane.waiting:

@@ -87,6 +87,10 @@ class RemoteStore(Store):
         else:
             self._remote.learn(response)
 
+    def recall_topic(self, name: str) -> TopicInfo:
+        self._check_open()
+        return self._remote.recall(name)
+
     def topic_names(self) -> list[str]:
         self._check_open()
         return super().topic_names()
@@ -140,7 +144,9 @@ class RemoteStore(Store):
     # Producing and consuming.
 
     def sink(self) -> Sink:
-        return RemoteSink(self._connection)
+        sink = RemoteSink(self._connection)
+        sink.open()
+        return sink
 
     def feed(self, config: ConsumerConfig) -> Feed:
         return RemoteFeed(self, self._connection, config)
