@@ -35,6 +35,7 @@ from headwater.wire.service import SERVICE, handler
 
 _log = logging.getLogger(__name__)
 LOOPBACK: Final = Address("127.0.0.1", DEFAULT_PORT)
+_LOOK: Final = 0.01
 _STARTING: Final = 30.0
 _WHOLE_STREAM: Final = 8 * 1024 * 1024
 
@@ -183,7 +184,11 @@ class Broker:
         core.draining.set()
         core.arrivals.tell_all()
         await checks.enter_graceful_shutdown()
-        await server.stop(self.config.drain_timeout)
+        stopping = asyncio.create_task(server.stop(self.config.drain_timeout))
+        while core.connections and not stopping.done():
+            await asyncio.sleep(_LOOK)
+        await server.stop(0)  # those who watch its health, and would do so for ever
+        await stopping
         await core.write(self._sync)
 
     def _sync(self) -> None:
@@ -203,7 +208,7 @@ class Broker:
                 else:
                     info = self._store.describe_topic(name)
                     found[name, number] = self._store.partition(info, number).bounds().end
-            except HeadwaterError:
+            except (HeadwaterError, OSError):
                 found[name, number] = -1
         return found
 

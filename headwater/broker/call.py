@@ -75,7 +75,13 @@ class Call:
         return hold
 
 
-class _Refused(Exception):
+def check_readable(request: object) -> None:
+    """Raise the DecodeError that came in place of a request."""
+    if isinstance(request, DecodeError):
+        raise request
+
+
+class Refused(Exception):
     """The broker cannot take the call; the client may repeat it, here later or elsewhere."""
 
 
@@ -101,6 +107,7 @@ class Calls:
         async def handle(request: Any, context: Context) -> Any:
             try:
                 with self._counted(name, context, timed=True) as connection:
+                    check_readable(request)
                     return await method(request, self._identified(context, connection))
             except Exception as error:  # noqa: BLE001 - each is told, and what nobody expected is logged
                 await _abort(context, error)
@@ -111,6 +118,7 @@ class Calls:
         async def handle(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
                 with self._counted(name, context, timed=False) as connection:
+                    check_readable(request)
                     async for response in method(request, self._identified(context, connection)):
                         yield response
             except Exception as error:  # noqa: BLE001 - as above
@@ -139,11 +147,11 @@ class Calls:
         """The connection, which counts the call until it is over."""
         core, peer = self._core, context.peer()
         if core.draining.is_set():
-            raise _Refused("the broker is stopping: connect to another one, or try again")
+            raise Refused("the broker is stopping: connect to another one, or try again")
         connection = core.connections.get(peer)
         if connection is None:
             if len(core.connections) >= core.config.max_connections:
-                raise _Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
+                raise Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
             connection = core.connections[peer] = Connection(core.config.max_connection_bytes)
         connection.calls += 1
 
@@ -161,7 +169,7 @@ def _code(error: BaseException) -> grpc.StatusCode:
     """gRPC's code for how a call has ended."""
     if isinstance(error, HeadwaterError):
         return code_of(error)
-    if isinstance(error, _Refused):
+    if isinstance(error, Refused):
         return grpc.StatusCode.UNAVAILABLE
     if isinstance(error, DecodeError | UnicodeError):
         return grpc.StatusCode.INVALID_ARGUMENT
@@ -172,7 +180,7 @@ async def _abort(context: Context, error: Exception) -> NoReturn:
     """End the call with an error that the client can tell."""
     if isinstance(error, grpc.aio.AbortError | grpc.aio.BaseError):
         raise error
-    if isinstance(error, _Refused):
+    if isinstance(error, Refused):
         await context.abort(_code(error), str(error))
     if isinstance(error, DecodeError | UnicodeError):
         await context.abort(_code(error), f"the request cannot be read: {error}")
