@@ -9,8 +9,9 @@ import importlib
 import typing
 
 from headwater import presets
-from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.config import ClientConfig, ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import (
+    BrokerUnavailable,
     BufferFull,
     CommitRefused,
     Damaged,
@@ -102,7 +103,9 @@ __version__ = "0.1.0"
 __all__ = [
     "RAW",
     "Assignment",
+    "BrokerUnavailable",
     "BufferFull",
+    "ClientConfig",
     "CleanedPartition",
     "Commit",
     "CommitRefused",

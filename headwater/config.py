@@ -304,3 +304,32 @@ class BrokerConfig(Options):
 
     steward: bool = True
     """Clean the store in the background, as its topics want it. Without it, logs grow until someone does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig(Options):
+    """How a program talks to a broker. Times are seconds, sizes are bytes."""
+
+    timeout: Annotated[float, seconds(0.1, HOUR)] = MINUTE
+    """How long a call goes on trying while no broker answers; then it raises BrokerUnavailable. Shorter than a restart
+    of the broker, and that is seen as errors; longer lets a program wait for a broker that never comes back."""
+
+    attempt_timeout: Annotated[float, seconds(0.1, HOUR)] = 20.0
+    """How long one attempt waits for its answer before the connection counts as dead and the next attempt begins. Short
+    ones give up on calls that are only slow; long ones hang on connections that a network has forgotten."""
+
+    in_flight_bytes: Annotated[int, size(MIB, TIB)] = 64 * MIB
+    """How much a producer has on its way, at most, before `send` waits for answers. Less than a few batches waits for
+    the network after each; more takes that much memory while a broker is away."""
+
+    fetch_total_bytes: Annotated[int, size(KIB, TIB)] = 16 * MIB
+    """How much a consumer fetches at a time from all its partitions together; about twice that is held. Small ones cost
+    calls; large ones memory."""
+
+    fetch_wait: Annotated[float, seconds(0.01, 10 * MINUTE)] = 10.0
+    """How long a fetch waits at the broker for the first record. Short ones ask in vain more often; longer than what
+    proxies between here and the broker allow, and they cut the connection."""
+
+    heartbeat: Annotated[float, seconds(0.01, HOUR)] = 10.0
+    """How often members of groups tell that they live. Longer than the broker's session timeout, and they are taken
+    for dead; shorter costs calls."""

@@ -309,6 +309,19 @@ class DeadLetterRefused(StoreError):
 # The broker.
 
 
+class BrokerUnavailable(StoreError, TimeoutError):
+    """No broker has answered in time. What was asked for may have happened nevertheless, where the message says so."""
+
+    def __init__(self, where: str, what: str, seconds: float, why: str, *, unknown: bool = False) -> None:
+        outcome = "; whether it has happened is not known" if unknown else ""
+        super().__init__(
+            f"{where}: {what} was not answered within {seconds:.1f} s ({why}){outcome}: is the broker running, and "
+            f"reachable from here?"
+        )
+        self.what = what
+        self.unknown = unknown
+
+
 class Unauthenticated(StoreError):
     """The broker does not know who calls: a token or a certificate is missing, wrong or revoked."""
 

@@ -72,6 +72,7 @@ class PageServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing: it is asked every few seconds."""
 
+        self.host = host
         self._server = _Server((host.strip("[]"), port), Requests, tls)
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="pages", daemon=True).start()

@@ -69,13 +69,14 @@ def run_broker(config: BrokerConfig) -> None:
             guard.watch()
         credentials = certificates.credentials() if certificates is not None else None
         broker = Broker(store, config, guard or OPEN, listen=listen, credentials=credentials)
-        if config.metrics is not None:
-            stack.callback(_serve_pages(config, broker, guard, certificates).close)
-        asyncio.run(_serve(broker, guard))
+        pages = _serve_pages(config, broker, guard, certificates)
+        if pages is not None:
+            stack.callback(pages.close)
+        asyncio.run(_serve(broker, guard, pages))
         _LOG.info("stopped: everything that was acknowledged is on disk")
 
 
-async def _serve(broker: Broker, guard: Guard | None) -> None:
+async def _serve(broker: Broker, guard: Guard | None, pages: PageServer | None) -> None:
     loop = asyncio.get_running_loop()
     asked = False
 
@@ -91,10 +92,10 @@ async def _serve(broker: Broker, guard: Guard | None) -> None:
         loop.add_signal_handler(number, stop)
     # Without an access file there is nothing to read again, and a lost terminal is no reason to stop.
     loop.add_signal_handler(signal.SIGHUP, guard.wake if guard is not None else lambda: None)
-    await broker.serve(lambda: _tell(broker, guard))
+    await broker.serve(lambda: _tell(broker, guard, pages))
 
 
-def _tell(broker: Broker, guard: Guard | None) -> None:
+def _tell(broker: Broker, guard: Guard | None, pages: PageServer | None) -> None:
     config = broker.config
     facts = {
         "address": f"hw://{broker.address}",
@@ -104,7 +105,9 @@ def _tell(broker: Broker, guard: Guard | None) -> None:
         "tls": "mutual" if config.tls_client_ca else "yes" if config.tls_certificate else "no",
         "authentication": "yes" if guard is not None else "no",
     }
-    _LOG.info("serving", extra={"facts": facts | ({"metrics": config.metrics} if config.metrics else {})})
+    if pages is not None:
+        facts["metrics"] = f"{pages.host}:{pages.port}"
+    _LOG.info("serving", extra={"facts": facts})
     if guard is None and config.insecure_no_authentication and not broker.address.local:
         _LOG.warning("anyone who reaches this broker can read, write and delete everything")
 
@@ -125,8 +128,10 @@ def _check_free(address: Address) -> None:
 
 def _serve_pages(
     config: BrokerConfig, broker: Broker, guard: Guard | None, certificates: Certificates | None
-) -> PageServer:
-    """Metrics and health by HTTP, in threads of their own."""
+) -> PageServer | None:
+    """Metrics and health by HTTP, in threads of their own, if they are wanted."""
+    if config.metrics is None:
+        return None
 
     def metrics(headers: Mapping[str, str]) -> Page:
         if guard is not None:
@@ -137,7 +142,10 @@ def _serve_pages(
                 return Page(401, f"{error}\n", headers={"WWW-Authenticate": "Bearer"})
             except HeadwaterError as error:
                 return Page(403, f"{error}\n")
-        return Page(200, broker.metrics(), CONTENT_TYPE)
+        try:
+            return Page(200, broker.metrics(), CONTENT_TYPE)
+        except StoreError as error:
+            return Page(503, f"{error}\n")
 
     def alive(headers: Mapping[str, str]) -> Page:  # noqa: ARG001 - a page is given them
         return Page(200, "alive\n")
@@ -145,7 +153,6 @@ def _serve_pages(
     def ready(headers: Mapping[str, str]) -> Page:  # noqa: ARG001
         return Page(200, "serving\n") if broker.serving else Page(503, "not serving\n")
 
-    assert config.metrics is not None
     where = parse_address(config.metrics)
     names = [parse_address(one).host for one in (config.metrics, config.listen, config.advertise) if one is not None]
     # TLS only where tokens would leave the machine: on it, whoever scrapes need not know the broker's authority.

@@ -25,6 +25,7 @@ from headwater.store.group import Commit, Group
 from headwater.store.offsets import OffsetTable
 from headwater.store.store import Store, partition_config
 from headwater.store.topic import TopicPartition
+from headwater.store.transaction import Transactions
 
 _log = logging.getLogger(__name__)
 LOCK_FILE: Final = "store.lock"
@@ -63,7 +64,8 @@ class DirectoryStore(Store):
             who = "others have it open" if exclusive else "a broker serves it: connect to the broker"
             raise StoreInUse(f"{self.path} cannot be opened: {who}") from None
         catalog = DirectoryCatalog(self.path, disk)
-        super().__init__(catalog, DirectoryLedger(self.path / TRANSACTIONS, disk), clock, defaults)
+        ledger = DirectoryLedger(self.path / TRANSACTIONS, disk)
+        super().__init__(catalog, lambda store: Transactions(store, ledger), clock, defaults)
         self._directory = catalog
         self._known: dict[bytes, Schemas] = {}
         catalog.sweep()

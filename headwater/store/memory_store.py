@@ -18,6 +18,7 @@ from headwater.store.group import Group
 from headwater.store.memory_group import MemoryGroup
 from headwater.store.memory_ledger import MemoryLedger
 from headwater.store.store import Store, partition_config
+from headwater.store.transaction import Transactions
 
 
 class MemoryStore(Store):
@@ -27,7 +28,7 @@ class MemoryStore(Store):
     """How groups are opened. A broker has a kind of its own: it hears from members that live."""
 
     def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
-        super().__init__(MemoryCatalog(), MemoryLedger(), clock, defaults)
+        super().__init__(MemoryCatalog(), lambda store: Transactions(store, MemoryLedger()), clock, defaults)
         self._cleaning = threading.Lock()
         self._known: dict[bytes, Schemas] = {}
 

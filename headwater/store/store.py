@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -30,11 +30,11 @@ from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
 from headwater.store.cursor import OnLoss
+from headwater.store.feed import Feed
 from headwater.store.group import Group
-from headwater.store.ledger import Ledger
 from headwater.store.names import check_name
 from headwater.store.producer import Producer
-from headwater.store.sink import Sink
+from headwater.store.sink import PartitionSink, Sink
 from headwater.store.staging import Staged, Staging
 from headwater.store.start import Start
 from headwater.store.steward import Steward
@@ -62,10 +62,12 @@ class Store(ABC):
     `defaults` is what they are made with when nothing else is said.
     """
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, clock: Clock, defaults: Preset) -> None:
+    def __init__(
+        self, catalog: Catalog, transactions: Callable[[Store], Transactions], clock: Clock, defaults: Preset
+    ) -> None:
         self.defaults = defaults
         self._catalog = catalog
-        self._transactions = Transactions(self, ledger)
+        self._transactions = transactions(self)
         self._clock = clock
         self._mutex = threading.RLock()
         self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
@@ -109,7 +111,7 @@ class Store(ABC):
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)
-        config = _configured(self.defaults.topic, config, options)
+        config = configured(self.defaults.topic, config, options)
         info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns())
         try:
             self._create(info, payload)
@@ -145,7 +147,7 @@ class Store(ABC):
         self._check_open()
 
         def change(info: TopicInfo) -> TopicInfo:
-            info = replace(info, config=_configured(info.config, None, options))
+            info = replace(info, config=configured(info.config, None, options))
             return info if partitions is None else grown(info, partitions)
 
         return self._catalog.change(name, change)
@@ -228,9 +230,17 @@ class Store(ABC):
         self._check_open()
         return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), sink))
 
+    def feed(self, config: ConsumerConfig) -> Feed:  # noqa: ARG002 - what is at hand needs none
+        """How the records reach a new consumer."""
+        return Feed(self)
+
+    def sink(self) -> Sink:
+        """Where a new producer writes, if it is no part of a transaction."""
+        return PartitionSink()
+
     def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
         """How a producer is to be: as it is told, and otherwise by the store's defaults."""
-        return _configured(self.defaults.producer, config, options)
+        return configured(self.defaults.producer, config, options)
 
     def look_after(self, producer: _Producer) -> _Producer:
         """Close a producer together with the store."""
@@ -280,7 +290,7 @@ class Store(ABC):
     def sweep_stages(self, before: float, *, dry_run: bool = False) -> int:
         """Drop transactions that nobody has written to since that time (seconds since 1970), undecided; how many."""
         self._check_open()
-        return self._transactions.ledger.sweep(before, dry_run=dry_run)
+        return self._transactions.sweep(before, dry_run=dry_run)
 
     def consumer(
         self,
@@ -307,7 +317,7 @@ class Store(ABC):
             topics,
             group=None if group is None else self.group(group),
             start=start,
-            config=_configured(self.defaults.consumer, config, options),
+            config=configured(self.defaults.consumer, config, options),
             static=static,
             on_assign=on_assign,
             on_revoke=on_revoke,
@@ -335,7 +345,7 @@ class Store(ABC):
     def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
         """Whoever cleans the store, by what its topics want to keep. Options are those of StewardConfig, by name."""
         self._check_open()
-        return Steward(self, _configured(self.defaults.steward, config, options), self._clock)
+        return Steward(self, configured(self.defaults.steward, config, options), self._clock)
 
     def sweep(self, *, dry_run: bool = False) -> int:
         """Remove what is left of half-deleted topics; of how many."""
@@ -359,7 +369,7 @@ class Store(ABC):
         with ExitStack() as stack, self._mutex:
             if self._closed:
                 return
-            stack.callback(self._transactions.ledger.close)
+            stack.callback(self._transactions.close)
             for group in self._groups.values():
                 stack.callback(group.close)
             for _, partition in self._partitions.values():
@@ -419,7 +429,7 @@ def partition_config(config: TopicConfig) -> PartitionConfig:
 _Config = TypeVar("_Config", TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig)
 
 
-def _configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
+def configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
     """What is made explicitly, or else the default, with the options by name over it."""
     kind = type(default)
     if config is not None and not isinstance(config, kind):

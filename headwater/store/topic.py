@@ -16,6 +16,7 @@ from headwater.store.catalog import TopicInfo
 from headwater.store.start import Start, resolve
 
 if TYPE_CHECKING:
+    from headwater.store.sink import Sink
     from headwater.store.store import Store
 
 PARTITION = pa.int32()
@@ -77,6 +78,10 @@ class Topic:
         """All of the topic's partitions."""
         info = self.info
         return [self._store.partition(info, number) for number in range(info.partitions)]
+
+    def sink(self) -> Sink:
+        """Where a new producer of this topic writes."""
+        return self._store.sink()
 
     def bounds(self) -> dict[int, Bounds]:
         """For each partition which offsets can be read now."""

@@ -28,12 +28,14 @@ from headwater.errors import (
 )
 from headwater.log import Appended, Frame, Identity, Partition
 from headwater.log.frame import MAX_SEQUENCE
+from headwater.store.catalog import TopicInfo
 from headwater.store.decision import Decision, Extent, Input, Output
 from headwater.store.group import Commit, TopicKey
 from headwater.store.ledger import Ledger, Slot, named_writer
 from headwater.store.names import check_name
 from headwater.store.producer import Producer
 from headwater.store.receipt import Outcome
+from headwater.store.sink import PromptSink
 from headwater.store.stage import Stage
 from headwater.store.staging import Staged, Staging
 from headwater.store.topic import Topic, TopicPartition
@@ -56,7 +58,7 @@ class _Staged(NamedTuple):
     outcome: Outcome
 
 
-class StageSink:
+class StageSink(PromptSink):
     """Where the producers of a transaction write. Thread-safe."""
 
     def __init__(self, stage: Stage, identity: Identity | None) -> None:
@@ -71,8 +73,11 @@ class StageSink:
         if frame.length > limit:
             raise StoreError(f"a frame of {frame.length} bytes is over the limit of {limit} (max_frame_bytes)")
         with self._mutex:
-            staged = _Staged(self._stage.append(frame), frame.last_offset_delta + 1, outcome)
+            staged = _Staged(self._keep(info, partition, frame), frame.last_offset_delta + 1, outcome)
             self.outputs.setdefault((info.name, info.uuid, partition), []).append(staged)
+
+    def _keep(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:  # noqa: ARG002 - a stage is for any
+        return self._stage.append(frame)
 
     def sync(self, topic: Topic) -> None:
         """The records of a transaction are durable, and visible, when it is committed."""
@@ -134,33 +139,38 @@ class Transaction:
     ) -> None:
         self._store = store
         self._transactions = transactions
-        self._ledger = transactions.ledger
         self._consumer = consumer
         self._named = named
         self._request = request
         self._pid = os.getpid()
-        self._stage = self._ledger.stage()
-        self._slot: Slot | None = None
-        if named is None:
-            self._slot = self._ledger.borrow()
-            self._identity = Identity(self._slot.writer, 0, self._slot.next, forever=True)
-        else:
-            self._identity = Identity(named_writer(named.writer), 0, named.number, forever=True)
-        # The sequence of an owner's number is known at the decision: until then its frames have no identity.
-        self._sink = StageSink(self._stage, self._identity if named is None or named.owner is None else None)
         self._adopted: list[Staged] = []
         self._producers: list[Producer] = []
-        self._decision: Decision | None = None
         self.applied: dict[TopicKey, Appended | None] = {}
         """Where the outputs are, once it is committed; None for those that another process has applied."""
         self.state: State = "open"
         """Repeated: this writer has committed this sequence before, and that one counts."""
+        self._sink = self._begin()
         if consumer is not None:
             try:
                 consumer.hold()
             except BaseException:
                 self._give_slot_back()
                 raise
+
+    def _begin(self) -> StageSink:
+        """Make what the transaction needs; gives the sink that its producers write to."""
+        self._ledger = self._transactions.ledger
+        self._decision: Decision | None = None
+        self._stage = self._ledger.stage()
+        self._slot: Slot | None = None
+        named = self._named
+        if named is None:
+            self._slot = self._ledger.borrow()
+            self._identity = Identity(self._slot.writer, 0, self._slot.next, forever=True)
+        else:
+            self._identity = Identity(named_writer(named.writer), 0, named.number, forever=True)
+        # The sequence of an owner's number is known at the decision: until then its frames have no identity.
+        return StageSink(self._stage, self._identity if named is None or named.owner is None else None)
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
         """A producer whose records are part of this transaction. Options are those of ProducerConfig, by name.
@@ -292,15 +302,19 @@ class Transaction:
         if self._pid != os.getpid():
             return  # a copy in a forked process: everything is its parent's
         with ExitStack() as stack:
-            stack.callback(self._give_slot_back)
-            stack.callback(self._stage.discard)
-            if self.state != "committed":
-                stack.callback(self._ledger.drop, [file for staged in self._adopted for file in staged.files])
+            self._release(stack)
             if self._consumer is not None:
                 stack.callback(self._consumer.let_go, committed=self.state != "aborted")
             for producer in self._producers:
                 stack.callback(producer.discard)
             self._sink.fail(_without_a_place(self.state))
+
+    def _release(self, stack: ExitStack) -> None:
+        """Have the stack give back what the transaction needed."""
+        stack.callback(self._give_slot_back)
+        stack.callback(self._stage.discard)
+        if self.state != "committed":
+            stack.callback(self._ledger.drop, [file for staged in self._adopted for file in staged.files])
 
     def _give_slot_back(self) -> None:
         if self._slot is not None:
@@ -362,7 +376,7 @@ class Transactions:
                 raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
             if consumer is not None and consumer.store is not self._store:
                 raise InvalidConfiguration("the consumer was made by another store: use the transactions of that one")
-            return Transaction(self._store, self, consumer, None, request)
+            return self._transaction(consumer, None, request)
         if consumer is not None:
             raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
         if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
@@ -370,7 +384,10 @@ class Transactions:
         if takeover and owner is None:
             raise InvalidConfiguration("a writer is taken over by an owner: name it")
         named = Named(check_name("writer", writer), sequence, owner, takeover)
-        return Transaction(self._store, self, None, named, request)
+        return self._transaction(None, named, request)
+
+    def _transaction(self, consumer: Progress | None, named: Named | None, request: str) -> Transaction:
+        return Transaction(self._store, self, consumer, named, request)
 
     def answered(self, request: str) -> bool:
         """Whether the transaction of this request has been carried out, by whomever.
@@ -396,6 +413,14 @@ class Transactions:
     def drop(self, staged: Iterable[Staged]) -> None:
         """Remove what was staged, where it is not decided."""
         self.ledger.drop([file for one in staged for file in one.files])
+
+    def sweep(self, before: float, *, dry_run: bool = False) -> int:
+        """Drop what nobody has written to since that time (seconds since 1970), undecided; how many."""
+        return self.ledger.sweep(before, dry_run=dry_run)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.ledger.close()
 
     def roll_forward(self, *, writer: bytes | None = None, group: str | None = None, dry_run: bool = False) -> int:
         """Carry out everything that is decided, or what one writer or one group has decided; how many transactions.
