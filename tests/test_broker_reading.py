@@ -105,12 +105,17 @@ def test_a_small_budget_leaves_no_partition_behind(broker: Served) -> None:
 
 def test_what_is_wrong_with_one_partition_does_not_keep_the_others_from_being_read(broker: Served) -> None:
     broker.create("t", 2)
+    write(broker, "t", frame_of(b"gone"), frame_of(b"kept"), partition=0)
     write(broker, "t", frame_of(b"good"), partition=1)
-    positions = [position("t", 0, 99), position("t", 1), position("nowhere"), position("t", 7)]
+    place = pb.TopicPartition(topic="t", partition=0)
+    work = pb.PARTITION_WORK_DELETE_BEFORE
+    broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=place, work=work, offset=1))
+    positions = [position("t", 0, 0), position("t", 1), position("nowhere"), position("t", 7)]
     answer = broker.stub.Fetch(pb.FetchRequest(positions=positions, as_records=True))
-    beyond, good, unknown, too_high = answer.partitions
-    error = unpack_error(beyond.error)
+    removed, good, unknown, too_high = answer.partitions
+    error = unpack_error(removed.error)
     assert isinstance(error, OffsetOutOfRange)
+    assert removed.log_start == 1
     assert [record.value for record in good.records] == [b"good"]
     assert unknown.error.kind == "UnknownTopic"
     assert too_high.error.kind == "InvalidConfiguration"
@@ -178,6 +183,30 @@ def test_a_thousand_can_wait_at_once(broker: Served) -> None:
     assert threading.active_count() - before < 60, "nobody waits in a thread of the broker"
     broker.send("t", b"x")
     assert all(one.result(timeout=60).partitions[0].records[0].value == b"x" for one in waiting)
+
+
+def test_beyond_the_end_there_is_nothing_yet(broker: Served) -> None:
+    broker.create("t")
+    answer = broker.stub.Fetch(fetch("t", offset=2)).partitions[0]
+    assert (answer.HasField("error"), answer.next_offset) == (False, 2)
+    waiting = broker.stub.Fetch.future(fetch("t", offset=2, max_wait_ms=30_000, as_records=True))
+    broker.send("t", b"0", b"1", b"2")
+    assert [record.value for record in waiting.result(timeout=20).partitions[0].records] == [b"2"]
+
+
+def test_what_compaction_has_removed_is_passed_over(broker: Served) -> None:
+    broker.create("t", compact="true")
+    for number in range(3):
+        record = pb.Record(key=b"k", value=b"%d" % number)
+        broker.stub.Produce(pb.ProduceRequest(topic="t", records=[record]))
+    place = pb.TopicPartition(topic="t")
+    for work in (pb.PARTITION_WORK_ROLL, pb.PARTITION_WORK_COMPACT):
+        broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=place, work=work))
+    where = position("t")
+    where.end = 2
+    answer = broker.stub.Fetch(pb.FetchRequest(positions=[where], max_wait_ms=30_000)).partitions[0]
+    assert (answer.frames, answer.next_offset) == (b"", 2)
+    assert broker.values("t") == [b"2"]
 
 
 def test_a_deleted_topic_ends_the_wait(broker: Served) -> None:

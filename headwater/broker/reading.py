@@ -119,7 +119,7 @@ class Reading:
                 break
             left -= piece.read(max(left // (len(with_records) - number), 1))
         packed = [piece.packed(request.as_records) for piece in pieces]
-        found = found or any(piece.error is not None or piece.frames for piece in pieces)
+        found = found or any(piece.news for piece in pieces)
         return _Answer(pack_fetched(packed, generation), found, [piece.next_offset for piece in pieces])
 
     def _generation(self, request: pb.FetchRequest) -> int:
@@ -163,6 +163,7 @@ class _Piece:
         self.frames: list[StoredFrame] = []
         self.error: HeadwaterError | None = None
         self.next_offset: int | None = None
+        self._start = self._end = 0
         try:
             self._partition = partition_of(core.store, self._place)
             self._bounds = self._partition.bounds()
@@ -178,7 +179,7 @@ class _Piece:
         if position.WhichOneof("start") == "timestamp_ns":
             found = partition.offset_at(position.timestamp_ns)
             return end if found is None else found
-        if not start <= position.offset <= end:
+        if position.offset < start:  # what is beyond the end may still come
             raise OffsetOutOfRange(position.offset, start, end, f"{self._place.topic}/{self._place.partition}")
         return position.offset
 
@@ -186,6 +187,11 @@ class _Piece:
     def has_records(self) -> bool:
         """Whether there is something to read."""
         return self.error is None and self._start < self._end
+
+    @property
+    def news(self) -> bool:
+        """Whether there is something to tell: records, an error, or that there is nothing up to another offset."""
+        return self.error is not None or self.next_offset != self._start
 
     def read(self, budget: int) -> int:
         """Read about so many bytes, at least one frame; how many were read."""
