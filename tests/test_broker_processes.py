@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import grpc
 import pytest
@@ -99,7 +100,8 @@ def test_a_retry_after_a_kill_is_stored_once(tmp_path: Path) -> None:
 
 def test_draining_ends_waits_and_tells_health(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "store") as broker, grpc.insecure_channel(broker.address) as channel:
-        stub, health = Stub(channel), health_pb2_grpc.HealthStub(channel)
+        stub: Any = Stub(channel)
+        health: Any = health_pb2_grpc.HealthStub(channel)
         stub.CreateTopic(pb.CreateTopicRequest(name="t"))
         for service in ("", "headwater.v1.Broker"):
             answer = health.Check(health_pb2.HealthCheckRequest(service=service))
@@ -121,7 +123,7 @@ def test_draining_ends_waits_and_tells_health(tmp_path: Path) -> None:
 
 def test_reflection_tells_the_methods(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "store") as broker, grpc.insecure_channel(broker.address) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
         answer = next(stub.ServerReflectionInfo(iter([request])))
         assert "headwater.v1.Broker" in [one.name for one in answer.list_services_response.service]
@@ -166,7 +168,7 @@ def test_requests_of_noise_are_refused_and_the_broker_goes_on(tmp_path: Path) ->
     with BrokerProcess(tmp_path / "store") as broker:
         with grpc.insecure_channel(broker.address) as channel:
             for name in ("Produce", "Fetch", "CreateTopic", "Commit", "CommitTransaction", "WorkOnPartition"):
-                call = channel.unary_unary(f"/headwater.v1.Broker/{name}")
+                call: Any = channel.unary_unary(f"/headwater.v1.Broker/{name}")
                 for _ in range(50):
                     with suppress(grpc.RpcError):
                         call(random.randbytes(random.randrange(200)), timeout=30)

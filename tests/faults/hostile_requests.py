@@ -156,7 +156,7 @@ def _mutated(message: Message, random: Random) -> bytes:
 
 def _change(message: Message, random: Random) -> None:
     """One field, of the message or of one in it, becomes something else."""
-    fields = list(message.DESCRIPTOR.fields)
+    fields: list[Any] = list(message.DESCRIPTOR.fields)
     if not fields:
         return
     field = random.choice(fields)
