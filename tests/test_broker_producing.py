@@ -268,6 +268,30 @@ def test_a_request_over_the_limit_is_refused_and_the_broker_goes_on(tmp_path: Pa
         broker.send("t", b"still there")
 
 
+def test_more_connections_than_are_allowed_are_refused(tmp_path: Path) -> None:
+    with served(tmp_path, BrokerConfig(max_connections=1)) as broker:
+        broker.create("t")
+        waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=60_000))
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(str(broker.broker.address), options=options) as channel:
+            request = pb.ListTopicsRequest()
+            while refusal_or_none(Stub(channel).ListTopics, request) is not grpc.StatusCode.UNAVAILABLE:
+                assert not waiting.done()
+            broker.send("t", b"x")
+            waiting.result(timeout=20)
+            while refusal_or_none(Stub(channel).ListTopics, request) is not None:
+                pass
+
+
+def refusal_or_none(call: Any, request: Any) -> grpc.StatusCode | None:
+    try:
+        call(request)
+    except grpc.RpcError as failure:
+        code: grpc.StatusCode = failure.code()
+        return code
+    return None
+
+
 def test_sync_makes_durable_what_the_topic_does_not(broker: Served) -> None:
     broker.create("t", sync="never")
     broker.send("t", b"x")

@@ -10,10 +10,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from headwater.broker import arrivals
 from headwater.config import BrokerConfig
 from headwater.errors import OffsetOutOfRange
 from headwater.log.frame import parse_header
 from headwater.log.segment import seed_of
+from headwater.store import MemoryStore
 from headwater.store.directory_store import partition_uuid
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
@@ -40,6 +42,14 @@ def test_frames_come_as_they_are_stored_and_can_be_verified(broker: Served) -> N
     second = parse_header(view, first.length, seed)
     assert (first.base_offset, second.base_offset, first.length + second.length) == (0, 2, len(view))
     assert (found.log_start, found.log_end, found.durable_end, found.next_offset, found.lag) == (0, 3, 3, 3, 0)
+
+
+def test_a_store_in_memory_is_served_alike(tmp_path: Path) -> None:
+    with served(tmp_path, store=MemoryStore()) as broker:
+        topic = broker.create("t", 2)
+        write(broker, "t", frame_of(b"a"), partition=1)
+        view = memoryview(broker.stub.Fetch(fetch("t", 1)).partitions[0].frames)
+        assert parse_header(view, 0, seed_of(partition_uuid(topic.uuid, 1))).record_count == 1
 
 
 def test_the_frame_that_holds_the_offset_comes_first(broker: Served) -> None:
@@ -142,7 +152,9 @@ def test_damage_is_told_where_it_is_and_the_rest_can_be_read(broker: Served) -> 
     assert broker.values("t", offset=2) == [b"frame 2"]
 
 
-def test_a_fetch_waits_for_the_first_record(broker: Served) -> None:
+def test_a_fetch_is_told_of_the_first_record(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "INTERVAL", 3600)  # so that nobody looks for what was not told
+    time.sleep(1.2)
     broker.create("t", 2)
     request = pb.FetchRequest(positions=[position("t", 0), position("t", 1)], max_wait_ms=30_000, as_records=True)
     waiting = broker.stub.Fetch.future(request)

@@ -43,7 +43,7 @@ def _good(member_id: str, token: bytes) -> dict[str, Message]:
     advance = pb.Advance(topic="t", offset=0)
     typed = Schema(FRAMES[5].schema.payload).serialize()
     staged = pb.Staged(token=token, records=1)
-    member = {"group": "g", "member_id": member_id}
+    member: dict[str, Any] = {"group": "g", "member_id": member_id}
     record = pb.Record(key=b"k", value=b"v", headers={"h": b"1"}, timestamp_ns=1)
     where = pb.FetchRequest(
         positions=[pb.FetchPosition(partition=place, offset=0), pb.FetchPosition(partition=place, timestamp_ns=5)],
