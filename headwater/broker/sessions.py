@@ -16,7 +16,7 @@ from typing import Any
 from headwater.errors import StaleMember, StoreError
 from headwater.store.directory_group import DirectoryGroup
 from headwater.store.directory_store import DirectoryStore
-from headwater.store.group import Group, PartitionsOf
+from headwater.store.group import KeptGroup, PartitionsOf
 from headwater.store.memory_group import MemoryGroup
 from headwater.store.memory_store import MemoryStore
 from headwater.store.store import Store
@@ -46,7 +46,7 @@ class Session:
         return self.max_poll_interval is not None and now_ns - self.polled_ns > self.max_poll_interval * 1e9
 
 
-class Sessions(Group):
+class Sessions(KeptGroup):
     """What a broker's groups have in place of locks: sessions. Thread-safe."""
 
     def __init__(self, *args: Any, timeout: float) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from headwater.client.catalog import RemoteCatalog, RemoteSchemas
 from headwater.client.connection import Connection
@@ -52,9 +50,7 @@ class RemoteStore(Store):
     ) -> None:
         self._connection = Connection(addresses, config or ClientConfig(), credentials or Credentials())
         self._remote = RemoteCatalog(self._connection)
-        super().__init__(
-            self._remote, lambda store: RemoteTransactions(store, self._connection), REAL_CLOCK, defaults
-        )
+        super().__init__(self._remote, lambda store: RemoteTransactions(store, self._connection), REAL_CLOCK, defaults)
         self._known: dict[bytes, Schemas] = {}
         self._heartbeats = Heartbeats(self._remote_groups, self._connection.config.heartbeat)
 
@@ -90,6 +86,10 @@ class RemoteStore(Store):
                 raise
         else:
             self._remote.learn(response)
+
+    def recall_topic(self, name: str) -> TopicInfo:
+        self._check_open()
+        return self._remote.recall(name)
 
     def topic_names(self) -> list[str]:
         self._check_open()
@@ -139,21 +139,21 @@ class RemoteStore(Store):
         return super().partition(info, number)
 
     def _open_partition(self, info: TopicInfo, number: int) -> Partition:
-        return RemotePartition(
-            self._connection, info, number, partition_config(info.config), self._schemas(info)
-        )
+        return RemotePartition(self._connection, info, number, partition_config(info.config), self._schemas(info))
 
     # Producing and consuming.
 
     def sink(self) -> Sink:
-        return RemoteSink(self._connection)
+        sink = RemoteSink(self._connection)
+        sink.open()
+        return sink
 
     def feed(self, config: ConsumerConfig) -> Feed:
         return RemoteFeed(self, self._connection, config)
 
     def _open_group(self, name: str) -> Group:
         self._heartbeats.begin()
-        return RemoteGroup(self._connection, name, self._clock)
+        return RemoteGroup(self._connection, name)
 
     def _remote_groups(self) -> list[RemoteGroup]:
         with self._mutex:
@@ -182,7 +182,8 @@ class RemoteStore(Store):
         self._check_open()
         response = self._connection.call("GetStatistics", pb.GetStatisticsRequest())
         found = tuple(
-            _topic_statistics(topic) for topic in sorted(response.topics, key=lambda one: one.name)
+            _topic_statistics(topic)
+            for topic in sorted(response.topics, key=lambda one: one.name)
             if not topic.name.startswith("__")
         )
         return StoreStatistics(

@@ -76,9 +76,7 @@ class RemoteStage:
 
     def _requests(self) -> Iterator[pb.StageRequest]:
         for topic, partition, frame in self._kept:
-            yield pb.StageRequest(
-                topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[packed(frame)]
-            )
+            yield pb.StageRequest(topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[packed(frame)])
 
     def drop(self) -> None:
         """Remove everything."""
@@ -117,17 +115,6 @@ class RemoteStaging(Staging):
             self._remote.drop()
 
 
-class RemoteStageSink(StageSink):
-    """Where the producers of a transaction write. Thread-safe."""
-
-    def __init__(self, stage: RemoteStage) -> None:
-        super().__init__(None, None)
-        self._remote = stage
-
-    def _keep(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
-        return self._remote.append(topic, partition, frame)
-
-
 class RemoteTransaction(Transaction):
     """A transaction that a broker decides."""
 
@@ -145,7 +132,7 @@ class RemoteTransaction(Transaction):
 
     def _begin(self) -> StageSink:
         self._remote = RemoteStage(self._connection)
-        return RemoteStageSink(self._remote)
+        return StageSink(self._remote.append, None)
 
     def adopt(self, staged: Staged) -> None:
         if staged.outputs and not staged.tokens:
@@ -164,7 +151,9 @@ class RemoteTransaction(Transaction):
             self.state = "committed"
             return
         try:
-            response = self._connection.call("CommitTransaction", self._asked(staged, commits), slow=True, on_repeat=lambda: None)
+            response = self._connection.call(
+                "CommitTransaction", self._asked(staged, commits), slow=True, on_repeat=lambda: None
+            )
         except BrokerUnavailable:
             # Nobody knows whether it happened: the consumer must not go on from where it believes to be.
             self._unsure = True

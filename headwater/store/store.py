@@ -139,6 +139,10 @@ class Store(ABC):
         self._check_open()
         return self._catalog.get(name)
 
+    def recall_topic(self, name: str) -> TopicInfo:
+        """How a topic was set up a moment ago."""
+        return self.describe_topic(name)
+
     def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
         """Change a topic: more partitions, or options of TopicConfig by name. Other processes see it within a second.
 

@@ -18,7 +18,7 @@ import headwater as hw
 from headwater.log.disk import REAL_DISK
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, SignallingDisk, failures
-from tests.faults.kill_writers import in_threads
+from tests.faults.kill_writers import THREADS, in_threads
 from tests.faults.streams import STORE, TOPIC, Reader, Sender, verify
 
 SENDERS = 2
@@ -38,10 +38,10 @@ def free_port() -> int:
 
 def serve(directory: Path, port: int, moment: tuple[int, str] | None) -> None:
     """A broker, until it is killed; at a moment of its own choosing if one is given."""
-    from headwater.broker import Broker  # noqa: PLC0415 - gRPC begins after the fork, in each process anew
-    from headwater.config import BrokerConfig  # noqa: PLC0415
-    from headwater.store import DirectoryStore  # noqa: PLC0415
-    from headwater.wire.address import Address  # noqa: PLC0415
+    from headwater.broker import Broker
+    from headwater.config import BrokerConfig
+    from headwater.store import DirectoryStore
+    from headwater.wire.address import Address
 
     disk = REAL_DISK if moment is None else SignallingDisk(*moment, signal.SIGKILL, lambda: None)
     store = DirectoryStore(directory / STORE, disk=disk, exclusive=True)
@@ -73,7 +73,9 @@ def read(directory: Path, name: str, address: str, seed: str) -> None:
 
 def crew_of(run: Run, address: str) -> dict[str, Child]:
     """Senders and readers, started."""
-    roles = {f"sender{number}": send for number in range(SENDERS)} | {f"reader{number}": read for number in range(READERS)}
+    roles = {f"sender{number}": send for number in range(SENDERS)} | {
+        f"reader{number}": read for number in range(READERS)
+    }
     crew: dict[str, Child] = {}
     for name, role in roles.items():
         seed = str(run.random.random())
@@ -92,18 +94,22 @@ class _Role:
         self._role(*self._arguments)
 
 
-def all_go_on(directory: Path, crew: dict[str, Child]) -> Iterator[Violation]:
-    """Whether everyone gets something done from now on."""
-    sizes = {path: path.stat().st_size for pattern in ("*.sent", "*.read") for path in directory.glob(pattern)}
+def all_go_on(directory: Path) -> Iterator[Violation]:
+    """Whether everyone gets something done from now on, or begins at all."""
+    names = [f"sender{number}{thread}.sent" for number in range(SENDERS) for thread in range(THREADS)]
+    names += [f"reader{number}.read" for number in range(READERS)]
+    before = {name: _size(directory / name) for name in names}
     deadline = time.monotonic() + PATIENCE
-    waiting = set(sizes)
+    waiting = set(names)
     while waiting and time.monotonic() < deadline and not list(directory.glob("*.error")):
-        time.sleep(0.05)
-        waiting = {path for path in waiting if path.stat().st_size <= sizes[path]}
-    for path in sorted(waiting):
-        yield Violation(Kind.BLOCKED, f"{path.stem} did nothing for {PATIENCE:g} s although the broker was back")
-    if len(sizes) < len(crew):
-        yield Violation(Kind.BLOCKED, f"only {len(sizes)} of {len(crew)} processes have begun")
+        time.sleep(0.02)
+        waiting = {name for name in waiting if _size(directory / name) <= before[name]}
+    for name in sorted(waiting):
+        yield Violation(Kind.BLOCKED, f"{name} did not grow for {PATIENCE:g} s although the broker served")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 1  # a journal begins with the end of a line
 
 
 @proof(
@@ -127,15 +133,17 @@ def broker_kills(run: Run) -> Iterator[Violation]:
     serving = broker(None)
     crew = crew_of(run, f"hw://127.0.0.1:{port}")
     try:
-        time.sleep(run.random.uniform(1.0, 2.0))
+        yield from all_go_on(run.directory)
         for kill in range(kills):
             serving.kill()
             last = kill == kills - 1
             moment = (run.random.randint(5, 300), run.random.choice(("before", "within", "after")))
             serving = broker(None if last else moment)
-            if not last and not serving.ended_within(run.random.uniform(2.0, 6.0)):
-                continue  # it did not get so far: it is killed wherever it is
-        yield from all_go_on(run.directory, crew)
+            if not last:
+                serving.ended_within(
+                    run.random.uniform(1.0, 6.0)
+                )  # if it does not get so far, it is killed where it is
+        yield from all_go_on(run.directory)
     finally:
         for child in crew.values():
             child.kill()
