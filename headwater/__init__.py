@@ -9,7 +9,15 @@ import importlib
 import typing
 
 from headwater import presets
-from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.config import (
+    BrokerConfig,
+    ClientConfig,
+    ConsumerConfig,
+    PartitionConfig,
+    ProducerConfig,
+    StewardConfig,
+    TopicConfig,
+)
 from headwater.errors import (
     BufferFull,
     CommitRefused,
@@ -102,8 +110,10 @@ __version__ = "0.1.0"
 __all__ = [
     "RAW",
     "Assignment",
+    "BrokerConfig",
     "BufferFull",
     "CleanedPartition",
+    "ClientConfig",
     "Commit",
     "CommitRefused",
     "ConsumedBatch",

@@ -310,7 +310,9 @@ class RemoteSink:
         now = time.monotonic()
         stalled: _Stream | None = None
         with self._changed:
-            overdue = [one for lane in self._lanes.values() for one in (*lane.flying, *lane.waiting) if one.deadline < now]
+            overdue = [
+                one for lane in self._lanes.values() for one in (*lane.flying, *lane.waiting) if one.deadline < now
+            ]
             busy = any(self._lanes.values())
             if self._flying and now - self._heard > self._connection.config.attempt_timeout:
                 stalled = self._stream
@@ -324,9 +326,7 @@ class RemoteSink:
             stalled.call.cancel()
         if overdue:
             seconds = self._connection.config.timeout
-            self._fail(
-                overdue, BrokerUnavailable(str(self._connection), "Produce", seconds, "no answer", unknown=True)
-            )
+            self._fail(overdue, BrokerUnavailable(str(self._connection), "Produce", seconds, "no answer", unknown=True))
         if self._watched:
             look = WeakMethod(self._look) if not busy else None
             LATER.call(_LOOK, self._look if look is None else partial(_call, look))

@@ -52,9 +52,7 @@ class RemoteStore(Store):
     ) -> None:
         self._connection = Connection(addresses, config or ClientConfig(), credentials or Credentials())
         self._remote = RemoteCatalog(self._connection)
-        super().__init__(
-            self._remote, lambda store: RemoteTransactions(store, self._connection), REAL_CLOCK, defaults
-        )
+        super().__init__(self._remote, lambda store: RemoteTransactions(store, self._connection), REAL_CLOCK, defaults)
         self._known: dict[bytes, Schemas] = {}
         self._heartbeats = Heartbeats(self._remote_groups, self._connection.config.heartbeat)
 
@@ -139,9 +137,7 @@ class RemoteStore(Store):
         return super().partition(info, number)
 
     def _open_partition(self, info: TopicInfo, number: int) -> Partition:
-        return RemotePartition(
-            self._connection, info, number, partition_config(info.config), self._schemas(info)
-        )
+        return RemotePartition(self._connection, info, number, partition_config(info.config), self._schemas(info))
 
     # Producing and consuming.
 
@@ -182,7 +178,8 @@ class RemoteStore(Store):
         self._check_open()
         response = self._connection.call("GetStatistics", pb.GetStatisticsRequest())
         found = tuple(
-            _topic_statistics(topic) for topic in sorted(response.topics, key=lambda one: one.name)
+            _topic_statistics(topic)
+            for topic in sorted(response.topics, key=lambda one: one.name)
             if not topic.name.startswith("__")
         )
         return StoreStatistics(

@@ -76,9 +76,7 @@ class RemoteStage:
 
     def _requests(self) -> Iterator[pb.StageRequest]:
         for topic, partition, frame in self._kept:
-            yield pb.StageRequest(
-                topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[packed(frame)]
-            )
+            yield pb.StageRequest(topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[packed(frame)])
 
     def drop(self) -> None:
         """Remove everything."""
@@ -164,7 +162,9 @@ class RemoteTransaction(Transaction):
             self.state = "committed"
             return
         try:
-            response = self._connection.call("CommitTransaction", self._asked(staged, commits), slow=True, on_repeat=lambda: None)
+            response = self._connection.call(
+                "CommitTransaction", self._asked(staged, commits), slow=True, on_repeat=lambda: None
+            )
         except BrokerUnavailable:
             # Nobody knows whether it happened: the consumer must not go on from where it believes to be.
             self._unsure = True
