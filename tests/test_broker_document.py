@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.certificates import needs_openssl
 from tests.processes import ROOT
 from tests.test_documents import BLOCK, SERVED
 
-PATIENCE = 300.0
+PATIENCE = 240.0
 
 
 def free_port() -> int:
@@ -27,16 +28,15 @@ def free_port() -> int:
         return port
 
 
-def script() -> str:
-    """The document as one script. Its programs are one program in parts: each begins with the imports of the first."""
-    lines = ["set -eu"]
-    imports = "import headwater as hw\n"
+def script(port: int) -> str:
+    """The document as one script, which takes its brokers with it. Its programs are parts of one program."""
+    lines = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for language, code in BLOCK.findall(SERVED.read_text(encoding="utf-8")):
         if language == "sh":
             lines.append(code)
         elif language == "python":
-            lines.append(f"python -W error - <<'END_OF_PROGRAM'\n{imports}{code}END_OF_PROGRAM")
-    return "\n".join(lines).replace("6174", str(free_port()))
+            lines.append(f"python -W error - <<'END_OF_PROGRAM'\nimport headwater as hw\n{code}END_OF_PROGRAM")
+    return "\n".join(lines).replace("6174", str(port))
 
 
 @needs_openssl
@@ -52,23 +52,22 @@ def test_the_document_does_what_it_says(tmp_path: Path) -> None:
         path.chmod(0o755)
     work = tmp_path / "work"
     work.mkdir()
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
     environment |= {"PATH": f"{commands}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [bash, "-c", script()],
-        cwd=work,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=PATIENCE)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    # Where the document relies on the port that everyone has.
+    environment |= {"HEADWATER_BROKER_LISTEN": f"127.0.0.1:{port}", "HEADWATER_STORE": f"hw://127.0.0.1:{port}"}
+    with (tmp_path / "output").open("w") as out, (tmp_path / "errors").open("w") as told:
+        process = subprocess.Popen(
+            [bash, "-c", script(port)], cwd=work, env=environment, stdout=out, stderr=told, start_new_session=True
+        )
+        try:
+            process.wait(PATIENCE)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    output, errors = (tmp_path / "output").read_text(), (tmp_path / "errors").read_text()
     assert process.returncode == 0, errors
     said = output.splitlines()
     assert [line for line in said if re.fullmatch(r"0 b'customer-7' b'two teas'", line)]

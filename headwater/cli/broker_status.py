@@ -22,7 +22,12 @@ _TIMEOUT: Final = next(option for option in options_of(ClientConfig) if option.n
 
 def status(
     broker: Annotated[
-        str, typer.Argument(metavar="BROKER", help="Where it is; several addresses with commas are tried in turn.")
+        str,
+        typer.Argument(
+            metavar="BROKER",
+            envvar="HEADWATER_STORE",
+            help="Where it is; several addresses with commas are tried in turn.",
+        ),
     ] = f"{SCHEME}127.0.0.1:{DEFAULT_PORT}",
     tls_ca: Annotated[
         str | None, typer.Option(metavar="PATH", help="The authority that the broker's certificate comes from.")
