@@ -260,6 +260,17 @@ def test_more_than_may_be_in_flight_waits_and_is_not_refused(tmp_path: Path) -> 
         assert [answer.id for answer in answers if not answer.HasField("error")] == list(range(100))
 
 
+def test_what_waits_for_its_turn_is_limited_too(tmp_path: Path) -> None:
+    with served(tmp_path, BrokerConfig(max_in_flight_bytes=1 << 20)) as broker:
+        broker.create("t")
+        frame = frame_of(bytes(400_000))
+        calls = [broker.stub.Produce.future(produce("t", frame)) for _ in range(60)]
+        codes = [call.code() for call in calls]
+        assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+        found = broker.stub.GetStatistics(pb.GetStatisticsRequest(topics=["t"])).topics[0].partitions[0]
+        assert found.total_records == codes.count(grpc.StatusCode.OK)
+
+
 def test_a_request_over_the_limit_is_refused_and_the_broker_goes_on(tmp_path: Path) -> None:
     with served(tmp_path, BrokerConfig(max_message_bytes=1 << 20)) as broker:
         broker.create("t")

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.broker import arrivals
 from headwater.config import BrokerConfig
-from headwater.errors import OffsetOutOfRange
+from headwater.errors import OffsetOutOfRange, StaleMember
 from headwater.log.frame import parse_header
 from headwater.log.segment import seed_of
 from headwater.store import MemoryStore
@@ -239,6 +239,51 @@ def test_a_subscription_goes_on_from_where_it_was(broker: Served) -> None:
         found += [record.value for record in next(stream).partitions[0].records]
     stream.cancel()
     assert found == [b"%d" % number for number in range(20)]
+
+
+def test_a_subscription_goes_on_without_the_partition_that_fails(broker: Served) -> None:
+    broker.create("t")
+    request = pb.FetchRequest(positions=[position("nowhere"), position("t")], as_records=True)
+    stream = broker.stub.Subscribe(request)
+    assert [one.error.kind for one in next(stream).partitions] == ["UnknownTopic", ""]
+    broker.send("t", b"here")
+    assert [record.value for one in next(stream).partitions for record in one.records] == [b"here"]
+    stream.cancel()
+
+
+def test_a_subscription_tells_of_a_new_generation_once(broker: Served) -> None:
+    broker.create("t")
+    join = pb.JoinGroupRequest(group="g", topics=["t"])
+    generation = broker.stub.JoinGroup(join).generation
+    stream = broker.stub.Subscribe(fetch("t", group="g", generation=generation, as_records=True))
+    broker.stub.JoinGroup(join)
+    assert next(stream).generation > generation
+    broker.send("t", b"next")
+    assert [record.value for record in next(stream).partitions[0].records] == [b"next"]
+    stream.cancel()
+
+
+def test_a_subscription_to_a_range_ends_with_it(broker: Served) -> None:
+    broker.create("t")
+    broker.send("t", b"0", b"1", b"2")
+    where = position("t")
+    where.end = 2
+    answers = list(broker.stub.Subscribe(pb.FetchRequest(positions=[where], as_records=True)))
+    assert [record.value for answer in answers for record in answer.partitions[0].records] == [b"0", b"1"]
+
+
+def test_asking_for_a_group_does_not_make_one(broker: Served) -> None:
+    broker.create("t")
+    broker.stub.Fetch(fetch("t", group="g", member_id="nobody"))
+    assert broker.stub.DescribeGroup(pb.DescribeGroupRequest(group="g")).generation == 0
+    for call, request in (
+        (broker.stub.Heartbeat, pb.HeartbeatRequest(group="g", member_id="nobody")),
+        (broker.stub.SettleGroup, pb.SettleGroupRequest(group="g", member_id="nobody")),
+        (broker.stub.LeaveGroup, pb.LeaveGroupRequest(group="g", member_id="nobody")),
+        (broker.stub.Poll, pb.PollRequest(group="g", member_id="nobody")),
+    ):
+        assert isinstance(refusal(call, request)[1], StaleMember)
+    assert not broker.stub.ListGroups(pb.ListGroupsRequest()).groups
 
 
 def test_a_subscription_to_what_is_not_there_ends_with_its_error(broker: Served) -> None:

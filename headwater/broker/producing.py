@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import count
 from typing import Final
 
@@ -110,7 +110,7 @@ class Producing:
         self,
         requests: AsyncIterator[Framed[pb.ProduceRequest]],  # noqa: ARG002 - read by the call, which costs less
         call: Call,
-    ) -> AsyncIterator[pb.ProduceResponse]:
+    ) -> AsyncGenerator[pb.ProduceResponse]:
         stream = _Stream()
         reading = asyncio.create_task(self._take_in(call, stream))
         draining = asyncio.create_task(self._core.draining.wait())
