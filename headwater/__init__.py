@@ -9,7 +9,15 @@ import importlib
 import typing
 
 from headwater import presets
-from headwater.config import ClientConfig, ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.config import (
+    BrokerConfig,
+    ClientConfig,
+    ConsumerConfig,
+    PartitionConfig,
+    ProducerConfig,
+    StewardConfig,
+    TopicConfig,
+)
 from headwater.errors import (
     BrokerUnavailable,
     BufferFull,
@@ -103,6 +111,7 @@ __version__ = "0.1.0"
 __all__ = [
     "RAW",
     "Assignment",
+    "BrokerConfig",
     "BrokerUnavailable",
     "BufferFull",
     "CleanedPartition",

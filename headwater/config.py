@@ -272,7 +272,8 @@ class BrokerConfig(Options):
     that callers wait. Small makes fast disks idle; large can take that much memory, twice."""
 
     max_connection_bytes: Annotated[int, size(64 * KIB, TIB)] = 64 * MIB
-    """The same for one connection, so that one greedy client does not take everybody's share."""
+    """The same for one connection. Small makes a fast client wait for itself; large lets one greedy client take
+    everybody's share."""
 
     max_connections: Annotated[int, count(1, 1_000_000)] = 10_000
     """Calls of more connections than this are refused. Each costs a descriptor and some memory."""

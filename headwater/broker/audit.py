@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import unquote
 
 _LOG: Final = logging.getLogger("headwater.broker.audit")
 _AGAIN_SECONDS: Final = 60.0
@@ -59,5 +60,5 @@ class Audit:
             self._seen[key] = (now, 0)
             while len(self._seen) > _MAX_REMEMBERED:
                 self._seen.popitem(last=False)
-        details = facts | {"peer": peer, "repeated": repeated, "left_out": left_out}
+        details = facts | {"peer": unquote(peer), "repeated": repeated, "left_out": left_out}
         _LOG.warning(event, extra={"facts": {name: value for name, value in details.items() if value != 0}})

@@ -79,6 +79,12 @@ class Sessions(KeptGroup):
             if polled:
                 found.polled_ns = self._clock.now_ns()
 
+    def polled_by(self, member_id: str, caller: str) -> None:
+        """The member has polled, if it is there and is this caller's."""
+        found = self._sessions.get(member_id)
+        if found is not None and found.caller in (None, caller):
+            self.heard(member_id, polled=True)
+
     def take_dead_out(self, partitions_of: PartitionsOf) -> bool:
         """Take out members that are silent or hang; whether there were any."""
         now_ns = self._clock.now_ns()
@@ -133,8 +139,15 @@ def sessions_in(store: Store, timeout: float) -> Iterator[None]:
         store.reopen_groups()
 
 
+def known_sessions(store: Store, name: str) -> Sessions:
+    """A group that there is; raises StaleMember when there is none: then nobody can be a member of it."""
+    if not store.has_group(name):
+        raise StaleMember(f"there is no group {name!r}: join it first")
+    return sessions_of(store, name)
+
+
 def sessions_of(store: Store, name: str) -> Sessions:
-    """A group of a store that a broker serves."""
+    """A group of a store that a broker serves, made if need be."""
     group = store.group(name)
     assert isinstance(group, Sessions), "a broker's groups have sessions"
     return group

@@ -197,5 +197,6 @@ app.command(
     epilog="[bold]Examples[/]\n\n"
     "  hw broker status                                     the one on this machine\n"
     "  hw broker status hw://broker.example:6174 --tls-ca ca.pem\n"
+    "  hw broker status --wait 1min                         until it serves\n"
     "  HEADWATER_CLIENT_TOKEN=$(cat token) hw broker status | jq .state",
 )(broker_status.status)

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from headwater.cli.output import console, shown, size, wants_json, write_json
+from headwater.config import ClientConfig
+from headwater.errors import InvalidConfiguration
+from headwater.option import options_of
 from headwater.wire.address import DEFAULT_PORT, SCHEME, parse_store
 
-_PATIENCE_SECONDS = 10.0
+_WAIT: Final = "5s"
+_TIMEOUT: Final = next(option for option in options_of(ClientConfig) if option.name == "timeout")
 
 
 def status(
     broker: Annotated[
-        str, typer.Argument(metavar="BROKER", help="Where it is; several addresses with commas are tried in turn.")
+        str,
+        typer.Argument(
+            metavar="BROKER",
+            envvar="HEADWATER_STORE",
+            help="Where it is; several addresses with commas are tried in turn.",
+        ),
     ] = f"{SCHEME}127.0.0.1:{DEFAULT_PORT}",
     tls_ca: Annotated[
         str | None, typer.Option(metavar="PATH", help="The authority that the broker's certificate comes from.")
     ] = None,
     tls_certificate: Annotated[str | None, typer.Option(metavar="PATH", help="A certificate of your own.")] = None,
     tls_key: Annotated[str | None, typer.Option(metavar="PATH", help="Its key.")] = None,
+    wait: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to go on trying, such as 1min for a broker that is starting.")
+    ] = _WAIT,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
 ) -> None:
     """Show how a broker is: what it serves, what it has done, and what is wrong. The exit code is 1 if something is.
@@ -33,16 +45,19 @@ def status(
     """
     from headwater.client.connection import Connection
     from headwater.client.credentials import Credentials
-    from headwater.config import ClientConfig
     from headwater.v1 import broker_pb2 as pb
 
     said = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
     credentials = Credentials.from_environment(os.environ).overridden(
         {name: value for name, value in said.items() if value is not None}
     )
-    connection = Connection(parse_store(broker), ClientConfig(), credentials)
     try:
-        found: pb.Status = connection.call("GetStatus", pb.GetStatusRequest(), timeout=_PATIENCE_SECONDS)
+        config = ClientConfig(timeout=_TIMEOUT.parse(wait))
+    except InvalidConfiguration as error:
+        raise InvalidConfiguration(f"--wait {wait!r:.60}: {error}") from None
+    connection = Connection(parse_store(broker), config, credentials)
+    try:
+        found: pb.Status = connection.call("GetStatus", pb.GetStatusRequest())
     finally:
         connection.close()
     document = {field.name: getattr(found, field.name) for field in found.DESCRIPTOR.fields}

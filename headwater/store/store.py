@@ -337,6 +337,10 @@ class Store(ABC):
                 found = self._groups[name] = self._open_group(name)
             return found
 
+    def has_group(self, name: str) -> bool:
+        """Whether there ever was a group of this name. Asking does not make it one."""
+        return check_name("group", name) in self._groups or name in self.group_names()
+
     def reopen_groups(self) -> None:
         """Close the groups: from now on they are opened as another kind."""
         with self._mutex:
