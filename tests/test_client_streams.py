@@ -16,6 +16,7 @@ import headwater as hw
 import headwater.aio
 from headwater import BufferFull, ClientConfig, InvalidRecord, Store
 from headwater.client.feed import RemoteFeed
+from headwater.client.transaction import RemoteTransaction
 from tests.served import CLIENT, Served
 
 PATIENCE = 60.0
@@ -227,7 +228,10 @@ def test_every_record_counts_once_in_transactions_whose_answers_are_lost(served:
     assert values(served, "invoices") == [b"%d" % number for number in range(500)]
 
 
-def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group(served: Served) -> None:
+@pytest.mark.parametrize("arrives", [True, False])
+def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group(
+    served: Served, arrives: bool
+) -> None:
     store = served.connect(ClientConfig(timeout=1.5, attempt_timeout=0.5, heartbeat=0.2))
     store.create_topic("orders")
     store.create_topic("invoices")
@@ -240,7 +244,10 @@ def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group
     for record in inbox.poll(10, timeout=PATIENCE):
         invoices.send(record.value, partition=0)
         inbox.ack(record)
-    served.network.stall()
+    invoices.flush()
+    assert isinstance(block, RemoteTransaction)
+    block._remote.send()  # so that only the commit itself is left to be asked for
+    served.network.stall(answers_only=arrives)
     with pytest.raises(hw.BrokerUnavailable):
         block.commit()
     assert block.state == "aborted"
