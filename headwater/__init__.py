@@ -19,6 +19,7 @@ from headwater.config import (
     TopicConfig,
 )
 from headwater.errors import (
+    BrokerUnavailable,
     BufferFull,
     CommitRefused,
     Damaged,
@@ -111,6 +112,7 @@ __all__ = [
     "RAW",
     "Assignment",
     "BrokerConfig",
+    "BrokerUnavailable",
     "BufferFull",
     "CleanedPartition",
     "ClientConfig",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 import grpc
 
@@ -19,7 +24,8 @@ from headwater.wire.address import Address
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
 
-ANY_PORT = Address("127.0.0.1", 0)
+ANY_PORT: Final = Address("127.0.0.1", 0)
+_SERVING: Final = re.compile(r'"address": "hw://([^"]+)"')
 
 
 class Served:
@@ -89,3 +95,53 @@ def refusal(call: Any, request: Any) -> tuple[grpc.StatusCode, Exception | None]
     except grpc.RpcError as failure:
         return failure.code(), error_of(failure)
     raise AssertionError("the call was answered")
+
+
+class BrokerProcess:
+    """`hw broker` as a process of its own."""
+
+    def __init__(self, directory: Path, *flags: str, listen: str = "127.0.0.1:0", log: Path | None = None) -> None:
+        self.log = log or directory.parent / f"{directory.name}.broker.log"
+        command = [sys.executable, "-m", "headwater.cli", "broker", str(directory), "--listen", listen, *flags]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        self.address = ""
+
+    def ready(self) -> Self:
+        """Wait until it serves; raises when it does not."""
+        deadline = time.monotonic() + 60
+        while not (found := _SERVING.search(self.log.read_text())):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the broker does not serve: {self.log.read_text()}")
+            time.sleep(0.02)
+        self.address = found[1]
+        return self
+
+    @contextmanager
+    def connected(self) -> Iterator[Stub]:
+        """A stub on a connection of its own."""
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+        with grpc.insecure_channel(self.address, options=options) as channel:
+            yield Stub(channel)
+
+    def resident_bytes(self) -> int:
+        """How much memory it has that is its own: pages of mapped logs are not."""
+        facts = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
+        return int(facts["RssAnon"].split()[0]) * 1024
+
+    def kill(self) -> None:
+        """kill -9, and wait for the end."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> int:
+        """SIGTERM, and wait for the end; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def __enter__(self) -> Self:
+        return self.ready()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()

@@ -260,12 +260,47 @@ def test_more_than_may_be_in_flight_waits_and_is_not_refused(tmp_path: Path) -> 
         assert [answer.id for answer in answers if not answer.HasField("error")] == list(range(100))
 
 
+def test_what_waits_for_its_turn_is_limited_too(tmp_path: Path) -> None:
+    with served(tmp_path, BrokerConfig(max_in_flight_bytes=1 << 20)) as broker:
+        broker.create("t")
+        frame = frame_of(bytes(400_000))
+        calls = [broker.stub.Produce.future(produce("t", frame)) for _ in range(60)]
+        codes = [call.code() for call in calls]
+        assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+        found = broker.stub.GetStatistics(pb.GetStatisticsRequest(topics=["t"])).topics[0].partitions[0]
+        assert found.total_records == codes.count(grpc.StatusCode.OK)
+
+
 def test_a_request_over_the_limit_is_refused_and_the_broker_goes_on(tmp_path: Path) -> None:
     with served(tmp_path, BrokerConfig(max_message_bytes=1 << 20)) as broker:
         broker.create("t")
         code, _ = refusal(broker.stub.Produce, produce("t", frame_of(bytes(2 << 20))))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         broker.send("t", b"still there")
+
+
+def test_more_connections_than_are_allowed_are_refused(tmp_path: Path) -> None:
+    with served(tmp_path, BrokerConfig(max_connections=1)) as broker:
+        broker.create("t")
+        waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=60_000))
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(str(broker.broker.address), options=options) as channel:
+            request = pb.ListTopicsRequest()
+            while refusal_or_none(Stub(channel).ListTopics, request) is not grpc.StatusCode.UNAVAILABLE:
+                assert not waiting.done()
+            broker.send("t", b"x")
+            waiting.result(timeout=20)
+            while refusal_or_none(Stub(channel).ListTopics, request) is not None:
+                pass
+
+
+def refusal_or_none(call: Any, request: Any) -> grpc.StatusCode | None:
+    try:
+        call(request)
+    except grpc.RpcError as failure:
+        code: grpc.StatusCode = failure.code()
+        return code
+    return None
 
 
 def test_sync_makes_durable_what_the_topic_does_not(broker: Served) -> None:

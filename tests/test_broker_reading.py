@@ -10,10 +10,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from headwater.broker import arrivals
 from headwater.config import BrokerConfig
-from headwater.errors import OffsetOutOfRange
+from headwater.errors import OffsetOutOfRange, StaleMember
 from headwater.log.frame import parse_header
 from headwater.log.segment import seed_of
+from headwater.store import MemoryStore
 from headwater.store.directory_store import partition_uuid
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
@@ -40,6 +42,14 @@ def test_frames_come_as_they_are_stored_and_can_be_verified(broker: Served) -> N
     second = parse_header(view, first.length, seed)
     assert (first.base_offset, second.base_offset, first.length + second.length) == (0, 2, len(view))
     assert (found.log_start, found.log_end, found.durable_end, found.next_offset, found.lag) == (0, 3, 3, 3, 0)
+
+
+def test_a_store_in_memory_is_served_alike(tmp_path: Path) -> None:
+    with served(tmp_path, store=MemoryStore()) as broker:
+        topic = broker.create("t", 2)
+        write(broker, "t", frame_of(b"a"), partition=1)
+        view = memoryview(broker.stub.Fetch(fetch("t", 1)).partitions[0].frames)
+        assert parse_header(view, 0, seed_of(partition_uuid(topic.uuid, 1))).record_count == 1
 
 
 def test_the_frame_that_holds_the_offset_comes_first(broker: Served) -> None:
@@ -105,12 +115,17 @@ def test_a_small_budget_leaves_no_partition_behind(broker: Served) -> None:
 
 def test_what_is_wrong_with_one_partition_does_not_keep_the_others_from_being_read(broker: Served) -> None:
     broker.create("t", 2)
+    write(broker, "t", frame_of(b"gone"), frame_of(b"kept"), partition=0)
     write(broker, "t", frame_of(b"good"), partition=1)
-    positions = [position("t", 0, 99), position("t", 1), position("nowhere"), position("t", 7)]
+    place = pb.TopicPartition(topic="t", partition=0)
+    work = pb.PARTITION_WORK_DELETE_BEFORE
+    broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=place, work=work, offset=1))
+    positions = [position("t", 0, 0), position("t", 1), position("nowhere"), position("t", 7)]
     answer = broker.stub.Fetch(pb.FetchRequest(positions=positions, as_records=True))
-    beyond, good, unknown, too_high = answer.partitions
-    error = unpack_error(beyond.error)
+    removed, good, unknown, too_high = answer.partitions
+    error = unpack_error(removed.error)
     assert isinstance(error, OffsetOutOfRange)
+    assert removed.log_start == 1
     assert [record.value for record in good.records] == [b"good"]
     assert unknown.error.kind == "UnknownTopic"
     assert too_high.error.kind == "InvalidConfiguration"
@@ -137,7 +152,9 @@ def test_damage_is_told_where_it_is_and_the_rest_can_be_read(broker: Served) -> 
     assert broker.values("t", offset=2) == [b"frame 2"]
 
 
-def test_a_fetch_waits_for_the_first_record(broker: Served) -> None:
+def test_a_fetch_is_told_of_the_first_record(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "INTERVAL", 3600)  # so that nobody looks for what was not told
+    time.sleep(1.2)
     broker.create("t", 2)
     request = pb.FetchRequest(positions=[position("t", 0), position("t", 1)], max_wait_ms=30_000, as_records=True)
     waiting = broker.stub.Fetch.future(request)
@@ -180,6 +197,30 @@ def test_a_thousand_can_wait_at_once(broker: Served) -> None:
     assert all(one.result(timeout=60).partitions[0].records[0].value == b"x" for one in waiting)
 
 
+def test_beyond_the_end_there_is_nothing_yet(broker: Served) -> None:
+    broker.create("t")
+    answer = broker.stub.Fetch(fetch("t", offset=2)).partitions[0]
+    assert (answer.HasField("error"), answer.next_offset) == (False, 2)
+    waiting = broker.stub.Fetch.future(fetch("t", offset=2, max_wait_ms=30_000, as_records=True))
+    broker.send("t", b"0", b"1", b"2")
+    assert [record.value for record in waiting.result(timeout=20).partitions[0].records] == [b"2"]
+
+
+def test_what_compaction_has_removed_is_passed_over(broker: Served) -> None:
+    broker.create("t", compact="true")
+    for number in range(3):
+        record = pb.Record(key=b"k", value=b"%d" % number)
+        broker.stub.Produce(pb.ProduceRequest(topic="t", records=[record]))
+    place = pb.TopicPartition(topic="t")
+    for work in (pb.PARTITION_WORK_ROLL, pb.PARTITION_WORK_COMPACT):
+        broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=place, work=work))
+    where = position("t")
+    where.end = 2
+    answer = broker.stub.Fetch(pb.FetchRequest(positions=[where], max_wait_ms=30_000)).partitions[0]
+    assert (answer.frames, answer.next_offset) == (b"", 2)
+    assert broker.values("t") == [b"2"]
+
+
 def test_a_deleted_topic_ends_the_wait(broker: Served) -> None:
     broker.create("t")
     waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=30_000))
@@ -198,6 +239,51 @@ def test_a_subscription_goes_on_from_where_it_was(broker: Served) -> None:
         found += [record.value for record in next(stream).partitions[0].records]
     stream.cancel()
     assert found == [b"%d" % number for number in range(20)]
+
+
+def test_a_subscription_goes_on_without_the_partition_that_fails(broker: Served) -> None:
+    broker.create("t")
+    request = pb.FetchRequest(positions=[position("nowhere"), position("t")], as_records=True)
+    stream = broker.stub.Subscribe(request)
+    assert [one.error.kind for one in next(stream).partitions] == ["UnknownTopic", ""]
+    broker.send("t", b"here")
+    assert [record.value for one in next(stream).partitions for record in one.records] == [b"here"]
+    stream.cancel()
+
+
+def test_a_subscription_tells_of_a_new_generation_once(broker: Served) -> None:
+    broker.create("t")
+    join = pb.JoinGroupRequest(group="g", topics=["t"])
+    generation = broker.stub.JoinGroup(join).generation
+    stream = broker.stub.Subscribe(fetch("t", group="g", generation=generation, as_records=True))
+    broker.stub.JoinGroup(join)
+    assert next(stream).generation > generation
+    broker.send("t", b"next")
+    assert [record.value for record in next(stream).partitions[0].records] == [b"next"]
+    stream.cancel()
+
+
+def test_a_subscription_to_a_range_ends_with_it(broker: Served) -> None:
+    broker.create("t")
+    broker.send("t", b"0", b"1", b"2")
+    where = position("t")
+    where.end = 2
+    answers = list(broker.stub.Subscribe(pb.FetchRequest(positions=[where], as_records=True)))
+    assert [record.value for answer in answers for record in answer.partitions[0].records] == [b"0", b"1"]
+
+
+def test_asking_for_a_group_does_not_make_one(broker: Served) -> None:
+    broker.create("t")
+    broker.stub.Fetch(fetch("t", group="g", member_id="nobody"))
+    assert broker.stub.DescribeGroup(pb.DescribeGroupRequest(group="g")).generation == 0
+    for call, request in (
+        (broker.stub.Heartbeat, pb.HeartbeatRequest(group="g", member_id="nobody")),
+        (broker.stub.SettleGroup, pb.SettleGroupRequest(group="g", member_id="nobody")),
+        (broker.stub.LeaveGroup, pb.LeaveGroupRequest(group="g", member_id="nobody")),
+        (broker.stub.Poll, pb.PollRequest(group="g", member_id="nobody")),
+    ):
+        assert isinstance(refusal(call, request)[1], StaleMember)
+    assert not broker.stub.ListGroups(pb.ListGroupsRequest()).groups
 
 
 def test_a_subscription_to_what_is_not_there_ends_with_its_error(broker: Served) -> None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store import DirectoryStore, MemoryStore
+from headwater.store import DirectoryStore
 from headwater.store.decision import Decision
 from headwater.store.group import Commit
 from headwater.testing import ManualClock

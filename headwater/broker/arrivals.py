@@ -16,7 +16,8 @@ Key = tuple[str, int]
 """A topic and a partition's number; or a group's name and GROUP."""
 
 GROUP: Final = -1
-_INTERVAL: Final = 1.0
+INTERVAL: Final = 1.0
+"""How often what nobody has told is looked for. Seconds."""
 
 
 class Waiter:
@@ -84,7 +85,7 @@ class Arrivals:
     async def look(self, state_of: Callable[[list[Key]], dict[Key, int]]) -> None:
         """Every second find out, in another thread, what has changed without anybody having told it."""
         while True:
-            await asyncio.sleep(_INTERVAL)
+            await asyncio.sleep(INTERVAL)
             keys = list(self._waiters)
             found = await asyncio.to_thread(state_of, keys) if keys else {}
             self.tell(key for key, state in found.items() if self._seen.get(key) != state)

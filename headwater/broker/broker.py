@@ -35,6 +35,7 @@ from headwater.wire.service import SERVICE, handler
 
 _log = logging.getLogger(__name__)
 LOOPBACK: Final = Address("127.0.0.1", DEFAULT_PORT)
+_LOOK: Final = 0.01
 _STARTING: Final = 30.0
 _WHOLE_STREAM: Final = 8 * 1024 * 1024
 
@@ -92,7 +93,8 @@ class Broker:
         """Serve in a thread of this program, until `stop`. Raises what keeps it from serving."""
         self._thread = threading.Thread(target=self._run, name="headwater-broker", daemon=True)
         self._thread.start()
-        self._ready.wait(_STARTING)
+        if not self._ready.wait(_STARTING):
+            raise StoreError(f"the broker did not begin to serve within {_STARTING:g} s")
         if self._failure is not None:
             self._thread.join()
             raise self._failure
@@ -138,7 +140,9 @@ class Broker:
             steward = await asyncio.to_thread(self._steward)
             stack.push_async_callback(asyncio.to_thread, steward.stop)
             for work in (core.arrivals.look(self._state_of), groups.sweep()):
-                stack.callback(asyncio.create_task(work).cancel)
+                task = asyncio.create_task(work)
+                task.add_done_callback(_tell_end)
+                stack.callback(task.cancel)
             _log.debug("serving %s at %s", self._store, self.address)
             self._ready.set()
             ready()
@@ -183,7 +187,11 @@ class Broker:
         core.draining.set()
         core.arrivals.tell_all()
         await checks.enter_graceful_shutdown()
-        await server.stop(self.config.drain_timeout)
+        stopping = asyncio.create_task(server.stop(self.config.drain_timeout))
+        while core.connections and not stopping.done():
+            await asyncio.sleep(_LOOK)
+        await server.stop(0)  # those who watch its health, and would do so for ever
+        await stopping
         await core.write(self._sync)
 
     def _sync(self) -> None:
@@ -199,13 +207,20 @@ class Broker:
         for name, number in keys:
             try:
                 if number == GROUP:
-                    found[name, number] = self._store.group(name).generation()
+                    known = self._store.has_group(name)
+                    found[name, number] = self._store.group(name).generation() if known else 0
                 else:
                     info = self._store.describe_topic(name)
                     found[name, number] = self._store.partition(info, number).bounds().end
-            except HeadwaterError:
+            except (HeadwaterError, OSError):
                 found[name, number] = -1
         return found
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """What works in the background is never done by itself."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("a part of the broker has failed and works no more", exc_info=task.exception())
 
 
 def _options(config: BrokerConfig) -> list[tuple[str, Any]]:

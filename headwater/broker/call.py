@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from types import SimpleNamespace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -63,9 +63,19 @@ class Call:
         self.context.add_done_callback(lambda _: work())  # type: ignore[arg-type]
 
     async def hold_request(self, size: int) -> Hold:
-        """Wait until so many bytes of requests may be in flight, and hold them."""
+        """Wait until so many bytes of requests may be in flight, and hold them.
+
+        What waits takes memory too: when as much waits as may be in flight, the call is refused.
+        """
+        core = self._core
+        if core.waiting_bytes + size > core.config.max_in_flight_bytes and core.waiting_bytes:
+            raise Refused("the broker has too much to write (max_in_flight_bytes): try again")
         hold = Hold()
-        await hold.take((self._connection.requests, self._core.requests), size)
+        core.waiting_bytes += size
+        try:
+            await hold.take((self._connection.requests, core.requests), size)
+        finally:
+            core.waiting_bytes -= size
         return hold
 
     async def hold_response(self, size: int) -> Hold:
@@ -75,7 +85,13 @@ class Call:
         return hold
 
 
-class _Refused(Exception):
+def check_readable(request: object) -> None:
+    """Raise the DecodeError that came in place of a request."""
+    if isinstance(request, DecodeError):
+        raise request
+
+
+class Refused(Exception):
     """The broker cannot take the call; the client may repeat it, here later or elsewhere."""
 
 
@@ -101,18 +117,24 @@ class Calls:
         async def handle(request: Any, context: Context) -> Any:
             try:
                 with self._counted(name, context, timed=True) as connection:
+                    check_readable(request)
                     return await method(request, self._identified(context, connection))
             except Exception as error:  # noqa: BLE001 - each is told, and what nobody expected is logged
                 await _abort(context, error)
 
         return handle
 
-    def _streaming(self, name: str, method: Callable[[Any, Call], AsyncIterator[Any]]) -> Callable[[Any, Context], Any]:
-        async def handle(request: Any, context: Context) -> AsyncIterator[Any]:
+    def _streaming(
+        self, name: str, method: Callable[[Any, Call], AsyncGenerator[Any]]
+    ) -> Callable[[Any, Context], Awaitable[None]]:
+        async def handle(request: Any, context: Context) -> None:
+            # Written here, not yielded to gRPC: that leaves a generator alone whose reader is gone, with all it holds.
             try:
                 with self._counted(name, context, timed=False) as connection:
-                    async for response in method(request, self._identified(context, connection)):
-                        yield response
+                    check_readable(request)
+                    async with aclosing(method(request, self._identified(context, connection))) as responses:
+                        async for response in responses:
+                            await context.write(response)
             except Exception as error:  # noqa: BLE001 - as above
                 await _abort(context, error)
 
@@ -139,11 +161,11 @@ class Calls:
         """The connection, which counts the call until it is over."""
         core, peer = self._core, context.peer()
         if core.draining.is_set():
-            raise _Refused("the broker is stopping: connect to another one, or try again")
+            raise Refused("the broker is stopping: connect to another one, or try again")
         connection = core.connections.get(peer)
         if connection is None:
             if len(core.connections) >= core.config.max_connections:
-                raise _Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
+                raise Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
             connection = core.connections[peer] = Connection(core.config.max_connection_bytes)
         connection.calls += 1
 
@@ -161,18 +183,20 @@ def _code(error: BaseException) -> grpc.StatusCode:
     """gRPC's code for how a call has ended."""
     if isinstance(error, HeadwaterError):
         return code_of(error)
-    if isinstance(error, _Refused):
+    if isinstance(error, Refused):
         return grpc.StatusCode.UNAVAILABLE
     if isinstance(error, DecodeError | UnicodeError):
         return grpc.StatusCode.INVALID_ARGUMENT
     return grpc.StatusCode.INTERNAL if isinstance(error, Exception) else grpc.StatusCode.CANCELLED
 
 
-async def _abort(context: Context, error: Exception) -> NoReturn:
+async def _abort(context: Context, error: Exception) -> None:
     """End the call with an error that the client can tell."""
-    if isinstance(error, grpc.aio.AbortError | grpc.aio.BaseError):
+    if isinstance(error, grpc.aio.AbortError):
         raise error
-    if isinstance(error, _Refused):
+    if isinstance(error, grpc.aio.BaseError):
+        return  # the client is gone, and nobody is left to be told
+    if isinstance(error, Refused):
         await context.abort(_code(error), str(error))
     if isinstance(error, DecodeError | UnicodeError):
         await context.abort(_code(error), f"the request cannot be read: {error}")

@@ -58,6 +58,8 @@ class Core:
         self.draining = asyncio.Event()
         self.requests = Budget(config.max_in_flight_bytes)
         self.responses = Budget(config.max_in_flight_bytes)
+        self.waiting_bytes = 0
+        """Of requests that are here and may not be written yet."""
         self.connections: dict[str, Connection] = {}
         self.meters = Meters()
         self.calls = CallMetrics()

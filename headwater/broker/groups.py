@@ -13,9 +13,9 @@ from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Call
 from headwater.broker.core import Core
 from headwater.broker.plain import to_records
-from headwater.broker.sessions import Session, Sessions, sessions_of
+from headwater.broker.sessions import Session, Sessions, known_sessions, sessions_of
 from headwater.errors import HeadwaterError, InvalidConfiguration, StoreClosed, UnknownTopic
-from headwater.option import MIB
+from headwater.option import HOUR, MIB
 from headwater.store.group import Commit, Group, TopicKey
 from headwater.store.membership import Member, Settled
 from headwater.store.pattern import TopicFilter
@@ -26,6 +26,8 @@ from headwater.v1 import broker_pb2 as pb
 _log = logging.getLogger(__name__)
 _SWEEP: Final = 0.5
 """How often the dead are looked for. Seconds."""
+_LONGEST_SESSION: Final = HOUR
+"""Whatever a member asks for: the partitions of one that is gone have to be read by someone."""
 _MAX_POLL_INTERVAL: Final = 300.0
 _POLLED_BYTES: Final = MIB
 _POLLED_RECORDS: Final = 500
@@ -50,6 +52,8 @@ class Groups:
         return await self._core.read(self._describe, request.group, call)
 
     def _describe(self, name: str, call: Call) -> pb.Group:
+        if not self._store.has_group(name):
+            return pb.Group(name=name)
         found = self._store.group(name).describe()
         places = sorted(place for place in found.target.keys() | found.owners.keys() if call.sees(place.topic))
         return pb.Group(
@@ -93,7 +97,7 @@ class Groups:
 
     def _join(self, request: pb.JoinGroupRequest, caller: Caller) -> pb.JoinGroupResponse:
         config = self._core.config
-        timeout = request.session_timeout_ms / 1000 or config.session_timeout
+        timeout = min(request.session_timeout_ms / 1000 or config.session_timeout, _LONGEST_SESSION)
         group = sessions_of(self._store, request.group)
         member_id = group.join(list(request.topics), self._partitions_of, request.client)
         session = group.session(member_id, caller.name)
@@ -128,7 +132,7 @@ class Groups:
     def _settle(
         self, name: str, member_id: str, caller: Caller, interval: float, holding: Iterable[TopicPartition]
     ) -> tuple[int, int, Settled]:
-        group = sessions_of(self._store, name)
+        group = known_sessions(self._store, name)
         session = group.session(member_id, caller.name)
         session.max_poll_interval = interval
         group.heard(member_id, polled=True)
@@ -141,7 +145,7 @@ class Groups:
         return await self._core.read(self._heartbeat, request, call.caller)
 
     def _heartbeat(self, request: pb.HeartbeatRequest, caller: Caller) -> pb.HeartbeatResponse:
-        group = sessions_of(self._store, request.group)
+        group = known_sessions(self._store, request.group)
         group.session(request.member_id, caller.name)
         group.heard(request.member_id, polled=request.polled)
         return pb.HeartbeatResponse(generation=group.generation())
@@ -153,7 +157,7 @@ class Groups:
         return pb.LeaveGroupResponse()
 
     def _leave(self, request: pb.LeaveGroupRequest, caller: Caller) -> None:
-        group = sessions_of(self._store, request.group)
+        group = known_sessions(self._store, request.group)
         if group.has_session(request.member_id):  # who was taken out has left
             group.session(request.member_id, caller.name)
             group.leave(request.member_id, self._partitions_of)
@@ -232,7 +236,7 @@ class Groups:
 
     def _assigned(self, request: pb.PollRequest, caller: Caller) -> list[TopicPartition]:
         """What is the member's by now. What it must give up it has given up with its last poll."""
-        group = sessions_of(self._store, request.group)
+        group = known_sessions(self._store, request.group)
         session = group.session(request.member_id, caller.name)
         interval = session.max_poll_interval or _MAX_POLL_INTERVAL
         _, _, settled = self._settle(request.group, request.member_id, caller, interval, ())
@@ -241,14 +245,15 @@ class Groups:
         return sorted(settled.owned)
 
     def _poll(self, request: pb.PollRequest, caller: Caller) -> pb.PollResponse:
-        group = sessions_of(self._store, request.group)
+        group = known_sessions(self._store, request.group)
         session = group.session(request.member_id, caller.name)
         left = min(request.max_records or _POLLED_RECORDS, _POLLED_RECORDS * 20)
         answer = pb.PollResponse(generation=group.generation())
         owners = group.describe().owners
         places = [place for place, owner in owners.items() if owner == request.member_id]
         # The one that was read longest ago comes first.
-        for place in sorted(places, key=lambda one: list(session.reading).index(one) if one in session.reading else -1):
+        turns = {place: turn for turn, place in enumerate(session.reading)}
+        for place in sorted(places, key=lambda one: turns.get(one, -1)):
             polled = self._read(group, session, place, left) if left else None
             if polled is not None:
                 left -= len(polled.records)

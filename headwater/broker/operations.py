@@ -15,6 +15,7 @@ from headwater.broker.core import Core, memory_bytes, partition_of
 from headwater.config import StewardConfig
 from headwater.errors import HeadwaterError, InvalidConfiguration, UnknownTopic
 from headwater.log import Partition, PartitionStatistics
+from headwater.store.steward import Steward
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.topics import options_from_text
 
@@ -27,6 +28,7 @@ class Operations:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._store = core.store
+        self._stewards: dict[StewardConfig, Steward] = {}
 
     async def get_statistics(self, request: pb.GetStatisticsRequest, call: Call) -> pb.Statistics:
         for name in request.topics:
@@ -71,7 +73,8 @@ class Operations:
     async def run_steward(self, request: pb.RunStewardRequest, call: Call) -> pb.RunStewardResponse:
         call.check("admin", "broker", BROKER)
         options = options_from_text(request.options, StewardConfig)
-        steward = self._store.steward(**options)
+        made = self._store.steward(**options)
+        steward = self._stewards.setdefault(made.config, made)  # it remembers what it has compacted
         report = await self._core.write(steward.run_once, dry_run=request.dry_run)
         self._core.arrivals.tell_all()
         return pb.RunStewardResponse(report=_json(report))

@@ -21,6 +21,7 @@ from headwater.broker.broker import Broker
 from headwater.broker.exposure import check_exposure
 from headwater.broker.guard import Guard
 from headwater.broker.logs import Logs
+from headwater.broker.memory import keep_memory
 from headwater.broker.tls import Certificates
 from headwater.config import BrokerConfig
 from headwater.environment import overridden
@@ -54,6 +55,7 @@ def guard_of(config: BrokerConfig) -> Guard | None:
 def run_broker(config: BrokerConfig) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish what was accepted. A second one ends it at once."""
     check_exposure(config)
+    keep_memory()
     if config.directory is None:
         raise InvalidConfiguration("say which directory to serve: hw broker DIRECTORY, or the option directory")
     certificates, guard = certificates_of(config), guard_of(config)

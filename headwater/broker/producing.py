@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import count
 from typing import Final
 
@@ -14,7 +14,7 @@ import grpc
 
 from headwater.broker.admission import Frames
 from headwater.broker.budget import Hold
-from headwater.broker.call import Call
+from headwater.broker.call import Call, Refused, check_readable
 from headwater.broker.core import Core, Meters, partition_of, topic_of
 from headwater.broker.lane import Lanes
 from headwater.broker.plain import Records, records_of
@@ -110,7 +110,7 @@ class Producing:
         self,
         requests: AsyncIterator[Framed[pb.ProduceRequest]],  # noqa: ARG002 - read by the call, which costs less
         call: Call,
-    ) -> AsyncIterator[pb.ProduceResponse]:
+    ) -> AsyncGenerator[pb.ProduceResponse]:
         stream = _Stream()
         reading = asyncio.create_task(self._take_in(call, stream))
         draining = asyncio.create_task(self._core.draining.wait())
@@ -120,7 +120,7 @@ class Producing:
                 yield await _told(accepted)
                 stream.answered()
             if self._core.draining.is_set():
-                raise StoreError("the broker is stopping: send what is not answered again")
+                raise Refused("the broker is stopping: send again what is not answered")
             await reading
         finally:
             draining.cancel()
@@ -131,6 +131,7 @@ class Producing:
         """Read requests for as long as there is room for them, and put them into their lanes."""
         try:
             while (request := await call.context.read()) is not grpc.aio.EOF:
+                check_readable(request)
                 hold = await call.hold_request(_size(request))
                 try:
                     accepted = await self._accept(request, call)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from headwater.broker.budget import Hold
 from headwater.broker.call import Call
 from headwater.broker.core import Core, partition_of
 from headwater.broker.plain import to_records
+from headwater.broker.sessions import sessions_of
 from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
 from headwater.log import Bounds, Partition, StoredFrame
 from headwater.option import MIB
@@ -37,6 +38,7 @@ class _Answer(NamedTuple):
     """Whether there is a reason to answer: records, an error, or another generation."""
     next_offsets: list[int | None]
     """Where to go on in each partition; None where that is not known."""
+    generation: int
 
 
 class Reading:
@@ -53,7 +55,7 @@ class Reading:
             call.when_done(hold.give_back)
             return answer.content
 
-    async def subscribe(self, request: pb.FetchRequest, call: Call) -> AsyncIterator[bytes]:
+    async def subscribe(self, request: pb.FetchRequest, call: Call) -> AsyncGenerator[bytes]:
         self._check(request, call)
         with self._core.arrivals.expecting(_keys(request)) as waiter:
             while not self._core.draining.is_set():
@@ -65,10 +67,9 @@ class Reading:
                         yield answer.content
                 finally:
                     hold.give_back()
-                for position, offset in zip(request.positions, answer.next_offsets, strict=True):
-                    if offset is None:
-                        return  # its error was told, and there is no place to go on from
-                    position.offset = offset
+                _go_on(request, answer)
+                if not request.positions:
+                    return
 
     def _check(self, request: pb.FetchRequest, call: Call) -> None:
         if not request.positions:
@@ -92,7 +93,7 @@ class Reading:
             waiter.clear()
             hold = await call.hold_response(budget)
             try:
-                answer = await self._core.read(self._look, request, budget)
+                answer = await self._core.read(self._look, request, budget, call.caller.name)
             except BaseException:
                 hold.give_back()
                 raise
@@ -106,8 +107,8 @@ class Reading:
 
     # In a thread.
 
-    def _look(self, request: pb.FetchRequest, budget: int) -> _Answer:
-        generation = self._generation(request)
+    def _look(self, request: pb.FetchRequest, budget: int, caller: str) -> _Answer:
+        generation = self._generation(request, caller)
         found = generation != request.generation
         pieces: list[_Piece] = [_Piece(self._core, position) for position in request.positions]
         with_records = [piece for piece in pieces if piece.has_records]
@@ -119,16 +120,18 @@ class Reading:
                 break
             left -= piece.read(max(left // (len(with_records) - number), 1))
         packed = [piece.packed(request.as_records) for piece in pieces]
-        found = found or any(piece.error is not None or piece.frames for piece in pieces)
-        return _Answer(pack_fetched(packed, generation), found, [piece.next_offset for piece in pieces])
+        found = found or any(piece.news for piece in pieces)
+        offsets = [piece.next_offset for piece in pieces]
+        return _Answer(pack_fetched(packed, generation), found, offsets, generation)
 
-    def _generation(self, request: pb.FetchRequest) -> int:
+    def _generation(self, request: pb.FetchRequest, caller: str) -> int:
         """The group's generation, after noting that the member has polled; without a group, what was asked with."""
         if not request.group:
             return request.generation
-        group = self._store.group(request.group)
-        if request.member_id:
-            group.touch(request.member_id)
+        if not self._store.has_group(request.group):
+            return 0
+        group = sessions_of(self._store, request.group)
+        group.polled_by(request.member_id, caller)
         return group.generation()
 
     async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
@@ -163,6 +166,7 @@ class _Piece:
         self.frames: list[StoredFrame] = []
         self.error: HeadwaterError | None = None
         self.next_offset: int | None = None
+        self._start = self._end = 0
         try:
             self._partition = partition_of(core.store, self._place)
             self._bounds = self._partition.bounds()
@@ -178,7 +182,7 @@ class _Piece:
         if position.WhichOneof("start") == "timestamp_ns":
             found = partition.offset_at(position.timestamp_ns)
             return end if found is None else found
-        if not start <= position.offset <= end:
+        if position.offset < start:  # what is beyond the end may still come
             raise OffsetOutOfRange(position.offset, start, end, f"{self._place.topic}/{self._place.partition}")
         return position.offset
 
@@ -186,6 +190,11 @@ class _Piece:
     def has_records(self) -> bool:
         """Whether there is something to read."""
         return self.error is None and self._start < self._end
+
+    @property
+    def news(self) -> bool:
+        """Whether there is something to tell: records, an error, or that there is nothing up to another offset."""
+        return self.error is not None or self.next_offset != self._start
 
     def read(self, budget: int) -> int:
         """Read about so many bytes, at least one frame; how many were read."""
@@ -228,6 +237,19 @@ class _Piece:
         if self.error is not None:
             answer.error.CopyFrom(pack_error(self.error))
         return FetchedFrames(answer, () if as_records or self.error else _contiguous(self.frames))
+
+
+def _go_on(request: pb.FetchRequest, answer: _Answer) -> None:
+    """Make a request of what comes next. A partition whose error was told is left out: the others go on."""
+    request.generation = answer.generation
+    kept: list[pb.FetchPosition] = []
+    for position, offset in zip(request.positions, answer.next_offsets, strict=True):
+        if offset is not None and not (position.HasField("end") and offset >= position.end):
+            position.offset = offset
+            kept.append(position)
+    if len(kept) < len(request.positions):
+        del request.positions[:]
+        request.positions.extend(kept)
 
 
 def _contiguous(frames: Sequence[StoredFrame]) -> list[memoryview]:

@@ -16,7 +16,7 @@ from typing import Any
 from headwater.errors import StaleMember, StoreError
 from headwater.store.directory_group import DirectoryGroup
 from headwater.store.directory_store import DirectoryStore
-from headwater.store.group import Group, PartitionsOf
+from headwater.store.group import KeptGroup, PartitionsOf
 from headwater.store.memory_group import MemoryGroup
 from headwater.store.memory_store import MemoryStore
 from headwater.store.store import Store
@@ -46,7 +46,7 @@ class Session:
         return self.max_poll_interval is not None and now_ns - self.polled_ns > self.max_poll_interval * 1e9
 
 
-class Sessions(Group):
+class Sessions(KeptGroup):
     """What a broker's groups have in place of locks: sessions. Thread-safe."""
 
     def __init__(self, *args: Any, timeout: float) -> None:
@@ -78,6 +78,12 @@ class Sessions(Group):
             found.heard = time.monotonic()
             if polled:
                 found.polled_ns = self._clock.now_ns()
+
+    def polled_by(self, member_id: str, caller: str) -> None:
+        """The member has polled, if it is there and is this caller's."""
+        found = self._sessions.get(member_id)
+        if found is not None and found.caller in (None, caller):
+            self.heard(member_id, polled=True)
 
     def take_dead_out(self, partitions_of: PartitionsOf) -> bool:
         """Take out members that are silent or hang; whether there were any."""
@@ -133,8 +139,15 @@ def sessions_in(store: Store, timeout: float) -> Iterator[None]:
         store.reopen_groups()
 
 
+def known_sessions(store: Store, name: str) -> Sessions:
+    """A group that there is; raises StaleMember when there is none: then nobody can be a member of it."""
+    if not store.has_group(name):
+        raise StaleMember(f"there is no group {name!r}: join it first")
+    return sessions_of(store, name)
+
+
 def sessions_of(store: Store, name: str) -> Sessions:
-    """A group of a store that a broker serves."""
+    """A group of a store that a broker serves, made if need be."""
     group = store.group(name)
     assert isinstance(group, Sessions), "a broker's groups have sessions"
     return group

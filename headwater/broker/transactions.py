@@ -17,7 +17,7 @@ from typing import Final
 
 from headwater.broker.access import BROKER, Caller
 from headwater.broker.admission import Frames
-from headwater.broker.call import Call
+from headwater.broker.call import Call, check_readable
 from headwater.broker.core import Core, topic_of
 from headwater.broker.groups import Groups
 from headwater.broker.sessions import sessions_of
@@ -50,6 +50,7 @@ class Transactions:
         staging = await self._core.write(self._store.stage)
         try:
             async for request in requests:
+                check_readable(request)
                 call.check("write", "topic", request.message.topic)
                 hold = await call.hold_request(request.message.ByteSize() + sum(map(len, request.frames)))
                 try:

@@ -64,6 +64,15 @@ class RemoteCatalog(Catalog):
             raise
         return self.learn(response)
 
+    def recall(self, name: str) -> TopicInfo:
+        """The topic as it was when it was last described, however long ago; it is asked for anew then."""
+        known = self._known.get(name)
+        if known is None:
+            return self.get(name)
+        if time.monotonic() - known[0] > _RENEWED:
+            self._renew(name)
+        return known[1]
+
     def learn(self, topic: pb.Topic, asked: float | None = None) -> TopicInfo:
         """Remember a description that has just come, unless a newer one came after it was `asked` for."""
         info = unpack_topic(topic)

@@ -49,7 +49,7 @@ class Credentials:
         if secure not in ("", "true", "yes", "on", "1", "false", "no", "off", "0"):
             raise InvalidConfiguration(f"{PREFIX}CLIENT_TLS must be true or false, not {secure!r:.60}")
         found = {name: text for name, text in said.items() if text}
-        return cls(tls=secure in ("true", "yes", "on", "1"), **found)  # type: ignore[arg-type]
+        return cls(tls=secure in ("true", "yes", "on", "1"), **found)
 
     def overridden(self, said: Mapping[str, object]) -> Credentials:
         """These, with what a program says explicitly over them."""

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _CALLS: Final = 3
 """So many fetches may be under way at once; then they become one again."""
+_FORGOTTEN: Final = 15.0
+"""A failure so long ago says nothing of the present. Seconds."""
 _REST: Final = 0.1
 """How long a partition that could not be read is left alone. Seconds."""
 
@@ -146,6 +148,7 @@ class RemoteFeed(Feed):
         self._group: RemoteGroup | None = None
         self._pauses = pauses()
         self._failing_since: float | None = None
+        self._failed_last = 0.0
         self._failure = ""
         self._refusal: HeadwaterError | None = None
         self._next_attempt = 0.0
@@ -216,8 +219,8 @@ class RemoteFeed(Feed):
         if group is not None:
             request.group = group.name
             request.member_id = member or ""
+        channel = self._connection.channel()
         try:
-            channel = self._connection.channel()
             response = channel.stub.Fetch(
                 request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
             )
@@ -332,7 +335,9 @@ class RemoteFeed(Feed):
     def _failed(self, error: HeadwaterError | None, why: str) -> None:
         now = time.monotonic()
         pause = next(self._pauses)
-        self._failing_since = self._failing_since or now
+        if self._failing_since is None or now - self._failed_last > _FORGOTTEN:
+            self._failing_since = now  # nobody has tried for long: that counts as no failure
+        self._failed_last = now
         self._failure = str(error or why)
         self._next_attempt = now + pause
         LATER.call(pause, self.watch.ring)
@@ -343,7 +348,7 @@ class RemoteFeed(Feed):
         if refusal is not None:
             raise refusal
         since = self._failing_since
-        if since is not None and time.monotonic() - since > self._connection.config.timeout:
+        if since is not None and self._failed_last - since > self._connection.config.timeout:
             self._failing_since = None  # the next poll tries anew
             raise BrokerUnavailable(
                 str(self._connection), "Fetch", self._connection.config.timeout, self._failure or "no answer"

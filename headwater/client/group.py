@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from headwater.client.connection import Connection
 from headwater.errors import HeadwaterError, StaleMember, StoreError
-from headwater.log.clock import Clock
 from headwater.store.group import Assignment, Commit, Group, GroupInfo, PartitionsOf, TopicKey
-from headwater.store.membership import Member, Membership, Settled
+from headwater.store.membership import Member, Settled
 from headwater.store.offsets import Position
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
@@ -25,8 +23,8 @@ _FAREWELL: Final = 5.0
 class RemoteGroup(Group):
     """A group as its broker keeps it. Thread-safe."""
 
-    def __init__(self, connection: Connection, name: str, clock: Clock) -> None:
-        super().__init__(name, clock)
+    def __init__(self, connection: Connection, name: str) -> None:
+        super().__init__(name)
         self._connection = connection
         self._mutex = threading.Lock()
         self._members: set[str] = set()
@@ -151,20 +149,6 @@ class RemoteGroup(Group):
         request = pb.CommitRequest(group=self.name, member_id=member_id or "", positions=advances(commits, known))
         return _places(self._connection.call("Commit", request).refused)
 
-    @contextmanager
-    def deciding(
-        self,
-        member_id: str | None,
-        commits: dict[TopicPartition, Commit],
-        *,
-        known: Mapping[TopicKey, int] | None = None,
-    ) -> Iterator[int]:
-        raise _at_the_broker("decided over")
-        yield 0
-
-    def carry_out(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
-        raise _at_the_broker("set by transactions")
-
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
         self._connection.call("ResetGroup", pb.ResetGroupRequest(group=self.name, positions=advances(positions)))
 
@@ -177,12 +161,6 @@ class RemoteGroup(Group):
 
     def position(self, key: TopicKey) -> Position | None:
         return self.committed().get(key)
-
-    def expire(self, before_ns: int, *, dry_run: bool = False) -> bool:
-        raise _at_the_broker("expired")
-
-    def prune(self, topics: AbstractSet[bytes], before_ns: int, *, dry_run: bool = False) -> int:
-        raise _at_the_broker("forgotten")
 
     def watched(self) -> list[Path]:
         return []
@@ -197,37 +175,23 @@ class RemoteGroup(Group):
             except HeadwaterError:
                 continue  # it is taken out when its session ends
 
-    # What the rules of other groups stand on is not here.
+    # What is done where a group is kept.
 
-    def _changing(self) -> AbstractContextManager[Membership]:
-        raise _at_the_broker("changed")
+    def deciding(self, *_: Any, **__: Any) -> AbstractContextManager[int]:
+        raise self._elsewhere
 
-    def _unchanged(self) -> AbstractContextManager[Membership]:
-        raise _at_the_broker("looked at")
+    def carry_out(self, *_: Any) -> None:
+        raise self._elsewhere
 
-    def _read(self) -> Membership:
-        raise _at_the_broker("read")
+    def expire(self, *_: Any, **__: Any) -> bool:
+        raise self._elsewhere
 
-    def _begin_life(self, member_id: str) -> None:
-        raise _at_the_broker("joined")
+    def prune(self, *_: Any, **__: Any) -> int:
+        raise self._elsewhere
 
-    def _end_life(self, member_id: str) -> None:
-        raise _at_the_broker("left")
-
-    def _lives(self, member_id: str, oldest_ns: int) -> bool:
-        raise _at_the_broker("known")
-
-    def _remembered(self) -> dict[TopicKey, Position]:
-        raise _at_the_broker("remembered")
-
-    def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
-        raise _at_the_broker("set")
-
-    def _unset(self, key: TopicKey) -> None:
-        raise _at_the_broker("unset")
-
-    def _make_durable(self) -> None:
-        raise _at_the_broker("made durable")
+    @property
+    def _elsewhere(self) -> StoreError:
+        return StoreError(f"group {self.name!r} is kept by {self._connection}, whose transactions and stewards do that")
 
 
 def advances(commits: dict[TopicPartition, Commit], known: Mapping[TopicKey, int] | None = None) -> list[pb.Advance]:
@@ -250,7 +214,3 @@ def _places(found: Iterable[Any]) -> frozenset[TopicPartition]:
 
 def _position(found: pb.Position) -> Position:
     return Position(found.topic_uuid, found.partition, 0, found.offset, found.committed_ns, found.generation)
-
-
-def _at_the_broker(done: str) -> StoreError:
-    return StoreError(f"the positions and members of this group are {done} at its broker")

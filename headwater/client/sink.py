@@ -140,6 +140,12 @@ class RemoteSink:
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
         self._tell = tell
 
+    def open(self) -> Identity:
+        """Get an identity from the broker, if there is none yet: then nothing that is sent waits for it."""
+        if self._identity is None:
+            self._identity = self._new_identity()
+        return self._identity
+
     # Taking frames.
 
     def room(self, partition: int, timeout: float) -> bool:
@@ -151,19 +157,18 @@ class RemoteSink:
         return self._bytes < self._connection.config.in_flight_bytes and (lane is None or len(lane) < BATCHES_KEPT)
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
-        info = topic.info
+        info = topic.recent_info
         self.post(info.name, info.uuid, partition, frame, outcome)
 
     def post(self, topic: str, uuid: bytes, partition: int, frame: Frame, outcome: Outcome) -> None:
         """Send a frame to a partition. The outcome is told its place when the broker answers."""
         self._connection.check_open()
-        if self._identity is None:
-            self._identity = self._new_identity()
+        identity = self.open()
         deadline = time.monotonic() + self._connection.config.timeout
         with self._changed:
             lane = self._lanes.get(partition)
             if lane is None:
-                lane = self._lanes[partition] = _Lane(topic, uuid, partition, self._identity)
+                lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity)
             sent = _Sent(lane, frame, outcome, deadline)
             self._bytes += frame.length
             if lane.waiting:
@@ -201,18 +206,9 @@ class RemoteSink:
         pause = pauses()
         while True:
             try:
-                stream = self._begin(self._connection.channel())
-                try:
-                    for response in stream.call:
-                        self._answer(response)
-                        pause = pauses()
-                finally:
-                    with self._changed:
-                        self._stream = None
-                    stream.end()
-            except grpc.RpcError as failure:
-                self._broken(failure, stream.channel)
-            except HeadwaterError as error:  # closed, or forked: nobody will answer
+                if self._read(self._connection.channel()):
+                    pause = pauses()
+            except HeadwaterError as error:  # closed, or whatever we send is refused: nobody will answer
                 self._fail(list(self._flying.values()), error)
             except ValueError:
                 continue  # the channel was closed before the stream began: there is another one
@@ -222,6 +218,24 @@ class RemoteSink:
                     return
             time.sleep(next(pause))
 
+    def _read(self, channel: Channel) -> bool:
+        """Open a stream and take the answers until it ends; whether there were any."""
+        stream = self._begin(channel)
+        some = False
+        try:
+            for response in stream.call:
+                self._answer(response)
+                some = True
+        except grpc.RpcError as failure:
+            _, why = self._connection.explain(failure, channel)
+            _log.debug("%s: a stream broke (%s)", channel.address, why)
+        finally:
+            with self._changed:
+                if self._stream is stream:
+                    self._stream = None
+            stream.end()
+        return some
+
     def _begin(self, channel: Channel) -> _Stream:
         stream = _Stream(channel, self._connection.metadata)
         with self._changed:
@@ -230,14 +244,6 @@ class RemoteSink:
             self._heard = time.monotonic()
             self._stream = stream
         return stream
-
-    def _broken(self, failure: grpc.RpcError, channel: Channel) -> None:
-        try:
-            _, why = self._connection.explain(failure, channel)
-        except HeadwaterError as refusal:  # not this frame or that one, but whatever we send
-            self._fail(list(self._flying.values()), refusal)
-        else:
-            _log.debug("%s: a stream broke (%s)", channel.address, why)
 
     # Answers.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from headwater.client.catalog import RemoteCatalog, RemoteSchemas
 from headwater.client.connection import Connection
@@ -89,6 +87,10 @@ class RemoteStore(Store):
         else:
             self._remote.learn(response)
 
+    def recall_topic(self, name: str) -> TopicInfo:
+        self._check_open()
+        return self._remote.recall(name)
+
     def topic_names(self) -> list[str]:
         self._check_open()
         return super().topic_names()
@@ -142,14 +144,16 @@ class RemoteStore(Store):
     # Producing and consuming.
 
     def sink(self) -> Sink:
-        return RemoteSink(self._connection)
+        sink = RemoteSink(self._connection)
+        sink.open()
+        return sink
 
     def feed(self, config: ConsumerConfig) -> Feed:
         return RemoteFeed(self, self._connection, config)
 
     def _open_group(self, name: str) -> Group:
         self._heartbeats.begin()
-        return RemoteGroup(self._connection, name, self._clock)
+        return RemoteGroup(self._connection, name)
 
     def _remote_groups(self) -> list[RemoteGroup]:
         with self._mutex:

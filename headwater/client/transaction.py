@@ -115,17 +115,6 @@ class RemoteStaging(Staging):
             self._remote.drop()
 
 
-class RemoteStageSink(StageSink):
-    """Where the producers of a transaction write. Thread-safe."""
-
-    def __init__(self, stage: RemoteStage) -> None:
-        super().__init__(None, None)
-        self._remote = stage
-
-    def _keep(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
-        return self._remote.append(topic, partition, frame)
-
-
 class RemoteTransaction(Transaction):
     """A transaction that a broker decides."""
 
@@ -143,7 +132,7 @@ class RemoteTransaction(Transaction):
 
     def _begin(self) -> StageSink:
         self._remote = RemoteStage(self._connection)
-        return RemoteStageSink(self._remote)
+        return StageSink(self._remote.append, None)
 
     def adopt(self, staged: Staged) -> None:
         if staged.outputs and not staged.tokens:

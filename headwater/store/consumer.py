@@ -132,8 +132,7 @@ class Consumer:
 
     def _polled(self, timeout: float, take: Callable[[], list[_Found]]) -> list[_Found]:
         self._begin_poll()
-        deadline = time.monotonic() + timeout
-        patiently = timeout > 0
+        deadline, patiently = time.monotonic() + timeout, timeout > 0
         while True:
             self._look(patiently=patiently)
             found = take()

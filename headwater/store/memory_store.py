@@ -14,6 +14,7 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.presets import DEFAULT, Preset
 from headwater.schema import Schema
 from headwater.store.catalog import MemoryCatalog, TopicInfo
+from headwater.store.directory_store import partition_uuid
 from headwater.store.group import Group
 from headwater.store.memory_group import MemoryGroup
 from headwater.store.memory_ledger import MemoryLedger
@@ -42,8 +43,10 @@ class MemoryStore(Store):
     def _schemas(self, info: TopicInfo) -> Schemas:
         return self._known.setdefault(info.uuid, Schemas())
 
-    def _open_partition(self, info: TopicInfo, number: int) -> Partition:  # noqa: ARG002 - they are all alike
-        return MemoryPartition(partition_config(info.config), schemas=self._schemas(info), clock=self._clock)
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition:
+        uuid = partition_uuid(info.uuid, number)
+        schemas = self._schemas(info)
+        return MemoryPartition(partition_config(info.config), schemas=schemas, uuid=uuid, clock=self._clock)
 
     def _open_group(self, name: str) -> Group:
         return self.group_kind(name, self._clock)

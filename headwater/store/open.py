@@ -45,9 +45,9 @@ def open_store(
 
 def _connect(where: str, defaults: Preset, client: ClientConfig | None, said: dict[str, Any]) -> Store:
     try:
-        import grpc  # noqa: F401, PLC0415 - only who talks to a broker needs it
+        import grpc  # noqa: F401 - only who talks to a broker needs it
     except ImportError as error:
         raise InvalidConfiguration(f"{where} is a broker: run pip install 'headwater[broker]' to talk to it") from error
-    from headwater.client.open import connect  # noqa: PLC0415
+    from headwater.client.open import connect
 
     return connect(where, defaults, client, said)

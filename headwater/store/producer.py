@@ -342,7 +342,7 @@ class Producer:
                     self._batches[partition] = Batch(partition)
                     if partition == self._sticky:
                         self._sticky = (partition + 1) % self._count
-                self._adopt(self.topic.info)
+                self._adopt(self.topic.recent_info)
                 frame = batch.frame(self._schema, self._limits, self._sink.identity)
                 self._sink.append(self.topic, partition, frame, batch.outcome)
             except BaseException as error:

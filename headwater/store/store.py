@@ -139,6 +139,10 @@ class Store(ABC):
         self._check_open()
         return self._catalog.get(name)
 
+    def recall_topic(self, name: str) -> TopicInfo:
+        """How a topic was set up a moment ago."""
+        return self.describe_topic(name)
+
     def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
         """Change a topic: more partitions, or options of TopicConfig by name. Other processes see it within a second.
 
@@ -332,6 +336,10 @@ class Store(ABC):
             if found is None:
                 found = self._groups[name] = self._open_group(name)
             return found
+
+    def has_group(self, name: str) -> bool:
+        """Whether there ever was a group of this name. Asking does not make it one."""
+        return check_name("group", name) in self._groups or name in self.group_names()
 
     def reopen_groups(self) -> None:
         """Close the groups: from now on they are opened as another kind."""

@@ -60,7 +60,14 @@ class Topic:
     @property
     def info(self) -> TopicInfo:
         """How the topic is set up."""
-        info = self._store.describe_topic(self.name)
+        return self._checked(self._store.describe_topic(self.name))
+
+    @property
+    def recent_info(self) -> TopicInfo:
+        """How it was set up a moment ago, without asking anybody: for those who look for every batch."""
+        return self._checked(self._store.recall_topic(self.name))
+
+    def _checked(self, info: TopicInfo) -> TopicInfo:
         if self._uuid is not None and info.uuid != self._uuid:
             raise PartitionDeleted(f"topic {self.name!r}")
         return info

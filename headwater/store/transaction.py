@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -36,7 +36,6 @@ from headwater.store.names import check_name
 from headwater.store.producer import Producer
 from headwater.store.receipt import Outcome
 from headwater.store.sink import PromptSink
-from headwater.store.stage import Stage
 from headwater.store.staging import Staged, Staging
 from headwater.store.topic import Topic, TopicPartition
 
@@ -58,12 +57,16 @@ class _Staged(NamedTuple):
     outcome: Outcome
 
 
+Keep = Callable[[TopicInfo, int, Frame], Extent]
+"""Keeps a frame for a partition of a topic, and tells where."""
+
+
 class StageSink(PromptSink):
     """Where the producers of a transaction write. Thread-safe."""
 
-    def __init__(self, stage: Stage, identity: Identity | None) -> None:
+    def __init__(self, keep: Keep, identity: Identity | None) -> None:
         self.identity = identity
-        self._stage = stage
+        self._keep = keep
         self._mutex = threading.Lock()
         self.outputs: dict[tuple[str, bytes, int], list[_Staged]] = {}
 
@@ -75,9 +78,6 @@ class StageSink(PromptSink):
         with self._mutex:
             staged = _Staged(self._keep(info, partition, frame), frame.last_offset_delta + 1, outcome)
             self.outputs.setdefault((info.name, info.uuid, partition), []).append(staged)
-
-    def _keep(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:  # noqa: ARG002 - a stage is for any
-        return self._stage.append(frame)
 
     def sync(self, topic: Topic) -> None:
         """The records of a transaction are durable, and visible, when it is committed."""
@@ -170,7 +170,8 @@ class Transaction:
         else:
             self._identity = Identity(named_writer(named.writer), 0, named.number, forever=True)
         # The sequence of an owner's number is known at the decision: until then its frames have no identity.
-        return StageSink(self._stage, self._identity if named is None or named.owner is None else None)
+        identity = self._identity if named is None or named.owner is None else None
+        return StageSink(lambda _topic, _partition, frame: self._stage.append(frame), identity)
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
         """A producer whose records are part of this transaction. Options are those of ProducerConfig, by name.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from headwater.v1 import broker_pb2
@@ -60,7 +61,10 @@ METHODS: Final[tuple[Method, ...]] = tuple(_methods())
 
 
 def handler(service: object) -> grpc.GenericRpcHandler:
-    """gRPC's handler for an object that has the methods of the service, by their names."""
+    """gRPC's handler for an object that has the methods of the service, by their names.
+
+    A request that cannot be read reaches the method all the same, as the DecodeError that says why.
+    """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in METHODS:
         kind = {
@@ -69,8 +73,20 @@ def handler(service: object) -> grpc.GenericRpcHandler:
             (True, False): grpc.stream_unary_rpc_method_handler,
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[method.request_streams, method.response_streams]
-        handlers[method.name] = kind(getattr(service, method.name), method.unpack_request, method.pack_response)
+        handlers[method.name] = kind(
+            getattr(service, method.name), _readable(method.unpack_request), method.pack_response
+        )
     return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+
+def _readable(unpack: Deserialize) -> Deserialize:
+    def read(content: bytes) -> Any:
+        try:
+            return unpack(content)
+        except DecodeError as error:
+            return error
+
+    return read
 
 
 class Stub:
