@@ -60,7 +60,7 @@ faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all
 
 clean: ## remove everything that is made, .venv included
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results examples/node/node_modules
 	find headwater benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets
