@@ -36,7 +36,7 @@ PATIENCE: Final = 150.0
 )
 def spark_deaths(run: Run) -> Iterator[Violation]:
     """Kill the driver and all of its processes, or an executor, and start it again until it is done."""
-    _check_available(run.directory)
+    check_available(run.directory)
     with hw.open(run.directory / "store") as store:
         store.create_topic("orders", partitions=2)
         for name, partitions in OUTPUTS.items():
@@ -58,7 +58,8 @@ def spark_deaths(run: Run) -> Iterator[Violation]:
         yield from _verify(store)
 
 
-def _check_available(directory: Path) -> None:
+def check_available(directory: Path) -> None:
+    """Raise Unavailable where Spark cannot run."""
     if find_spec("pyspark") is None:
         raise Unavailable("PySpark is not installed: pip install 'headwater[spark]'")
     from headwater.spark.java import find_java
