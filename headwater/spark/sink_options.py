@@ -44,7 +44,7 @@ class SinkOptions:
         owner, takeover = options.text("txnOwner"), options.flag("txnTakeover", False)
         if owner is not None and version is None:
             raise InvalidConfiguration("option txnOwner is for a batch with the options txnId and txnVersion")
-        if takeover and (owner is None if not streaming else txn_id is None):
+        if takeover and (txn_id if streaming else owner) is None:
             raise InvalidConfiguration(
                 "option txnTakeover is for a stream with the option txnId, or a batch with the option txnOwner"
             )
