@@ -46,6 +46,8 @@ _FRAME_OVERHEAD: Final = 1536
 """More than a frame's header and Arrow's own metadata take."""
 _SHORTEST_LOOK: Final = 0.001
 """How many seconds the idle thread leaves between two looks at a producer."""
+_AGAIN: Final = 0.01
+"""How many seconds the idle thread waits before it tries again to write a batch that another one is in the way of."""
 _GRACE_NS: Final = 1_000_000
 """How long an overdue batch is left to a sender that may be about to write it."""
 _BUSY_SHARE: Final = 4
@@ -366,7 +368,7 @@ class Producer:
             self._write(batch, timeout)
         except BufferFull:
             batch.due_ns = time_ns() + _GRACE_NS  # not at once again: the next send would find the same
-            self._watch()  # its records were taken: only the next one can be refused
+            IDLE.call(_AGAIN, partial(self._write_idle, batch))  # its records were taken: only the next can be refused
         else:
             pause = min(_BUSY_SHARE * (time_ns() - begun), _LONGEST_PAUSE * self._linger_ns)
             self._pause_ns = max(pause, self._linger_ns)
@@ -411,7 +413,7 @@ class Producer:
         try:
             self._write(batch, 0)
         except BufferFull:
-            self._watch()  # someone is writing: look again
+            IDLE.call(_AGAIN, partial(self._write_idle, batch))  # someone is writing
         except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
             self._keep_error(error)
 
