@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint test demo bench faults clean help
+.PHONY: setup lock proto lint test demo bench peers faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -49,14 +49,18 @@ test: lint ## lint, the tests, and the short form of every fault proof
 demo: $(STAMP) ## a tour of Headwater in the terminal
 	$(BIN)/hw tour
 
-bench: $(STAMP) ## measure the engine and embedded streams against their peers
-	@missed=0; for name in engine embedded; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
+bench: $(STAMP) ## measure the engine, embedded streams and the broker against their peers
+	@missed=0; for name in engine embedded broker; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
+
+peers: ## fetch the servers that the broker is measured against, Kafka (needs Maven) and NATS (needs Go)
+	mvn --quiet --batch-mode --file benchmarks/peers.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.peers/kafka
+	GOBIN=$(CURDIR)/.peers go install github.com/nats-io/nats-server/v2@v2.12.1
 
 faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all
 
 clean: ## remove everything that is made, .venv included
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results examples/node/node_modules
 	find headwater benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets

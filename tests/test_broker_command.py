@@ -112,6 +112,14 @@ def test_what_it_cannot_serve_with_is_refused_in_one_line(tmp_path: Path, flags:
     assert not (tmp_path / "events").exists(), "nothing is made before it is known that it will be served"
 
 
+def test_the_status_of_a_broker_that_is_not_there_is_one_line() -> None:
+    refused = hw("broker", "status", "hw://127.0.0.1:1", "--wait", "500ms")
+    assert refused.returncode == 1
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("hw: hw://127.0.0.1:1: GetStatus was not answered")
+    assert "--wait 'soon'" in hw("broker", "status", "--wait", "soon").stderr
+
+
 def test_it_says_what_is_missing() -> None:
     refused = hw("broker", "serve", "--listen", "127.0.0.1:0")
     assert refused.returncode == 1
@@ -201,6 +209,16 @@ def test_a_guarded_broker_serves_those_with_rights_and_logs_no_secret(tmp_path: 
         denied = broker.wait_for("denied")
         assert (denied["who"], denied["right"], denied["name"]) == ("billing", "admin", "payroll\n\x1b[2J")
         assert broker.wait_for("unauthenticated")["level"] == "warning"
+        for token, code, told in (
+            ("watcher", 0, '"state": "serving"'),
+            ("billing", 1, "lacks the right 'read' on broker"),
+        ):
+            status = hw(
+                *("broker", "status", f"hw://{broker.address}", "--tls-ca", authority.certificate),
+                HEADWATER_CLIENT_TOKEN=tokens[token],
+            )
+            assert status.returncode == code
+            assert told in status.stdout + status.stderr
         # The file is read again by itself, and when it is told to.
         access.write_text(ACCESS.replace("orders.*", "sales.*"))
         broker.wait_for("access file read")

@@ -77,7 +77,8 @@ class Certificates:
             if stamp == self._stamp:
                 return None
             self._stamp = stamp
-            self.context = self._checked()
+            self._checked()
+            self.context.load_cert_chain(self._certificate, self._key)  # for whoever serves with it by now
             renewed = self._configuration()
         except (InvalidConfiguration, OSError) as error:
             _LOG.error("certificate refused, the old one stays", extra={"facts": {"problem": str(error)}})
