@@ -348,3 +348,48 @@ def test_health_tells_anyone_that_the_broker_is_there_and_no_more(served: Served
                 health_pb2.HealthCheckRequest(), timeout=30
             )
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+# The client in Python.
+
+
+def test_the_client_works_within_its_rights(served: Served) -> None:
+    with served.serving():
+        assert served.broker is not None
+        where, root = f"hw://{served.broker.address}", str(served.authority.certificate)
+        with hw.open(where, token=served.tokens["billing"], tls_ca=root) as store:
+            assert store.topics() == ["invoices", "orders.eu"]
+            with store.producer("invoices") as out, store.consumer("orders.*", group="billing") as inbox:
+                (order,) = inbox.poll(timeout=30.0)
+                out.send(b"for " + (order.value or b""))
+                out.sync()
+                inbox.ack(order)
+                inbox.commit()
+            with store.consumer(["orders.eu", "invoices"], group="billing-twice") as inbox:
+                (order,) = [record for record in inbox.poll(timeout=30.0) if record.topic == "orders.eu"]
+                with store.transaction(inbox) as transaction:
+                    transaction.producer("invoices").send(b"once more")
+                    inbox.ack(order)
+            values = [record.value for record in store.topic("invoices").partition(0).records()]
+            assert values == [b"of invoices", b"for of orders.eu", b"once more"]
+            with pytest.raises(hw.PermissionDenied, match="the right 'write' on topic 'orders.eu'"):
+                send(store, "orders.eu")
+            with pytest.raises(hw.PermissionDenied, match="the right 'admin' on topic 'new'"):
+                store.create_topic("new")
+            with pytest.raises(hw.PermissionDenied, match="the right 'read' on group 'shipping'"):
+                store.consumer("invoices", group="shipping").poll(timeout=30.0)
+            with pytest.raises(hw.UnknownTopic):
+                store.topic("payroll").partition(0).bounds()
+            with pytest.raises(hw.UnknownTopic):
+                send(store, "payroll")
+        with (
+            hw.open(where, token="hw_000000000000_" + "A" * 43, tls_ca=root) as store,
+            pytest.raises(hw.Unauthenticated),
+        ):
+            store.topics()
+
+
+def send(store: hw.Store, topic: str) -> None:
+    with store.producer(topic) as out:
+        out.send(b"x")
+        out.flush()

@@ -9,7 +9,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from headwater.errors import InvalidRecord
+from headwater.errors import InvalidRecord, PartitionDeleted
 from headwater.log import Frame, StoredFrame, encode, encode_batch
 from headwater.schema import Schema
 from headwater.store.catalog import TopicInfo
@@ -21,12 +21,15 @@ from headwater.v1 import broker_pb2 as pb
 class Records:
     """Records for one partition, and which of a request they are."""
 
-    def __init__(self, frame: Frame, numbers: Sequence[int]) -> None:
+    def __init__(self, frame: Frame, numbers: Sequence[int], topic_uuid: bytes) -> None:
         self._frame = frame
+        self._topic_uuid = topic_uuid
         self.numbers = numbers
 
-    def frames(self, info: TopicInfo) -> list[Frame]:  # noqa: ARG002 - they were made for this topic
-        """One frame."""
+    def frames(self, info: TopicInfo) -> list[Frame]:
+        """One frame; raises PartitionDeleted when the topic is another one by now."""
+        if info.uuid != self._topic_uuid:
+            raise PartitionDeleted(f"topic {info.name!r}")
         return [self._frame]
 
 
@@ -47,7 +50,7 @@ def records_of(
             place = partition_of(record.key, info.partitions) if record.HasField("key") else turn % info.partitions
         chosen.setdefault(place, []).append(number)
     return {
-        place: Records(_frame([records[number] for number in numbers], info, schema, now_ns), numbers)
+        place: Records(_frame([records[number] for number in numbers], info, schema, now_ns), numbers, info.uuid)
         for place, numbers in chosen.items()
     }
 

@@ -72,8 +72,8 @@ class _Accepted:
     def give_up(self) -> None:
         """Nobody waits for it: what is not begun is not written."""
         for future in (self.whole, *(part[2] for part in self.parts)):
-            if future is not None:
-                future.cancel()
+            if future is not None and not future.cancel() and not future.cancelled():
+                future.exception()  # it has ended, and nobody is left to be told how
 
 
 class Producing:
