@@ -39,6 +39,8 @@ class Proxy:
         self._links: set[_Link] = set()
         self._flowing = threading.Event()
         self._flowing.set()
+        self._answering = threading.Event()
+        self._answering.set()
         self._refusing = False
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
@@ -69,17 +71,20 @@ class Proxy:
         with self._mutex:
             self._links.discard(link)
 
-    def wait_until_flowing(self) -> None:
+    def wait_until_flowing(self, *, answer: bool) -> None:
         """Wait while the network is stalled."""
         self._flowing.wait()
+        if answer:
+            self._answering.wait()
 
-    def stall(self) -> None:
-        """Nothing passes any more, in either direction, and nobody is told."""
-        self._flowing.clear()
+    def stall(self, *, answers_only: bool = False) -> None:
+        """Nothing passes any more, in either direction or on the way back to the clients, and nobody is told."""
+        (self._answering if answers_only else self._flowing).clear()
 
     def go_on(self) -> None:
         """Everything passes again, what was held up too."""
         self._flowing.set()
+        self._answering.set()
         self._refusing = False
 
     def cut(self, *, refuse: bool = False) -> None:
@@ -92,7 +97,7 @@ class Proxy:
 
     def close(self) -> None:
         """End everything."""
-        self._flowing.set()
+        self.go_on()
         self._listener.close()
         self.cut()
 
@@ -119,7 +124,7 @@ class _Link:
         for source, sink in ((client, server), (server, client)):
             queue: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
             threading.Thread(target=self._read, args=(source, queue), daemon=True).start()
-            threading.Thread(target=self._write, args=(sink, queue), daemon=True).start()
+            threading.Thread(target=self._write, args=(sink, queue, sink is client), daemon=True).start()
 
     def _read(self, source: socket.socket, queue: SimpleQueue[tuple[float, bytes]]) -> None:
         with suppress(OSError):
@@ -127,14 +132,14 @@ class _Link:
                 queue.put((time.monotonic() + self._delay, content))
         queue.put((0.0, b""))
 
-    def _write(self, sink: socket.socket, queue: SimpleQueue[tuple[float, bytes]]) -> None:
+    def _write(self, sink: socket.socket, queue: SimpleQueue[tuple[float, bytes]], answer: bool) -> None:
         with suppress(OSError):
             while True:
                 due, content = queue.get()
                 if not content:
                     break
                 time.sleep(max(due - time.monotonic(), 0))
-                self._proxy.wait_until_flowing()
+                self._proxy.wait_until_flowing(answer=answer)
                 sink.sendall(content)
                 if self._left is not None:
                     self._left -= len(content)

@@ -496,7 +496,7 @@ class Consumer:
     def begin_anew(self) -> None:
         """Nobody knows whether what is done was committed: go on from the group's positions."""
         self._refreshed = 0.0
-        self._drop(self._cursors.keys())
+        self._drop(frozenset(self._cursors))
 
     def let_go(self, *, committed: bool) -> None:
         """The transaction is over. What it has not committed is read again."""
