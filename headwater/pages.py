@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from socketserver import TCPServer
 from typing import Any, Final, NamedTuple
 
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -91,6 +92,11 @@ class _Server(ThreadingHTTPServer):
             self.address_family = socket.AF_INET6
         self._tls = tls
         super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Without asking the name service what this host is called, which can take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In the request's own thread, so that a slow handshake holds up nobody else."""

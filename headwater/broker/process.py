@@ -118,9 +118,10 @@ def _check_free(address: Address) -> None:
     """Raise StoreError, with the system's reason, if nothing can listen there: gRPC does not tell why it cannot."""
     host = address.host.strip("[]")
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, address.port))
+            probe.bind(place)
             probe.listen()
     except OSError as error:
         raise StoreError(
