@@ -157,11 +157,11 @@ def _serve_pages(
         return Page(200, "serving\n") if broker.serving else Page(503, "not serving\n")
 
     where = parse_address(config.metrics)
-    names = [parse_address(one).host for one in (config.metrics, config.listen, config.advertise) if one is not None]
+    hosts = [parse_address(one).host for one in (config.metrics, config.listen, config.advertise) if one is not None]
     # TLS only where tokens would leave the machine: on it, whoever scrapes need not know the broker's authority.
     tls = certificates.context if certificates is not None and not where.local else None
     pages = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}
     try:
-        return PageServer(pages, where.port, where.host, names=names, tls=tls)
+        return PageServer(pages, where.port, where.host, names=None if guard is not None else hosts, tls=tls)
     except OSError as error:
         raise StoreError(f"nothing can listen at {where}: {error.strerror}; --metrics takes another one") from error
