@@ -372,7 +372,7 @@ def test_the_client_works_within_its_rights(served: Served) -> None:
                     inbox.ack(order)
             values = [record.value for record in store.topic("invoices").partition(0).records()]
             assert values == [b"of invoices", b"for of orders.eu", b"once more"]
-            with pytest.raises(hw.PermissionDenied, match="the right 'write' on topic 'orders.eu'"):
+            with pytest.raises(hw.PermissionDenied, match=r"the right 'write' on topic 'orders.eu'"):
                 send(store, "orders.eu")
             with pytest.raises(hw.PermissionDenied, match="the right 'admin' on topic 'new'"):
                 store.create_topic("new")
