@@ -39,7 +39,7 @@ proto: $(STAMP) ## generate the messages of the broker's protocol
 lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks tests
+	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks examples tests
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test: lint ## lint, the tests, and the short form of every fault proof
@@ -61,7 +61,7 @@ faults: $(STAMP) ## every fault proof in full; takes hours
 
 clean: ## remove everything that is made, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results examples/node/node_modules
-	find headwater benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find headwater benchmarks examples tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
