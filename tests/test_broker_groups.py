@@ -88,10 +88,10 @@ def test_a_silent_member_is_taken_out_and_the_others_are_told(broker: Served, mo
     living = join(broker, "t").member_id
     generation = settle(broker, living).generation
     # A fetch that waits for records ends when the group changes.
-    answer = broker.stub.Fetch(
-        fetch("t", max_wait_ms=20_000, group="g", member_id=living, generation=generation), timeout=30
+    waiting = broker.stub.Fetch.future(
+        fetch("t", max_wait_ms=60_000, group="g", member_id=living, generation=generation)
     )
-    assert answer.generation > generation
+    assert waiting.result(timeout=25).generation > generation
     assert owned(settle(broker, living)) == {0, 1}
     assert (
         refusal(broker.stub.SettleGroup, pb.SettleGroupRequest(group="g", member_id=silent))[1].__class__ is StaleMember

@@ -100,17 +100,16 @@ def test_one_budget_serves_all_partitions(broker: Served) -> None:
 
 def test_a_small_budget_leaves_no_partition_behind(broker: Served) -> None:
     broker.create("t", 3)
+    frame = frame_of(bytes(1000))
     for partition in range(3):
-        write(broker, "t", *[frame_of(bytes(1000))] * 3, partition=partition)
+        broker.stub.Produce(pb.ProduceRequest(topic="t", partition=partition, frames=[frame] * 70))
     offsets = [0, 0, 0]
-    for _ in range(200):
+    for _ in range(60):
         positions = [position("t", number, offset) for number, offset in enumerate(offsets)]
         answer = broker.stub.Fetch(pb.FetchRequest(positions=positions, max_bytes=1))
         assert sum(len(one.frames) > 0 for one in answer.partitions) == 1
         offsets = [one.next_offset for one in answer.partitions]
-        if offsets == [3, 3, 3]:
-            return
-    raise AssertionError(offsets)
+    assert min(offsets) > 0
 
 
 def test_what_is_wrong_with_one_partition_does_not_keep_the_others_from_being_read(broker: Served) -> None:

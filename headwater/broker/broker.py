@@ -37,7 +37,6 @@ _log = logging.getLogger(__name__)
 LOOPBACK: Final = Address("127.0.0.1", DEFAULT_PORT)
 _LOOK: Final = 0.01
 _STARTING: Final = 30.0
-_WHOLE_STREAM: Final = 8 * 1024 * 1024
 
 
 class Broker:
@@ -230,8 +229,6 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", config.max_message_bytes),
         ("grpc.max_send_message_length", -1),  # a frame that was taken is given back, whatever the limit is by then
         ("grpc.max_concurrent_streams", config.max_calls),
-        ("grpc.http2.max_frame_size", 1024 * 1024),
-        ("grpc.http2.lookahead_bytes", _WHOLE_STREAM),
         ("grpc.keepalive_time_ms", 30_000),  # finds out who is gone without having said so
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
