@@ -129,11 +129,10 @@ def test_a_broker_that_stays_away_is_named(served: Served) -> None:
         receipt.wait(60)
     with pytest.raises(BrokerUnavailable):
         out.flush()
-    with pytest.raises(BrokerUnavailable, match="127.0.0.1"):
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1"):
         store.topics()
     with pytest.raises(BrokerUnavailable):
-        while True:
-            inbox.poll(timeout=0.1)
+        next(iter(inbox))
     assert time.monotonic() - begun > SOON.timeout
     served.network.go_on()
     assert store.topics() == ["orders"]

@@ -116,7 +116,8 @@ class RemoteGroup(Group):
             holding=[pb.TopicPartition(topic=place.topic, partition=place.partition) for place in holding],
         )
         response = self._connection.call("SettleGroup", request, on_repeat=repeated)
-        self.hear(response.generation)
+        with self._mutex:
+            self._generation = response.generation  # whatever was believed before
         owned = _places(response.owned)
         # Where the first answer was lost, nobody knows what it said was taken: then all of it is read anew.
         taken = owned if lost else _places(response.taken)

@@ -8,9 +8,8 @@ from typing import Any
 from headwater.client.credentials import NAMES, Credentials
 from headwater.client.store import RemoteStore
 from headwater.config import ClientConfig
-from headwater.environment import PREFIX
+from headwater.environment import options_said
 from headwater.errors import InvalidConfiguration
-from headwater.option import options_of
 from headwater.presets import Preset
 from headwater.wire.address import parse_store
 
@@ -24,18 +23,8 @@ def connect(where: str, defaults: Preset, client: ClientConfig | None, said: dic
         raise InvalidConfiguration(f"client must be a ClientConfig, not {client!r:.60}")
     credentials = Credentials.from_environment(os.environ).overridden(said)
     return RemoteStore(
-        parse_store(where), config=client or _from_environment(), credentials=credentials, defaults=defaults
+        parse_store(where),
+        config=client or ClientConfig(**options_said("client", ClientConfig, os.environ, besides=NAMES)),
+        credentials=credentials,
+        defaults=defaults,
     )
-
-
-def _from_environment() -> ClientConfig:
-    found: dict[str, Any] = {}
-    for option in options_of(ClientConfig):
-        name = f"{PREFIX}CLIENT_{option.name.upper()}"
-        text = os.environ.get(name, "")
-        if text.strip():
-            try:
-                found[option.name] = option.parse(text)
-            except InvalidConfiguration as error:
-                raise InvalidConfiguration(f"{name}={text!r:.60}: {error}") from None
-    return ClientConfig(**found)

@@ -42,6 +42,7 @@ from headwater.store.receipt import Outcome
 from headwater.store.topic import Topic
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
+from headwater.wire.packing import Framed
 
 _log = logging.getLogger(__name__)
 _LOOK: Final = 0.5
@@ -92,14 +93,9 @@ class _Lane:
         sent.frame = signed(sent.frame, self.identity._replace(sequence=self.next))
         self.next += sent.frame.record_count
 
-    def request(self, sent: _Sent) -> pb.ProduceRequest:
-        return pb.ProduceRequest(
-            id=sent.id,
-            topic=self.topic,
-            topic_uuid=self.uuid,
-            partition=self.partition,
-            frames=[packed(sent.frame)],
-        )
+    def request(self, sent: _Sent) -> Framed[pb.ProduceRequest]:
+        request = pb.ProduceRequest(id=sent.id, topic=self.topic, topic_uuid=self.uuid, partition=self.partition)
+        return Framed(request, [packed(sent.frame)])
 
 
 class _Stream:
@@ -209,7 +205,8 @@ class RemoteSink:
                 if self._read(self._connection.channel()):
                     pause = pauses()
             except HeadwaterError as error:  # closed, or whatever we send is refused: nobody will answer
-                self._fail(list(self._flying.values()), error)
+                with self._changed:
+                    self._fail(list(self._flying.values()), error)
             except ValueError:
                 continue  # the channel was closed before the stream began: there is another one
             with self._changed:
