@@ -201,3 +201,14 @@ def test_records_that_are_not_durable_yet_are_made_so(open_directory: OpenDirect
     abandoned.append(encode([b"a"]))
     with open_directory() as partition:
         assert partition.bounds().durable_end == 1
+
+
+def test_a_state_from_before_the_last_roll_is_not_clean(open_directory: OpenDirectory) -> None:
+    with open_directory() as partition:
+        state = (partition.path / STATE_FILE).read_bytes()
+    with open_directory() as partition:
+        partition.append(encode([b"a"]))
+        partition.roll()
+    (partition.path / STATE_FILE).write_bytes(state)  # what a power loss may leave: the state is synced at the close
+    with open_directory() as partition:
+        assert [record.value for record in partition.records()] == [b"a"]
