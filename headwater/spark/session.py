@@ -19,9 +19,10 @@ from headwater.spark.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_UNCHECKED: Final = "-Darrow.enable_unsafe_memory_access=true"
-"""Arrow in Java looks up the bounds of its memory at every access, for each value of each row. What comes from Python
-is made by Arrow there, and records have their checksums, so that is a quarter of Spark's time for nothing."""
+_UNCHECKED: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Arrow in Java looks up the bounds of its memory, and whether a value is null, at every access: for each value of each
+row. Spark has asked for nulls itself by then, and what comes from Python is made by Arrow there. Without those two looks
+reading takes Java a quarter to a third less time."""
 
 
 def session(
