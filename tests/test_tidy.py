@@ -46,11 +46,12 @@ def texts() -> dict[Path, str]:
 
 
 def written_by_hand() -> dict[Path, str]:
-    """The files that people write: not locks, licences or pictures."""
+    """The files that people write: not locks, licences, pictures or what is generated."""
     return {
         path: text
         for path, text in texts().items()
         if path.suffix in PROSE_AND_CODE or path.name in ("Makefile", "Dockerfile", "run", ".gitignore")
+        if not path.stem.endswith("_pb2")
     }
 
 

@@ -8,6 +8,19 @@ import typing
 
 from headwater.spark.session import session
 
+if typing.TYPE_CHECKING:
+    from headwater.spark.pipeline import Pipeline
+else:
+
+    def __getattr__(name: str) -> object:
+        """`Pipeline`, when it is asked for: Spark's many Python processes import this package and run none."""
+        if name != "Pipeline":
+            raise AttributeError(f"module 'headwater.spark' has no attribute {name!r}")
+        from headwater.spark.pipeline import Pipeline
+
+        return Pipeline
+
+
 __all__ = ["Pipeline", "session"]
 
 if typing.TYPE_CHECKING:
