@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _UNCHECKED: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Arrow in Java looks up the bounds of its memory, and whether a value is null, at every access: for each value of each
 row. Spark has asked for nulls itself by then, and what comes from Python is made by Arrow there. Without these looks
-reading takes Java a quarter to a third less time."""
+reading takes Java about a quarter less time."""
 
 
 def session(
