@@ -229,9 +229,7 @@ def test_every_record_counts_once_in_transactions_whose_answers_are_lost(served:
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group(
-    served: Served, arrives: bool
-) -> None:
+def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group(served: Served, arrives: bool) -> None:
     store = served.connect(ClientConfig(timeout=1.5, attempt_timeout=0.5, heartbeat=0.2))
     store.create_topic("orders")
     store.create_topic("invoices")
