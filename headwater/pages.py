@@ -1,8 +1,8 @@
 """Pages: a small HTTP server for what machines ask of a program, such as its metrics. It has a thread of its own.
 
 A browser on the same machine is made to ask it by any web site whose name its owner lets point here (DNS rebinding). So
-the host that a request names must be an address, `localhost` or one of the given names, and a request that a page of
-another origin has made is refused.
+the host that a request names must be an address, `localhost` or one of the given names, unless pages ask for a secret
+that the site does not have; and a request that a page of another origin has made is refused.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from socketserver import TCPServer
 from typing import Any, Final, NamedTuple
 
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -42,10 +43,11 @@ class PageServer:
         port: int,
         host: str = "127.0.0.1",
         *,
-        names: Collection[str] = (),
+        names: Collection[str] | None = (),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        allowed = {"localhost", *(name.lower() for name in names)}
+        """`names` are those that requests may call this host by, besides its addresses; None is any."""
+        allowed = None if names is None else {"localhost", *(name.lower() for name in names)}
 
         class Requests(BaseHTTPRequestHandler):
             timeout = _TIMEOUT_SECONDS
@@ -92,6 +94,11 @@ class _Server(ThreadingHTTPServer):
         self._tls = tls
         super().__init__(address, handler)
 
+    def server_bind(self) -> None:
+        """Without asking the name service what this host is called, which can take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In the request's own thread, so that a slow handshake holds up nobody else."""
         if self._tls is None:
@@ -105,11 +112,11 @@ class _Server(ThreadingHTTPServer):
         """Say nothing: a connection that broke, or was none of ours."""
 
 
-def _refusal(headers: Mapping[str, str], allowed: Collection[str]) -> Page | None:
+def _refusal(headers: Mapping[str, str], allowed: Collection[str] | None) -> Page | None:
     """What is answered to a request that a browser was tricked into; None for the others."""
     host = headers.get("host", "").lower()
     name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
-    if name not in allowed and not _is_address(name):
+    if allowed is not None and name not in allowed and not _is_address(name):
         return Page(421, "this is not the host that was asked for\n")
     if "origin" in headers or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return Page(403, "this is not for other sites' pages\n")

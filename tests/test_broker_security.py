@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -298,6 +299,44 @@ def test_a_member_polls_only_what_it_may_read(served: Served) -> None:
         assert refused(stub.Poll, poll)[0] == grpc.StatusCode.NOT_FOUND
 
 
+@pytest.mark.parametrize("by", ["token", "right"])
+def test_a_subscription_ends_with_the_right_to_it(served: Served, by: str) -> None:
+    with served.serving(), served.stub("billing") as stub:
+        answers = stub.Subscribe(fetch("orders.eu"), timeout=60)
+        assert next(answers).partitions[0].records[0].value == b"of orders.eu"
+        if by == "token":
+            revoke_token(tokens_beside(served.access), served.tokens["billing"].split("_")[1])
+        else:
+            served.access.write_text(FILE.replace("orders.*: read", "sales.*: read"))
+        served.guard.reload()
+        with served.stub("operator") as other:
+            other.Produce(produce("orders.eu"), timeout=30)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(answers)
+        ended: Any = caught.value
+        assert ended.code() == (grpc.StatusCode.UNAUTHENTICATED if by == "token" else grpc.StatusCode.NOT_FOUND)
+
+
+def test_a_stream_of_records_ends_with_its_token(served: Served) -> None:
+    revoked = threading.Event()
+
+    def requests() -> Iterator[pb.ProduceRequest]:
+        yield produce("invoices")
+        revoked.wait(30)
+        yield produce("invoices")
+
+    with served.serving(), served.stub("billing") as stub:
+        answers = stub.ProduceStream(requests(), timeout=60)
+        assert next(answers).error.kind == ""
+        revoke_token(tokens_beside(served.access), served.tokens["billing"].split("_")[1])
+        served.guard.reload()
+        revoked.set()
+        with pytest.raises(grpc.RpcError) as caught:
+            next(answers)
+        ended: Any = caught.value
+        assert ended.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
 def test_groups_of_others_are_not_told_of(served: Served) -> None:
     with served.serving(), served.stub("operator") as all_powerful, served.stub("billing") as stub:
         for group in ("billing", "shipping"):
@@ -372,7 +411,7 @@ def test_the_client_works_within_its_rights(served: Served) -> None:
                     inbox.ack(order)
             values = [record.value for record in store.topic("invoices").partition(0).records()]
             assert values == [b"of invoices", b"for of orders.eu", b"once more"]
-            with pytest.raises(hw.PermissionDenied, match="the right 'write' on topic 'orders.eu'"):
+            with pytest.raises(hw.PermissionDenied, match=r"the right 'write' on topic 'orders.eu'"):
                 send(store, "orders.eu")
             with pytest.raises(hw.PermissionDenied, match="the right 'admin' on topic 'new'"):
                 store.create_topic("new")

@@ -57,6 +57,15 @@ def test_a_name_that_anyone_can_point_here_is_refused(server: PageServer, host: 
     assert ask(server, Host=host)[0] == 421
 
 
+def test_any_name_is_answered_where_pages_ask_for_a_secret() -> None:
+    server = PageServer({"/hello": hello}, 0, names=None)
+    try:
+        assert ask(server, Host="broker.internal:9174")[0] == 200
+        assert ask(server, Host="broker.internal:9174", Origin="https://evil.example")[0] == 403
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize(
     "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}]
 )

@@ -17,7 +17,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from headwater.broker.access import Caller, Kind, Right
+from headwater.broker.access import Kind, Right
 from headwater.broker.budget import Hold
 from headwater.broker.core import Connection, Core
 from headwater.errors import HeadwaterError
@@ -34,11 +34,17 @@ _ERROR_BYTES: Final = 4096
 class Call:
     """One call."""
 
-    def __init__(self, core: Core, context: Context, connection: Connection, caller: Caller) -> None:
+    def __init__(self, core: Core, context: Context, connection: Connection) -> None:
+        """Raises Unauthenticated."""
         self._core = core
         self.context = context
         self._connection = connection
-        self.caller = caller
+        self._said = tuple(context.invocation_metadata() or ()), context.peer(), context.peer_identities() or ()
+        self.caller = core.access.caller(*self._said)
+
+    def identify_again(self) -> None:
+        """Raise Unauthenticated if the caller's token is no longer good: for streams, which may outlive it."""
+        self.caller = self._core.access.caller(*self._said)
 
     def check(self, right: Right, kind: Kind, name: str) -> None:
         """Raise PermissionDenied unless the caller has the right."""
@@ -118,7 +124,7 @@ class Calls:
             try:
                 with self._counted(name, context, timed=True) as connection:
                     check_readable(request)
-                    return await method(request, self._identified(context, connection))
+                    return await method(request, Call(self._core, context, connection))
             except Exception as error:  # noqa: BLE001 - each is told, and what nobody expected is logged
                 await _abort(context, error)
 
@@ -132,18 +138,13 @@ class Calls:
             try:
                 with self._counted(name, context, timed=False) as connection:
                     check_readable(request)
-                    async with aclosing(method(request, self._identified(context, connection))) as responses:
+                    async with aclosing(method(request, Call(self._core, context, connection))) as responses:
                         async for response in responses:
                             await context.write(response)
             except Exception as error:  # noqa: BLE001 - as above
                 await _abort(context, error)
 
         return handle
-
-    def _identified(self, context: Context, connection: Connection) -> Call:
-        metadata = tuple(context.invocation_metadata() or ())
-        caller = self._core.access.caller(metadata, context.peer(), context.peer_identities() or ())
-        return Call(self._core, context, connection, caller)
 
     @contextmanager
     def _counted(self, name: str, context: Context, *, timed: bool) -> Iterator[Connection]:

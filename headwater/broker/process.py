@@ -118,9 +118,10 @@ def _check_free(address: Address) -> None:
     """Raise StoreError, with the system's reason, if nothing can listen there: gRPC does not tell why it cannot."""
     host = address.host.strip("[]")
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, address.port))
+            probe.bind(place)
             probe.listen()
     except OSError as error:
         raise StoreError(
@@ -156,11 +157,11 @@ def _serve_pages(
         return Page(200, "serving\n") if broker.serving else Page(503, "not serving\n")
 
     where = parse_address(config.metrics)
-    names = [parse_address(one).host for one in (config.metrics, config.listen, config.advertise) if one is not None]
+    hosts = [parse_address(one).host for one in (config.metrics, config.listen, config.advertise) if one is not None]
     # TLS only where tokens would leave the machine: on it, whoever scrapes need not know the broker's authority.
     tls = certificates.context if certificates is not None and not where.local else None
     pages = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}
     try:
-        return PageServer(pages, where.port, where.host, names=names, tls=tls)
+        return PageServer(pages, where.port, where.host, names=None if guard is not None else hosts, tls=tls)
     except OSError as error:
         raise StoreError(f"nothing can listen at {where}: {error.strerror}; --metrics takes another one") from error

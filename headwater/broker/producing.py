@@ -131,6 +131,7 @@ class Producing:
         """Read requests for as long as there is room for them, and put them into their lanes."""
         try:
             while (request := await call.context.read()) is not grpc.aio.EOF:
+                call.identify_again()
                 check_readable(request)
                 hold = await call.hold_request(_size(request))
                 try:

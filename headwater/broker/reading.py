@@ -62,6 +62,8 @@ class Reading:
                 deadline = time.monotonic() + self._core.config.max_wait
                 answer, hold = await self._fetched(request, call, waiter, deadline)
                 try:
+                    call.identify_again()
+                    self._check(request, call)  # rights may have changed since it began
                     if answer.found:
                         # Goes on when gRPC has taken the message: a reader that is slow is not read ahead for.
                         yield answer.content

@@ -16,10 +16,9 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from headwater import config as configuration
 from headwater.cli import broker_status, broker_token
 from headwater.cli.output import console, printable, shown, wants_json, write_json
-from headwater.config import BrokerConfig
+from headwater.config import PATH, BrokerConfig
 from headwater.option import Option, options_of
 
 _SERVE: Final = "serve"
@@ -52,14 +51,11 @@ app.add_typer(broker_token.app, name="token")
 @cache
 def _about() -> dict[str, str]:
     """What each option of a broker does, as its configuration says it."""
-    body = next(
-        item.body
-        for item in ast.parse(inspect.getsource(configuration)).body
-        if isinstance(item, ast.ClassDef) and item.name == BrokerConfig.__name__
-    )
+    (declared,) = ast.parse(inspect.getsource(BrokerConfig)).body
+    assert isinstance(declared, ast.ClassDef)
     return {
         before.target.id: " ".join(str(after.value.value).split())
-        for before, after in pairwise(body)
+        for before, after in pairwise(declared.body)
         if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name)
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
     }
@@ -91,7 +87,7 @@ def _parameter(option: Option) -> inspect.Parameter:
 
 def _metavar(option: Option) -> str:
     if option.text is not None:
-        return "PATH" if option.text is configuration.PATH else "HOST:PORT"
+        return "PATH" if option.text is PATH else "HOST:PORT"
     if option.range is not None:
         return {"a whole number of bytes": "SIZE", "a number of seconds": "TIME"}.get(option.range.noun, "NUMBER")
     return "|".join(map(str, option.words))

@@ -149,12 +149,14 @@ class Topic:
                 yield pa.RecordBatch.from_arrays(arrays, schema=output)
 
     def _chosen(self, partitions: Sequence[int] | None) -> list[tuple[int, Partition]]:
-        everyone = self.partitions()
-        numbers = range(len(everyone)) if partitions is None else partitions
+        info = self.info
+        numbers = range(info.partitions) if partitions is None else partitions
         for number in numbers:
-            if not isinstance(number, int) or not 0 <= number < len(everyone):
-                raise InvalidConfiguration(f"topic {self.name!r} has partitions 0 to {len(everyone) - 1}, not {number}")
-        return [(number, everyone[number]) for number in numbers]
+            if not isinstance(number, int) or not 0 <= number < info.partitions:
+                raise InvalidConfiguration(
+                    f"topic {self.name!r} has partitions 0 to {info.partitions - 1}, not {number}"
+                )
+        return [(number, self._store.partition(info, number)) for number in numbers]
 
     def recent(self, count: int = 10) -> list[Record]:
         """The last `count` records by time, over all partitions; no group's position is touched."""
