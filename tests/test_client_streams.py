@@ -218,9 +218,8 @@ def test_every_record_counts_once_in_transactions_whose_answers_are_lost(served:
         for number in range(500):
             out.send(b"%d" % number)
     done = 0
-    with cutting(served, 0.05), store.consumer("orders", group="g") as inbox:
-        deadline = time.monotonic() + PATIENCE
-        while done < 500 and time.monotonic() < deadline:
+    with cutting(served), store.consumer("orders", group="g") as inbox:
+        while done < 500:
             try:
                 done += transform(store, inbox)
             except (hw.StaleMember, hw.TransactionAborted):
@@ -229,9 +228,7 @@ def test_every_record_counts_once_in_transactions_whose_answers_are_lost(served:
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group(
-    served: Served, arrives: bool
-) -> None:
+def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group(served: Served, arrives: bool) -> None:
     store = served.connect(ClientConfig(timeout=1.5, attempt_timeout=0.5, heartbeat=0.2))
     store.create_topic("orders")
     store.create_topic("invoices")
