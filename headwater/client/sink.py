@@ -49,6 +49,8 @@ _LOOK: Final = 0.5
 """How often what is on its way is looked at. Seconds."""
 _REST: Final = 10.0
 """After so many seconds with nothing to send the stream is closed; the next frame opens another."""
+_AT_EASE: Final = 2
+"""With so many frames on their way, one that is not full yet can wait."""
 _BUSY_PAUSE: Final = 0.05
 _RENUMBERED_AT_MOST: Final = 3
 _AGAIN: Final = (PartitionBusy, PartitionClosed, StoreClosed, BufferFull)
@@ -145,12 +147,14 @@ class RemoteSink:
     # Taking frames.
 
     def room(self, partition: int, timeout: float) -> bool:
+        # Who has time to wait for none rather fills a larger frame while a few are on their way.
+        most = BATCHES_KEPT if timeout > 0 else _AT_EASE
         with self._changed:
-            return self._changed.wait_for(lambda: self._has_room(partition), timeout)
+            return self._changed.wait_for(lambda: self._has_room(partition, most), timeout)
 
-    def _has_room(self, partition: int) -> bool:
+    def _has_room(self, partition: int, most: int) -> bool:
         lane = self._lanes.get(partition)
-        return self._bytes < self._connection.config.in_flight_bytes and (lane is None or len(lane) < BATCHES_KEPT)
+        return self._bytes < self._connection.config.in_flight_bytes and (lane is None or len(lane) < most)
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
         info = topic.recent_info

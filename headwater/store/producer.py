@@ -367,7 +367,8 @@ class Producer:
         try:
             self._write(batch, timeout)
         except BufferFull:
-            batch.due_ns = time_ns() + _GRACE_NS  # not at once again: the next send would find the same
+            # Not at once again: the next send would find the same.
+            batch.due_ns = time_ns() + max(self._linger_ns, _GRACE_NS)
             IDLE.call(_AGAIN, partial(self._write_idle, batch))  # its records were taken: only the next can be refused
         else:
             pause = min(_BUSY_SHARE * (time_ns() - begun), _LONGEST_PAUSE * self._linger_ns)
