@@ -22,11 +22,11 @@ from tests.aio import KINDS, PATIENCE, Cancelled, When, cancelled_everywhere, fi
 
 ELSEWHERE: dict[str, set[str]] = {
     "Store": {
-        *("drop", "evolve_topic", "feed", "has_group", "internal_topic", "look_after", "open_partitions", "partition"),
-        *("producer_config", "recall_topic", "reopen_groups", "schema_by_id", "schema_of", "sink", "stage"),
+        *("drop", "evolve_topic", "has_group", "internal_topic", "look_after", "open_partitions", "partition"),
+        *("producer_config", "recall_topic", "reopen_groups", "schema_by_id", "schema_of", "stage"),
         *("stewarding", "transactions", "watched"),
     },
-    "Topic": {"partition", "partitions", "pinned", "recent_info", "sink"},
+    "Topic": {"partition", "partitions", "pinned", "recent_info"},
     "Producer": {"discard", "write_overdue"},
     "Consumer": {
         *("begin_anew", "decided", "deciding", "deciding_as", "give_back", "group_name", "held", "hold", "let_go"),
