@@ -61,7 +61,7 @@ class Buffer(Producer):
     """
 
     def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None, left: Callable[[], None]) -> None:
-        super().__init__(topic, config, _TellingSink(sink or topic.sink(), left))
+        super().__init__(topic, config, _TellingSink(sink or topic._new_sink(), left))
         self.due: set[Batch] = set()
 
     def _write_busily(self, batch: Batch, timeout: float) -> None:  # noqa: ARG002 - whoever writes it has the time

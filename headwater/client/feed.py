@@ -71,8 +71,6 @@ class FetchedPartition:
         self.held: Held | None = None
         self.cursor: Cursor | None = None
         self.rest_until = 0.0
-        self.answered = False
-        """Whether a fetch was answered since the cursor was put where it is."""
         self._seed = partition_seed(*key)
         self._schemas = schemas
 
@@ -180,18 +178,19 @@ class RemoteFeed(Feed):
 
     def look(self, cursors: Sequence[Cursor], group: Group | None, member: str | None, *, patiently: bool) -> bool:
         self._check_reachable()
-        if patiently or not (cursors or group) or self._knows(cursors):
+        without = [cursor for cursor in cursors if not self._source(cursor).ready]
+        if patiently or not (without or group):
             self._fetch(cursors)
             return False
-        if cursors:
-            self._ask(cursors, group, member)
-            behind = [cursor for cursor in cursors if self._source(cursor).behind]
+        if without:
+            self._ask(without, group, member)
+            behind = [cursor for cursor in without if self._source(cursor).behind]
             for cursor in behind:
                 cursor.fetch(1)  # it goes on where the log begins by now, and says so
             if behind:
-                self._ask(cursors, group, member)
+                self._ask(behind, group, member)
         elif isinstance(group, RemoteGroup):
-            group.ask(member)
+            group.ask(member)  # what is held here may be another's by now, or of a place before a reset
         self._fetch(cursors)
         return True
 
@@ -210,18 +209,14 @@ class RemoteFeed(Feed):
     def _has_some(self, cursors: Sequence[Cursor]) -> bool:
         return any(self._source(cursor).ready for cursor in cursors)
 
-    def _knows(self, cursors: Sequence[Cursor]) -> bool:
-        """Whether there is something to hand out, and nothing that nobody has asked for yet."""
-        sources = [self._source(cursor) for cursor in cursors]
-        return any(source.ready for source in sources) and all(source.answered or source.ready for source in sources)
-
     def _ask(self, cursors: Sequence[Cursor], group: Group | None, member: str | None) -> None:
         """See what is there at this moment."""
-        with self._mutex:
-            calls, self._calls = self._calls, []
-        for call in calls:
-            call.future.cancel()  # it would bring the same
         wanted = {cursor.place: self._source(cursor).position for cursor in cursors}
+        with self._mutex:
+            needless = [call for call in self._calls if not wanted.keys().isdisjoint(call.wanted)]
+            self._calls = [call for call in self._calls if call not in needless]
+        for call in needless:
+            call.future.cancel()  # it would bring the same
         request = self._request(wanted, 0.0)
         if group is not None:
             request.group = group.name
@@ -329,7 +324,6 @@ class RemoteFeed(Feed):
                 start = wanted.get(place)
                 if source is None or start is None:
                     continue
-                source.answered = True
                 error = unpack_error(found.error) if found.HasField("error") else None
                 if isinstance(error, UnknownTopic | PartitionDeleted):
                     self._remote.forget_topic(place.topic)

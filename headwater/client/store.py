@@ -143,12 +143,12 @@ class RemoteStore(Store):
 
     # Producing and consuming.
 
-    def sink(self) -> Sink:
+    def _new_sink(self) -> Sink:
         sink = RemoteSink(self._connection)
         sink.open()
         return sink
 
-    def feed(self, config: ConsumerConfig) -> Feed:
+    def _new_feed(self, config: ConsumerConfig) -> Feed:
         return RemoteFeed(self, self._connection, config)
 
     def _open_group(self, name: str) -> Group:

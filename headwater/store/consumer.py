@@ -110,7 +110,7 @@ class Consumer:
         self._member = None
         if group is not None and static is None:
             self._member = group.join(self._subscription.topics, self._subscription.partitions_of)
-        self._feed = store.feed(config)
+        self._feed = store._new_feed(config)
         self.watch = self._feed.watch
 
     # Polling.

@@ -67,7 +67,7 @@ class Producer:
     def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None = None) -> None:
         self.topic = topic.pinned()
         self.config = config
-        self._sink: Sink = sink or topic.sink()
+        self._sink: Sink = sink or topic._new_sink()
         self._sink.on_failure(self._keep_error)
         self._mutex = threading.Lock()
         self._batches: list[Batch] = []

@@ -234,11 +234,11 @@ class Store(ABC):
         self._check_open()
         return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), sink))
 
-    def feed(self, config: ConsumerConfig) -> Feed:  # noqa: ARG002 - what is at hand needs none
+    def _new_feed(self, config: ConsumerConfig) -> Feed:  # noqa: ARG002 - what is at hand needs none
         """How the records reach a new consumer."""
         return Feed(self)
 
-    def sink(self) -> Sink:
+    def _new_sink(self) -> Sink:
         """Where a new producer writes, if it is no part of a transaction."""
         return PartitionSink()
 

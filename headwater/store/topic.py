@@ -86,9 +86,9 @@ class Topic:
         info = self.info
         return [self._store.partition(info, number) for number in range(info.partitions)]
 
-    def sink(self) -> Sink:
+    def _new_sink(self) -> Sink:
         """Where a new producer of this topic writes."""
-        return self._store.sink()
+        return self._store._new_sink()
 
     def bounds(self) -> dict[int, Bounds]:
         """For each partition which offsets can be read now."""
