@@ -16,7 +16,7 @@ from headwater.store import DirectoryStore
 from headwater.wire.address import Address
 from tests.proxy import Proxy
 
-CLIENT = hw.ClientConfig(timeout=30, heartbeat=0.2)
+CLIENT = hw.ClientConfig(timeout=300, heartbeat=0.2)
 
 
 class Served:

@@ -27,6 +27,8 @@ from headwater.wire.service import METHODS
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_MARGIN_LEAST: Final = 0.05
+_MARGIN_MOST: Final = 1.0
 _ERROR_BYTES: Final = 4096
 """Metadata has to stay small: many clients take no more than 8 KiB of it."""
 
@@ -58,11 +60,12 @@ class Call:
         """Raise UnknownTopic unless the caller may know of the topic."""
         self._core.access.check_seen(self.caller, topic)
 
-    @property
-    def seconds_left(self) -> float:
-        """How long the caller will wait; a very long time when it did not say."""
-        left: float | None = self.context.time_remaining()
-        return float("inf") if left is None else left
+    def patience(self, wait_ms: int) -> float:
+        """How many seconds the caller may be kept waiting: as it said, but not so long that the answer is too late."""
+        found: float | None = self.context.time_remaining()
+        left = float("inf") if found is None else found
+        margin = max(min(left / 10, _MARGIN_MOST), _MARGIN_LEAST)
+        return min(wait_ms / 1000, self._core.config.max_wait, left - margin)
 
     def when_done(self, work: Callable[[], None]) -> None:
         """Do something when the answer has been sent, or the call is over otherwise."""

@@ -31,7 +31,6 @@ _LONGEST_SESSION: Final = HOUR
 _MAX_POLL_INTERVAL: Final = 300.0
 _POLLED_BYTES: Final = MIB
 _POLLED_RECORDS: Final = 500
-_MARGIN: Final = 0.05
 
 
 class Groups:
@@ -219,8 +218,7 @@ class Groups:
 
     async def poll(self, request: pb.PollRequest, call: Call) -> pb.PollResponse:
         call.check("read", "group", request.group)
-        wait = min(request.max_wait_ms / 1000, self._core.config.max_wait, call.seconds_left - _MARGIN)
-        deadline = time.monotonic() + wait
+        deadline = time.monotonic() + call.patience(request.max_wait_ms)
         while True:
             places = await self._core.write(self._assigned, request, call.caller)
             for place in places:  # rights may have changed since the member joined

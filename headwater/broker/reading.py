@@ -26,8 +26,6 @@ from headwater.wire.faults import pack_error
 from headwater.wire.packing import FetchedFrames, pack_fetched
 
 _DEFAULT_BYTES: Final = MIB
-_MARGIN: Final = 0.05
-"""An answer is on its way so many seconds before the caller's patience ends."""
 
 
 class _Answer(NamedTuple):
@@ -83,8 +81,7 @@ class Reading:
 
     def _deadline(self, request: pb.FetchRequest, call: Call) -> float:
         """Until when to wait, by the monotonic clock."""
-        wait = min(request.max_wait_ms / 1000, self._core.config.max_wait, call.seconds_left - _MARGIN)
-        return time.monotonic() + wait
+        return time.monotonic() + call.patience(request.max_wait_ms)
 
     async def _fetched(
         self, request: pb.FetchRequest, call: Call, waiter: Waiter, deadline: float

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
@@ -178,6 +179,7 @@ class RemoteFeed(Feed):
     # Looking.
 
     def look(self, cursors: Sequence[Cursor], group: Group | None, member: str | None, *, patiently: bool) -> bool:
+        self._check_reachable()
         if patiently or not (cursors or group) or self._knows(cursors):
             self._fetch(cursors)
             return False
@@ -193,9 +195,15 @@ class RemoteFeed(Feed):
         self._fetch(cursors)
         return True
 
+    def taken(self, cursors: Sequence[Cursor]) -> None:
+        if not all(self._source(cursor).held for cursor in cursors):
+            with suppress(HeadwaterError):  # they are taken: whatever is wrong is told by the next look
+                self._fetch(cursors)
+
     def ready(self, cursors: Sequence[Cursor]) -> bool:
         if self._has_some(cursors):
             return True
+        self._check_reachable()
         self._fetch(cursors)
         return False
 
@@ -209,7 +217,6 @@ class RemoteFeed(Feed):
 
     def _ask(self, cursors: Sequence[Cursor], group: Group | None, member: str | None) -> None:
         """See what is there at this moment."""
-        self._check_reachable()
         with self._mutex:
             calls, self._calls = self._calls, []
         for call in calls:
@@ -235,7 +242,6 @@ class RemoteFeed(Feed):
 
     def _fetch(self, cursors: Sequence[Cursor]) -> None:
         """Have a fetch under way for every partition of which nothing is held."""
-        self._check_reachable()
         now = time.monotonic()
         if now < self._next_attempt:
             return

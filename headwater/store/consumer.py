@@ -138,6 +138,7 @@ class Consumer:
             found = take()
             left = deadline - time.monotonic()
             if found or (left <= 0 and not patiently):
+                self._feed.taken(self._active())
                 return found
             if left > 0:
                 self.watch.wait(self.ready, min(left, self.patience()))
@@ -395,10 +396,9 @@ class Consumer:
     def _commit_or_forget(self) -> None:
         """Commit what is done; what is no longer this member's is given up, since others repeat it."""
         refused = self._commit_done()
-        if refused and self._static is not None:
-            assert self._group is not None
-            if not refused.isdisjoint(self._group.describe().owners):
-                raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
+        fixed = self._group if refused and self._static is not None else None
+        if fixed is not None and not refused.isdisjoint(fixed.describe().owners):
+            raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
         if refused:
             _log.warning("%s: others may repeat what was done there", self._refusal(refused))
             self._refreshed = 0.0

@@ -53,6 +53,9 @@ class Feed:
         """
         return False
 
+    def taken(self, cursors: Sequence[Cursor]) -> None:
+        """After records were taken: a moment to get the next ones, while those are handled."""
+
     def ready(self, cursors: Sequence[Cursor]) -> bool:
         """Whether there is something for one of these cursors."""
         return any(cursor.partition.bounds().end > cursor.next for cursor in cursors)
