@@ -18,6 +18,7 @@ from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
 from headwater.broker.core import Core
 from headwater.broker.groups import Groups
+from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
 from headwater.broker.operations import Operations
 from headwater.broker.producing import Producing
@@ -149,7 +150,7 @@ class Broker:
             await self._leave(core, server, checks)
         _log.debug("the broker has stopped")
 
-    async def _listening(self, core: Core, groups: Groups) -> tuple[grpc.aio.Server, Any]:
+    async def _listening(self, core: Core, groups: Groups) -> tuple[grpc.aio.Server, Health]:
         server = grpc.aio.server(options=_options(self.config))
         where = str(self._listen)
         try:
@@ -165,7 +166,7 @@ class Broker:
         topics = Topics(core, self._address if advertised is None else parse_address(advertised))
         parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core))
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
-        checks = health.aio.HealthServicer()
+        checks = Health()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
         names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
@@ -182,14 +183,15 @@ class Broker:
         """Stop accepting, finish what was accepted, make it durable, and leave. For the thread of the event loop."""
         self._drained.set()
 
-    async def _leave(self, core: Core, server: grpc.aio.Server, checks: Any) -> None:
+    async def _leave(self, core: Core, server: grpc.aio.Server, checks: Health) -> None:
         core.draining.set()
         core.arrivals.tell_all()
         await checks.enter_graceful_shutdown()
         stopping = asyncio.create_task(server.stop(self.config.drain_timeout))
         while core.connections and not stopping.done():
             await asyncio.sleep(_LOOK)
-        await server.stop(0)  # those who watch its health, and would do so for ever
+        # Not by a second stop: gRPC does not survive two at once.
+        checks.end_watches()
         await stopping
         await core.write(self._sync)
 

@@ -126,5 +126,6 @@ class Lanes:
         return lane.append(batch)
 
     def _forget(self, lane: Lane) -> None:
-        if lane.idle:
-            self._lanes.pop(lane.place, None)
+        # Not another one that has taken its place: two lanes at once would keep no order.
+        if lane.idle and self._lanes.get(lane.place) is lane:
+            del self._lanes[lane.place]

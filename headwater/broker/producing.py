@@ -220,9 +220,13 @@ class _Stream:
         self._room.set()
 
     def give_up(self) -> None:
-        """Nobody is there any more to be answered."""
+        """Nobody is there any more to be answered.
+
+        The newest goes first: a lane that is just looking at them, from the oldest on, then leaves no gap.
+        """
+        for accepted, _ in reversed(self._waiting):
+            accepted.give_up()
         while self._waiting:
-            self._waiting[0][0].give_up()
             self.answered()
 
 
