@@ -60,9 +60,11 @@ _AGAIN: Final = (PartitionBusy, PartitionClosed, StoreClosed, BufferFull)
 class _Sent:
     """A frame on its way."""
 
-    __slots__ = ("deadline", "frame", "id", "lane", "outcome", "renumbered")
+    __slots__ = ("deadline", "frame", "id", "lane", "outcome", "renumbered", "serial")
 
-    def __init__(self, lane: _Lane, frame: Frame, outcome: Outcome, deadline: float) -> None:
+    def __init__(self, serial: int, lane: _Lane, frame: Frame, outcome: Outcome, deadline: float) -> None:
+        self.serial = serial
+        """Which it is of all that were to be sent: the order that is kept, however often frames are sent again."""
         self.id = 0
         self.lane = lane
         self.frame = frame
@@ -127,6 +129,7 @@ class RemoteSink:
         self._lanes: dict[int, _Lane] = {}
         self._flying: dict[int, _Sent] = {}
         self._ids = itertools.count(1)
+        self._serials = itertools.count()
         self._bytes = 0
         self._stream: _Stream | None = None
         self._thread: threading.Thread | None = None
@@ -169,7 +172,7 @@ class RemoteSink:
             lane = self._lanes.get(partition)
             if lane is None:
                 lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity)
-            sent = _Sent(lane, frame, outcome, deadline)
+            sent = _Sent(next(self._serials), lane, frame, outcome, deadline)
             self._bytes += frame.length
             if lane.waiting:
                 lane.waiting.append(sent)
@@ -301,12 +304,14 @@ class RemoteSink:
         with self._changed:
             if lane.flying or not lane.waiting:
                 return
-            first = lane.waiting[0].frame.identity
+            # What came while others were still being refused is behind them, whoever was told first.
+            waiting = sorted(lane.waiting, key=lambda sent: sent.serial)
+            first = waiting[0].frame.identity
             if identity is not None:
                 lane.identity, lane.next, lane.renumber = identity, 0, False
             elif first is not None:
                 lane.next = first.sequence
-            waiting, lane.waiting = lane.waiting, deque()
+            lane.waiting = deque()
             for sent in waiting:
                 self._launch(sent)
 
