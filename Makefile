@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint test demo bench faults clean help
+.PHONY: setup lock proto lint test demo bench peers faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -39,7 +39,7 @@ proto: $(STAMP) ## generate the messages of the broker's protocol
 lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks tests
+	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks examples tests
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test: lint ## lint, the tests, and the short form of every fault proof
@@ -49,15 +49,19 @@ test: lint ## lint, the tests, and the short form of every fault proof
 demo: $(STAMP) ## a tour of Headwater in the terminal
 	$(BIN)/hw tour
 
-bench: $(STAMP) ## measure the engine and embedded streams against their peers
-	@missed=0; for name in engine embedded; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
+bench: $(STAMP) ## measure the engine, embedded streams and the broker against their peers
+	@missed=0; for name in engine embedded broker; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
+
+peers: ## fetch the servers that the broker is measured against, Kafka (needs Maven) and NATS (needs Go)
+	mvn --quiet --batch-mode --file benchmarks/peers.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.peers/kafka
+	GOBIN=$(CURDIR)/.peers go install github.com/nats-io/nats-server/v2@v2.12.1
 
 faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all
 
 clean: ## remove everything that is made, .venv included
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results
-	find headwater benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results examples/node/node_modules
+	find headwater benchmarks examples tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

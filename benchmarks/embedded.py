@@ -7,16 +7,11 @@ batches of a thousand, and the fast parser for redis-py.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import shutil
-import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -28,17 +23,15 @@ from typing import Any, Final
 import headwater as hw
 from benchmarks.measure import Measure, compare
 from benchmarks.report import Row, at_least, at_most
+from benchmarks.servers import redis_server
+from benchmarks.transfer import PATIENCE, answer, installed, spawn, transfer
 
 VALUE: Final = os.urandom(100)
 AT_A_TIME: Final = 1000
 """Records in a pipeline, in a call of `send_batch` and in a poll, on either side."""
 PROCESSES: Final = 4
-PATIENCE: Final = 60
-"""Seconds after which a process that does not answer has failed."""
 LATENCY_GOAL_MS: Final = 2
 COMMIT_GOAL_MICROSECONDS: Final = 10
-
-_spawn = multiprocessing.get_context("spawn")
 
 
 def run(quick: bool, scratch: Path) -> Iterator[Row]:
@@ -157,11 +150,11 @@ def _processes(scratch: Path, number: int, repeats: int) -> Row:
 
 def _send_from_processes(scratch: Path, number: int, processes: int) -> float:
     """The seconds for each of so many records, however many processes share them."""
-    ready, done = _spawn.Barrier(processes + 1), _spawn.Barrier(processes + 1)
+    ready, done = spawn.Barrier(processes + 1), spawn.Barrier(processes + 1)
     with _store(scratch) as store:
         store.create_topic("orders", partitions=processes)
         workers = [
-            _spawn.Process(target=_send_share, args=(str(store), partition, number // processes, ready, done))
+            spawn.Process(target=_send_share, args=(str(store), partition, number // processes, ready, done))
             for partition in range(processes)
         ]
         for worker in workers:
@@ -218,11 +211,6 @@ def _commit(scratch: Path, number: int, repeats: int) -> Row:
 # From one process to another.
 
 
-def installed(package: str, program: str | None = None) -> bool:
-    """Whether a peer is there to be measured."""
-    return find_spec(package) is not None and (program is None or shutil.which(program) is not None)
-
-
 def beside_persist_queue(scratch: Path, number: int, peer_number: int, repeats: int) -> Row:
     """Durable on both sides: there each call by itself, here each batch before it can be read."""
     peer = partial(_through_persist_queue, scratch, peer_number) if installed("persistqueue") else None
@@ -253,26 +241,6 @@ def beside_redis(scratch: Path, number: int, peer_number: int, repeats: int) -> 
         )
 
 
-def _transfer(number: int, produce: Callable[[], None], consume: Callable[[Connection], None]) -> float:
-    """The seconds for each record, from the first one sent here until the other process has acknowledged them all."""
-    receiver, sender = _spawn.Pipe(duplex=False)
-    consumer = _spawn.Process(target=consume, args=(sender,))
-    consumer.start()
-    _await(receiver)
-    started = perf_counter()
-    produce()
-    _await(receiver)
-    seconds = perf_counter() - started
-    consumer.join()
-    return seconds / number
-
-
-def _await(receiver: Connection) -> Any:
-    if not receiver.poll(PATIENCE):
-        raise TimeoutError("the other process does not answer")
-    return receiver.recv()
-
-
 def _through_headwater(scratch: Path, number: int, sync: Any, *, by_batch: bool = False) -> float:
     with _store(scratch) as store:
         store.create_topic("orders", sync=sync)
@@ -288,7 +256,7 @@ def _through_headwater(scratch: Path, number: int, sync: Any, *, by_batch: bool 
                         out.send(VALUE)
                 out.flush()
 
-            return _transfer(number, produce, partial(_consume, str(store), number))
+            return transfer(number, produce, partial(_consume, str(store), number))
 
 
 def _consume(directory: str, number: int, tell: Connection) -> None:
@@ -311,7 +279,7 @@ def _through_persist_queue(scratch: Path, number: int) -> float:
             for _ in range(number):
                 queue.put(VALUE)
 
-        return _transfer(number, produce, partial(_consume_persist_queue, directory, number))
+        return transfer(number, produce, partial(_consume_persist_queue, directory, number))
 
 
 def _consume_persist_queue(directory: str, number: int, tell: Connection) -> None:
@@ -337,7 +305,7 @@ def _consume_persist_queue(directory: str, number: int, tell: Connection) -> Non
 def _through_redis(scratch: Path, number: int) -> float:
     from redis import Redis
 
-    with _redis_server(scratch) as port, Redis(port=port) as client:
+    with redis_server(scratch) as port, Redis(port=port) as client:
         client.xgroup_create("orders", "billing", mkstream=True)
 
         def produce() -> None:
@@ -347,7 +315,7 @@ def _through_redis(scratch: Path, number: int) -> float:
                     pipeline.xadd("orders", {b"value": VALUE})
                 pipeline.execute()
 
-        return _transfer(number, produce, partial(_consume_redis, port, number))
+        return transfer(number, produce, partial(_consume_redis, port, number))
 
 
 def _consume_redis(port: int, number: int, tell: Connection) -> None:
@@ -365,57 +333,25 @@ def _consume_redis(port: int, number: int, tell: Connection) -> None:
         tell.send("done")
 
 
-@contextmanager
-def _redis_server(scratch: Path) -> Iterator[int]:
-    """A server of its own on the loopback interface; the port it listens on."""
-    from redis import Redis
-    from redis.exceptions import ConnectionError as NotYet
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = {"bind": "127.0.0.1", "port": port, "appendonly": "yes", "appendfsync": "everysec", "save": ""}
-    with TemporaryDirectory(dir=scratch) as directory:
-        command = ["redis-server", "--dir", directory]
-        for name, value in options.items():
-            command += [f"--{name}", str(value)]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            with Redis(port=port) as client:
-                deadline = perf_counter() + PATIENCE
-                while True:
-                    try:
-                        client.ping()
-                        break
-                    except NotYet:
-                        if server.poll() is not None or perf_counter() > deadline:
-                            raise
-                        sleep(0.01)
-            yield port
-        finally:
-            server.terminate()
-            server.wait()
-
-
 # How soon a record is there.
 
 
 def _latency(scratch: Path, number: int) -> Row:
     """From `sync` returning here to `poll` returning there, which was waiting."""
-    receiver, sender = _spawn.Pipe(duplex=False)
+    receiver, sender = spawn.Pipe(duplex=False)
     taken = []
     with _store(scratch) as store:
         store.create_topic("orders")
-        consumer = _spawn.Process(target=_tell_arrivals, args=(str(store), number, sender))
+        consumer = spawn.Process(target=_tell_arrivals, args=(str(store), number, sender))
         consumer.start()
-        _await(receiver)
+        answer(receiver)
         with store.producer("orders") as out:
             for _ in range(number):
                 sleep(0.002)  # the other process waits again by then
                 out.send(VALUE)
                 out.sync()
                 synced = monotonic_ns()
-                taken.append(_await(receiver) - synced)
+                taken.append(answer(receiver) - synced)
         consumer.join()
     return Row(
         work="from sync() returning to poll() returning the record in another process: median",

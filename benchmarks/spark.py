@@ -36,6 +36,9 @@ COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
 PARTITIONS: Final = 2
 KEYS: Final = 1000
 WIDE: Final = 10
+NOISE: Final = 1 << 25
+STEP: Final = 1009
+"""Values are pieces of so many random bytes, each begun so far from the last: a prime, so that none comes twice."""
 _serial = count()
 
 
@@ -55,7 +58,7 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
     }
     spark = hw.spark.session("benchmarks", master="local[2]", config=config)
     spark.sparkContext.setLogLevel("OFF")
-    repeats = 2 if quick else 5
+    repeats = 1 if quick else 5
     try:
         with hw.open(scratch / "store") as store:
             for size, rows in ((1000, 50_000 if quick else 1_000_000), (100, 300_000 if quick else 5_000_000)):
@@ -300,10 +303,14 @@ def _noop(frame: DataFrame) -> None:
 
 
 def _fill(store: hw.Store, topic: str, size: int, rows: int) -> None:
-    """Records with keys, in frames as a producer makes them."""
+    """Records with keys, in frames as a producer makes them.
+
+    No two values are alike: of a few that come again and again Parquet would keep a dictionary, and read that.
+    """
     store.create_topic(topic, partitions=PARTITIONS)
-    values = [os.urandom(size) for _ in range(1000)]
+    noise = os.urandom(NOISE + size)
     keys = [b"key-%d" % number for number in range(KEYS)]
     with store.producer(topic, batch_bytes=1024 * 1024, batch_records=10_000, linger=60.0) as out:
         for number in range(rows):
-            out.send(values[number % 1000], key=keys[number % KEYS], partition=number // 1000 % PARTITIONS)
+            start = number * STEP % NOISE
+            out.send(noise[start : start + size], key=keys[number % KEYS], partition=number // 1000 % PARTITIONS)

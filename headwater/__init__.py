@@ -9,8 +9,17 @@ import importlib
 import typing
 
 from headwater import presets
-from headwater.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.config import (
+    BrokerConfig,
+    ClientConfig,
+    ConsumerConfig,
+    PartitionConfig,
+    ProducerConfig,
+    StewardConfig,
+    TopicConfig,
+)
 from headwater.errors import (
+    BrokerUnavailable,
     BufferFull,
     CommitRefused,
     Damaged,
@@ -21,6 +30,7 @@ from headwater.errors import (
     GroupBusy,
     HeadwaterError,
     InvalidConfiguration,
+    InvalidFile,
     InvalidName,
     InvalidPipeline,
     InvalidRecord,
@@ -33,6 +43,7 @@ from headwater.errors import (
     PartitionError,
     PartitionForked,
     PartitionPoisoned,
+    PermissionDenied,
     PipelineFailed,
     PipelineRunning,
     Problem,
@@ -48,6 +59,7 @@ from headwater.errors import (
     TopicExists,
     TransactionAborted,
     TransactionUnfinished,
+    Unauthenticated,
     UnknownSchema,
     UnknownTopic,
     UnsupportedFileSystem,
@@ -99,8 +111,11 @@ __version__ = "0.1.0"
 __all__ = [
     "RAW",
     "Assignment",
+    "BrokerConfig",
+    "BrokerUnavailable",
     "BufferFull",
     "CleanedPartition",
+    "ClientConfig",
     "Commit",
     "CommitRefused",
     "ConsumedBatch",
@@ -118,6 +133,7 @@ __all__ = [
     "GroupInfo",
     "HeadwaterError",
     "InvalidConfiguration",
+    "InvalidFile",
     "InvalidName",
     "InvalidPipeline",
     "InvalidRecord",
@@ -132,6 +148,7 @@ __all__ = [
     "PartitionError",
     "PartitionForked",
     "PartitionPoisoned",
+    "PermissionDenied",
     "PipelineFailed",
     "PipelineRunning",
     "Position",
@@ -170,6 +187,7 @@ __all__ = [
     "Transaction",
     "TransactionAborted",
     "TransactionUnfinished",
+    "Unauthenticated",
     "UnknownSchema",
     "UnknownTopic",
     "UnsupportedFileSystem",

@@ -7,12 +7,34 @@ Times are seconds, sizes are bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from headwater.option import CENTURY, DAY, EIB, GIB, HOUR, KIB, MIB, MINUTE, PIB, TIB, Options, count, seconds, size
+from headwater.option import (
+    CENTURY,
+    DAY,
+    EIB,
+    GIB,
+    HOUR,
+    KIB,
+    MIB,
+    MINUTE,
+    PIB,
+    TIB,
+    Options,
+    Text,
+    count,
+    seconds,
+    size,
+)
+from headwater.wire.address import parse_address
 
 Sync = Literal["always", "never"] | float
 Compression = Literal["none", "zstd", "lz4"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "json", "text"]
+
+PATH: Final = Text("a path")
+_ADDRESS: Final = Text("host:port", parse_address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,3 +204,133 @@ class StewardConfig(Options):
     """A group without members is forgotten so long after its last commit, and protects nothing then. Shorter than its
     pauses, and it begins again where its `start` says; longer lets groups that never come back hold records. Positions
     in topics that are gone are forgotten as long after their last commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig(Options):
+    """How a broker serves a store. Times are seconds, sizes are bytes."""
+
+    directory: Annotated[str | None, PATH] = None
+    """The store that is served, made if there is none: on the command line, the argument. A broker wants it for itself;
+    while it serves, nobody else can open it, and while others have it open, it does not start."""
+
+    listen: Annotated[str, _ADDRESS] = "127.0.0.1:6174"
+    """Where clients connect; port 0 is any that is free. Beyond 127.0.0.1 it needs an access file and TLS, or the flag
+    that says that anyone may do anything."""
+
+    advertise: Annotated[str | None, _ADDRESS] = None
+    """What clients are told to connect to, where that is another address than the broker's own: behind a proxy, or in a
+    container. An address that clients do not reach makes them fail after the first answer; None is `listen`."""
+
+    broker_id: Annotated[int, count(0, (1 << 31) - 1)] = 0
+    """Its number among the brokers of a cluster; a single one can keep 0. Two of one number are taken for one."""
+
+    access: Annotated[str | None, PATH] = None
+    """The access file: users and their rights. With it, what is not allowed is denied; without it, whoever reaches the
+    broker may do everything."""
+
+    tls_certificate: Annotated[str | None, PATH] = None
+    """The broker's certificate in PEM, with those between it and the authority. It must name the host that clients
+    connect to, or they refuse it; without one, nothing is encrypted."""
+
+    tls_key: Annotated[str | None, PATH] = None
+    """Its key in PEM, unencrypted. Let nobody else read the file: who has it can pass for the broker."""
+
+    tls_client_ca: Annotated[str | None, PATH] = None
+    """The authority, in PEM, that the certificates of clients come from. With it, every client needs one, also those
+    with tokens; without it, clients are known by tokens only."""
+
+    insecure_no_authentication: bool = False
+    """Listen beyond this machine without knowing who calls. Anyone who reaches the port can then read, write and delete
+    everything; without it, such a broker does not start."""
+
+    metrics: Annotated[str | None, _ADDRESS] = None
+    """Where metrics are served by HTTP, `/healthz` and `/readyz` too. Metrics name topics and groups: with an access
+    file they need a token with the right to read the broker; None serves none, and nobody sees the broker get slow."""
+
+    log_level: LogLevel = "info"
+    """How much is logged. "debug" tells of every connection, which is a lot; "error" hides what is denied."""
+
+    log_format: LogFormat = "auto"
+    """How: "json" is one object a line for machines, "text" is for people, and hard to search. "auto": text on a
+    terminal, else JSON."""
+
+    threads: Annotated[int, count(1, 1024)] = 16
+    """How many threads write, and how many others read. Fewer make partitions wait for one another's syncs; more than
+    there are busy partitions, or clients that read, do nothing."""
+
+    max_message_bytes: Annotated[int, size(64 * KIB, GIB)] = 64 * MIB
+    """Larger requests are refused. Smaller than the frames that producers make, and these cannot write; large ones are
+    held in memory whole, for each call."""
+
+    max_decoded_bytes: Annotated[int, size(64 * KIB, GIB)] = 256 * MIB
+    """Frames that would be larger when decompressed are refused, before they are. Small refuses what compresses well;
+    large lets a few kilobytes take that much memory of the broker, and of every reader."""
+
+    max_in_flight_bytes: Annotated[int, size(MIB, TIB)] = 512 * MIB
+    """So many bytes of requests that are being written, and as many of answers on their way, are held at a time. Beyond
+    that callers wait. Small makes fast disks idle; large can take that much memory, twice."""
+
+    max_connection_bytes: Annotated[int, size(64 * KIB, TIB)] = 64 * MIB
+    """The same for one connection. Small makes a fast client wait for itself; large lets one greedy client take
+    everybody's share."""
+
+    max_connections: Annotated[int, count(1, 1_000_000)] = 10_000
+    """Calls of more connections than this are refused. Each costs a descriptor and some memory."""
+
+    max_calls: Annotated[int, count(1, 1_000_000)] = 1000
+    """How many calls one connection may have open at a time; further ones wait at the client. Waiting consumers have
+    one each; few of them make clients with many consumers wait for themselves."""
+
+    max_response_bytes: Annotated[int, size(64 * KIB, GIB)] = 32 * MIB
+    """No fetch returns much more than this, whatever it asks for; at least one frame. Large answers are held in memory
+    whole; small ones cost more calls."""
+
+    max_wait: Annotated[float, seconds(0, HOUR)] = 60.0
+    """No fetch waits for longer than this, whatever it asks for. Long waits hide clients that are gone; short ones cost
+    calls that return nothing."""
+
+    session_timeout: Annotated[float, seconds(0.1, HOUR)] = 30.0
+    """A member of a group that is silent for so long is taken out, unless it asked for another time. Shorter than a
+    pause of its network or its program, and its records are handled twice; longer leaves the partitions of a dead
+    member unread."""
+
+    heartbeat_interval: Annotated[float, seconds(0.01, HOUR)] = 10.0
+    """How often members are asked to say that they live. A third of the session's timeout lets two heartbeats be lost;
+    shorter costs calls."""
+
+    drain_timeout: Annotated[float, seconds(0, HOUR)] = 30.0
+    """How long a broker that is told to stop waits for what it has accepted. Shorter breaks calls off, which clients
+    repeat elsewhere; longer than whoever stops it has patience, and it is killed instead."""
+
+    steward: bool = True
+    """Clean the store in the background, as its topics want it. Without it, logs grow until someone does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig(Options):
+    """How a program talks to a broker. Times are seconds, sizes are bytes."""
+
+    timeout: Annotated[float, seconds(0.1, HOUR)] = MINUTE
+    """How long a call goes on trying while no broker answers; then it raises BrokerUnavailable. Shorter than a restart
+    of the broker, and that is seen as errors; longer lets a program wait for a broker that never comes back."""
+
+    attempt_timeout: Annotated[float, seconds(0.1, HOUR)] = 20.0
+    """How long one attempt waits for its answer before the connection counts as dead and the next attempt begins. Short
+    ones give up on calls that are only slow; long ones hang on connections that a network has forgotten."""
+
+    in_flight_bytes: Annotated[int, size(MIB, TIB)] = 64 * MIB
+    """How much a producer has on its way, at most, before `send` waits for answers. Less than a few batches waits for
+    the network after each; more takes that much memory while a broker is away."""
+
+    fetch_total_bytes: Annotated[int, size(KIB, TIB)] = 16 * MIB
+    """How much a consumer fetches at a time from all its partitions together; about twice that is held. Small ones cost
+    calls; large ones memory."""
+
+    fetch_wait: Annotated[float, seconds(0.01, 10 * MINUTE)] = 10.0
+    """How long a fetch waits at the broker for the first record. Short ones ask in vain more often; longer than what
+    proxies between here and the broker allow, and they cut the connection."""
+
+    heartbeat: Annotated[float, seconds(0.01, HOUR)] = 10.0
+    """How often members of groups tell that they live. Longer than the broker's session timeout, and they are taken
+    for dead; shorter costs calls."""

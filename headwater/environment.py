@@ -1,7 +1,8 @@
 """The environment: `HEADWATER_PRODUCER_LINGER=20ms` is the option `linger` of every producer's configuration.
 
 The rule is HEADWATER, the noun, the option, for each noun of a preset. It goes over the preset, and what a program says
-explicitly goes over it. It is read when a store is opened by `headwater.open`, not by the engine.
+explicitly goes over it. It is read when a store is opened by `headwater.open`, not by the engine. The nouns of no
+preset, the broker and its client, read theirs where they begin: see `options_said`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from headwater.option import Option, options_of
 from headwater.presets import Preset, nouns
 
 PREFIX: Final = "HEADWATER_"
+APART: Final = ("BROKER_", "CLIENT_")
+"""How the variables begin whose nouns are in no preset."""
+
 _ALIKE: Final = 0.8
 """How much a name of another form has to look like one of ours to be taken for a mistake."""
 
@@ -46,9 +50,31 @@ def overridden(preset: Preset, environment: Mapping[str, str]) -> Preset:
     return replace(preset, **{noun: replace(getattr(preset, noun), **values) for noun, values in changes.items()})
 
 
+def options_said(
+    noun: str, kind: type[Any], environment: Mapping[str, str], *, besides: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The options of a configuration that the environment sets. `besides` are variables of the noun that are none."""
+    known = {f"{PREFIX}{noun}_{option.name}".upper(): option for option in options_of(kind)}
+    others = {f"{PREFIX}{noun}_{name}".upper() for name in besides}
+    found: dict[str, Any] = {}
+    for name, text in environment.items():
+        if not name.upper().startswith(f"{PREFIX}{noun}_".upper()) or not text.strip() or name in others:
+            continue
+        if name not in known:
+            nearest = get_close_matches(name.upper(), [*known, *others], n=1, cutoff=0.0)
+            raise InvalidConfiguration(f"there is no option for {name}; the nearest variable is {nearest[0]}")
+        try:
+            found[known[name].name] = known[name].parse(text)
+        except InvalidConfiguration as error:
+            raise InvalidConfiguration(f"{name}={text!r:.60}: {error}") from None
+    return found
+
+
 def _refuse_mistake(name: str) -> None:
     """Raise if the unknown variable looks like one of ours. Others may be anybody's, and are left alone."""
     said = name.removeprefix(PREFIX).upper()
+    if said.startswith(APART):
+        return
     ours = said.startswith(tuple(f"{noun.upper()}_" for noun in nouns()))
     known = {variable.removeprefix(PREFIX): option for variable, (_, option) in VARIABLES.items()}
     nearest = [variable for variable, option in known.items() if option.name.upper() == said]  # the noun is missing

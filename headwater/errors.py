@@ -306,6 +306,40 @@ class DeadLetterRefused(StoreError):
         self.dead_letter = dead_letter
 
 
+# The broker.
+
+
+class BrokerUnavailable(StoreError, TimeoutError):
+    """No broker has answered in time. What was asked for may have happened nevertheless, where the message says so."""
+
+    def __init__(self, where: str, what: str, seconds: float, why: str, *, unknown: bool = False) -> None:
+        outcome = "; whether it has happened is not known" if unknown else ""
+        super().__init__(
+            f"{where}: {what} was not answered within {seconds:.1f} s ({why}){outcome}: is the broker running, and "
+            f"reachable from here?"
+        )
+        self.what = what
+        self.unknown = unknown
+
+
+class Unauthenticated(StoreError):
+    """The broker does not know who calls: a token or a certificate is missing, wrong or revoked."""
+
+
+class PermissionDenied(StoreError):
+    """The caller lacks a right at the broker. Nothing was done; `right`, `kind` and `name` say which it lacks."""
+
+    def __init__(self, caller: str, right: str, kind: str, name: str) -> None:
+        place = kind if kind == "broker" else f"{kind} {name!r}"
+        super().__init__(
+            f"{caller!r} lacks the right {right!r} on {place}: who keeps the broker's access file can give it"
+        )
+        self.caller = caller
+        self.right = right
+        self.kind = kind
+        self.name = name
+
+
 # Spark.
 
 
@@ -338,11 +372,11 @@ class DataLost(StoreError):
         self.end = end
 
 
-# Pipelines.
+# Files that people write.
 
 
 class Problem(NamedTuple):
-    """Something that is wrong with the declaration of a pipeline: where, and what."""
+    """Something that is wrong in a file that people write: where, and what."""
 
     file: str
     line: int
@@ -353,12 +387,19 @@ class Problem(NamedTuple):
         return f"{self.file}:{self.line}: {f'{self.key}: ' if self.key else ''}{self.message}"
 
 
-class InvalidPipeline(InvalidConfiguration):
-    """The declaration of a pipeline is wrong; `problems` has all of it. Nothing was started."""
+class InvalidFile(InvalidConfiguration):
+    """A file that says how something is to be done is wrong; `problems` has all of it. Nothing of it was used."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
+
+
+# Pipelines.
+
+
+class InvalidPipeline(InvalidFile):
+    """The declaration of a pipeline is wrong; `problems` has all of it. Nothing was started."""
 
 
 class PipelineRunning(StoreError):

@@ -1,13 +1,14 @@
 """An option: which values a field of a configuration may have, and how they are written as text.
 
 Both follow from the field's type. `Annotated[int, size(4 * KIB, TIB)]` is a whole number of bytes in that range,
-`bool` and `Literal` are what they say, and `... | None` allows None as well. So an option is declared in one line, and
-from that line it is checked, read from the environment and documented.
+`Annotated[str, Text("a name")]` is text, `bool` and `Literal` are what they say, and `... | None` allows None as well.
+So an option is declared in one line, and from that line it is checked, read from the environment and documented.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -95,25 +96,44 @@ def count(least: int, most: int) -> Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """Text that an option may be: what it is, for people, and a check that raises InvalidConfiguration."""
+
+    noun: str
+    check: Callable[[str], object] = str
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, str) or not value.strip():
+            return False
+        try:
+            self.check(value)
+        except InvalidConfiguration:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class Option:
-    """A field of a configuration: one of `words`, or a number in `range`."""
+    """A field of a configuration: one of `words`, a number in `range`, or `text`."""
 
     name: str
     default: Any
     words: tuple[str | bool | None, ...]
     range: Range | None
+    text: Text | None = None
 
     @property
     def allowed(self) -> str:
         """What it may be, for people."""
         choices = [f'"{word}"' if isinstance(word, str) else str(word) for word in self.words if word is not None]
         choices += [str(self.range)] if self.range is not None else []
+        choices += [self.text.noun] if self.text is not None else []
         choices += ["None"] if None in self.words else []
         return " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
 
     def allows(self, value: object) -> bool:
         """Whether it may be `value`."""
-        if self.range is not None and value in self.range:
+        if (self.range is not None and value in self.range) or (self.text is not None and value in self.text):
             return True
         return any(isinstance(value, type(word)) and value == word for word in self.words)
 
@@ -131,7 +151,7 @@ class Option:
         text = text.strip()
         if text.lower() in spellings:
             return spellings[text.lower()]
-        value = self.range.parse(text) if self.range is not None else None
+        value = text if self.text is not None else self.range.parse(text) if self.range is not None else None
         if value is None or not self.allows(value):
             hint = ", ".join(self.range.units) if self.range is not None else ""
             raise InvalidConfiguration(f"must be {self.allowed}" + (f"; units are {hint}" if hint else ""))
@@ -141,7 +161,7 @@ class Option:
         """A value that it may be as text, such as `parse` takes."""
         if self.range is not None and value in self.range:
             return self.range.written(value)
-        return str(value).lower()
+        return value if self.text is not None and value in self.text else str(value).lower()
 
 
 def _shown(value: object) -> str:
@@ -162,8 +182,8 @@ def options_of(kind: type[Any]) -> tuple[Option, ...]:
     return _known[kind]
 
 
-def _choices(hint: Any) -> tuple[tuple[str | bool | None, ...], Range | None]:
-    """The words and the range that a type allows."""
+def _choices(hint: Any) -> tuple[tuple[str | bool | None, ...], Range | None, Text | None]:
+    """The words, the range and the text that a type allows."""
     limits = None
     if get_origin(hint) is Annotated:
         hint, limits = get_args(hint)
@@ -175,7 +195,7 @@ def _choices(hint: Any) -> tuple[tuple[str | bool | None, ...], Range | None]:
             words += (True, False)
         elif part is type(None):
             words.append(None)
-    return tuple(words), limits
+    return tuple(words), limits if isinstance(limits, Range) else None, limits if isinstance(limits, Text) else None
 
 
 class Options:

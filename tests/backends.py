@@ -12,10 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Final, Protocol
 
 from headwater import PartitionConfig, Store
+from headwater.broker import Broker
+from headwater.client.store import RemoteStore
+from headwater.config import BrokerConfig
 from headwater.log import Clock, DirectoryPartition, Disk, MemoryPartition, Partition
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.disk import REAL_DISK
 from headwater.store import DirectoryStore, MemoryStore
+from headwater.wire.address import Address
 
 
 def _memory(_: Path, config: PartitionConfig | None, clock: Clock) -> Partition:
@@ -40,9 +44,53 @@ def _directory_store(path: Path, clock: Clock) -> Store:
     return DirectoryStore(path, clock=clock)
 
 
+class _Served:
+    """A broker over a store in a directory, in this process, for as long as someone is connected to it."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.store = DirectoryStore(path, clock=clock, exclusive=True)
+        self.broker = Broker(self.store, BrokerConfig(steward=False), listen=Address("127.0.0.1", 0)).start()
+        self.users = 0
+
+    def stop(self) -> None:
+        self.broker.stop()
+        self.store.close()
+
+
+_served: Final[dict[Path, _Served]] = {}
+
+
+class BrokerStore(RemoteStore):
+    """A store behind a broker that is there as long as the store. All handles of one path share the broker."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self.served = _served.get(path) or _Served(path, clock)
+        _served[path] = self.served
+        self.served.users += 1
+        super().__init__([self.served.broker.address])
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        try:
+            super().close()
+        finally:
+            self.served.users -= 1
+            if not self.served.users:
+                del _served[self._path]
+                self.served.stop()
+
+
+def inside(store: Store) -> Store:
+    """The embedded store that does the work: what a test patches, or looks at, below the interface."""
+    return store.served.store if isinstance(store, BrokerStore) else store
+
+
 STORES: Final[dict[str, Callable[[Path, Clock], Store]]] = {
     "memory": _memory_store,
     "directory": _directory_store,
+    "broker": BrokerStore,
 }
 
 

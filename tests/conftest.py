@@ -63,9 +63,17 @@ def open_directory(tmp_path: Path) -> Iterator[OpenDirectory]:
     _close(opened)
 
 
+def skip_embedded_only(request: pytest.FixtureRequest) -> None:
+    """Skip what is marked as `embedded`, with the reason that the mark gives, on the store behind a broker."""
+    mark = request.node.get_closest_marker("embedded")
+    if mark is not None and request.param == "broker":
+        pytest.skip(*mark.args)
+
+
 @pytest.fixture(params=STORES)
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
     """Opens new stores, of every kind in turn, and closes them in the end."""
+    skip_embedded_only(request)
     kind = STORES[request.param]
     opened: list[Store] = []
     numbers = itertools.count()
@@ -101,6 +109,7 @@ def clock() -> ManualClock:
 @pytest.fixture(params=STORES)
 def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
     """Opens handles of one store, of every kind in turn, and closes them in the end."""
+    skip_embedded_only(request)
     opened: list[Store] = []
 
     def factory() -> Store:

@@ -22,19 +22,23 @@ from tests.aio import KINDS, PATIENCE, Cancelled, When, cancelled_everywhere, fi
 
 ELSEWHERE: dict[str, set[str]] = {
     "Store": {
-        *("drop", "evolve_topic", "internal_topic", "look_after", "partition", "producer_config"),
-        *("schema_of", "stage", "stewarding", "watched"),
+        *("drop", "evolve_topic", "has_group", "internal_topic", "look_after", "open_partitions", "partition"),
+        *("producer_config", "recall_topic", "reopen_groups", "schema_by_id", "schema_of", "stage"),
+        *("stewarding", "transactions", "watched"),
     },
-    "Topic": {"partition", "partitions", "pinned"},
+    "Topic": {"partition", "partitions", "pinned", "recent_info"},
     "Producer": {"discard", "write_overdue"},
-    "Consumer": {"deciding", "give_back", "group_name", "held", "hold", "let_go", "patience", "ready"},
+    "Consumer": {
+        *("begin_anew", "decided", "deciding", "deciding_as", "give_back", "group_name", "held", "hold", "let_go"),
+        *("patience", "ready", "store"),
+    },
     "Group": {
         *("carry_out", "clamp", "close", "commit", "deciding", "join", "leave"),
         *("prune", "settle", "touch", "was_reset", "watched"),
     },
     "Receipt": {"wait"},
     "Steward": set(),
-    "Transaction": {"adopt", "look_after", "sink"},
+    "Transaction": {"adopt", "decision", "look_after", "sink"},
 }
 """What the parts of a store need of each other, and users do not. A receipt is awaited instead. Jobs of many processes
 stage in tasks that have no event loop."""

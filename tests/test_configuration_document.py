@@ -15,12 +15,22 @@ from typing import Any
 
 import pytest
 
-from headwater import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig, config, presets
+from headwater import (
+    BrokerConfig,
+    ClientConfig,
+    ConsumerConfig,
+    PartitionConfig,
+    ProducerConfig,
+    StewardConfig,
+    TopicConfig,
+    config,
+    presets,
+)
 from headwater.option import options_of
 from headwater.presets import Preset, nouns
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "configuration.md"
-KINDS = [PartitionConfig, TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig]
+KINDS = [PartitionConfig, TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig, BrokerConfig, ClientConfig]
 
 
 @cache

@@ -340,10 +340,13 @@ def test_retention_moves_a_slow_consumer_on_and_says_so(store: Store, caplog: py
     with store.consumer("orders", group="g", fetch_bytes=1) as inbox:
         for record in inbox.poll(10):
             inbox.ack(record)
+        inbox.pause()
+        assert inbox.poll() == []  # from now on nothing is fetched ahead either
         fill(store, "orders", 10, first=10)
         store.topic("orders").partition(0).roll()
         fill(store, "orders", 5, first=20)
         store.topic("orders").partition(0).delete_before(20)
+        inbox.resume()
         with caplog.at_level(logging.WARNING):
             assert drain(inbox) == [20, 21, 22, 23, 24]
         assert "offsets 10 to 20 were removed" in caplog.text

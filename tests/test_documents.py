@@ -11,6 +11,7 @@ from struct import Struct, calcsize
 from zlib import crc32
 
 import pytest
+import typer
 
 import headwater
 from headwater.cli.app import app
@@ -37,15 +38,22 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def named_commands(group: typer.Typer, above: list[str]) -> list[list[str]]:
+    """Every command of a group, by its names from the outermost one on."""
+    listed = []
+    for command in group.registered_commands:
+        assert command.callback is not None
+        listed.append([*above, command.name or command.callback.__name__])
+    for inner in group.registered_groups:
+        assert inner.typer_instance is not None
+        listed += named_commands(inner.typer_instance, [*above, inner.name or ""])
+    return listed
+
+
 @cache
 def commands() -> dict[str, set[str]]:
     """The commands of `hw` and the options of each."""
-    listed = [[command.name or ""] for command in app.registered_commands]
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        for command in group.typer_instance.registered_commands:
-            assert command.callback is not None
-            listed.append([group.name or "", command.name or command.callback.__name__])
+    listed = named_commands(app, [])
     options: dict[str, set[str]] = {}
     for name in listed:
         text = subprocess.run(
@@ -55,7 +63,13 @@ def commands() -> dict[str, set[str]]:
     return options
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
+SERVED = ROOT / "docs" / "broker.md"
+"""Its programs need the brokers that its commands start: tests/test_broker_document.py runs both."""
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if blocks(path, "python") and path != SERVED], ids=lambda path: path.name
+)
 def test_the_programs_of_a_document_run(document: Path, tmp_path: Path) -> None:
     """They are one program, from the first to the last, in a directory of its own."""
     program = "\n".join(blocks(document, "python"))

@@ -312,6 +312,7 @@ def test_a_group_without_members_keeps_its_positions(handle: Handles) -> None:
     assert sorted(position.offset for position in info.positions.values()) == [10, 10, 10, 10]
 
 
+@pytest.mark.embedded("pruning is a steward's work, done where the group is kept")
 def test_positions_in_topics_that_are_gone_are_pruned_after_a_time(handle: Handles, clock: ManualClock) -> None:
     store, other = handle(), handle()
     group, gone, kept = store.group("g"), bytes(16), store.describe_topic("orders").uuid
@@ -350,6 +351,7 @@ def look(group: Group, keys: list[TopicKey], stop: threading.Event) -> Iterator[
             last[key] = last[key] if found is None else found.offset
 
 
+@pytest.mark.embedded("pruning is a steward's work, done where the group is kept")
 def test_pruning_disturbs_neither_those_who_commit_nor_those_who_read(handle: Handles) -> None:
     uuid, stop = handle().describe_topic("orders").uuid, threading.Event()
     keys = [(uuid, number) for number in range(4)]

@@ -22,7 +22,7 @@ from headwater.option import DAY
 from headwater.store import DirectoryStore, MemoryStore
 from headwater.store.steward import StewardReport
 from headwater.testing import ManualClock
-from tests.backends import OpenStore
+from tests.backends import OpenStore, inside
 
 SEGMENT = 10
 """Records in each segment of `fill`."""
@@ -330,7 +330,7 @@ def test_an_error_in_one_partition_does_not_stop_the_others(
     def fail(offset: int) -> None:
         raise HeadwaterError(f"no deleting before {offset} today")
 
-    monkeypatch.setattr(store.topic("a").partition(1), "delete_before", fail)
+    monkeypatch.setattr(inside(store).topic("a").partition(1), "delete_before", fail)
     report = store.steward().run_once()
     assert [one.segments for one in report.partitions] == [2, 0, 2]
     assert report.partitions[1].error == "no deleting before 20 today"
@@ -350,7 +350,7 @@ def test_a_group_that_cannot_be_read_protects_everything(
         raise OSError("no descriptors left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.group("broken"), "describe", fail)
+        patch.setattr(inside(store).group("broken"), "describe", fail)
         report = store.steward().run_once()
     assert (report.segments, report.partitions[0].protected_by) == (0, ("broken",))
     assert report.errors == ("group 'broken': no descriptors left",)
@@ -372,7 +372,7 @@ def test_remains_of_deleted_topics_are_swept(tmp_path: Path) -> None:
 def test_a_second_steward_leaves_and_says_so(open_store: OpenStore) -> None:
     store = open_store()
     fill(store.create_topic("a", retention_bytes=0), 2)
-    with store.stewarding():
+    with inside(store).stewarding():
         report = store.steward().run_once()
         assert report.skipped is not None
         assert f"process {os.getpid()} is cleaning" in report.skipped

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PROSE_AND_CODE = frozenset({".json", ".md", ".proto", ".py", ".pyi", ".sh", ".sql", ".toml", ".yaml", ".yml"})
+PROSE_AND_CODE = frozenset({".js", ".json", ".md", ".proto", ".py", ".pyi", ".sh", ".sql", ".toml", ".yaml", ".yml"})
 MAX_LINES = 600
 
 UNFINISHED = re.compile(rf"\b({'TO'}DO|{'FIX'}ME|{'XX'}X|{'HA'}CK|{'W'}IP)\b")

@@ -7,45 +7,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store import DirectoryStore, MemoryStore
+from headwater.store import DirectoryStore
 from headwater.store.decision import Decision
 from headwater.store.group import Commit
 from headwater.testing import ManualClock
-from tests.backends import OpenStore
-
-Handles = Callable[[], Store]
-"""Gives a handle of one and the same store: in memory the same one, on disk another one each time."""
+from tests.backends import Handles, OpenStore, inside
 
 ORDERS = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["memory", "directory"])
-def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
-    memory = MemoryStore(clock=clock)
-    opened: list[Store] = [memory]
-
-    def factory() -> Store:
-        if request.param == "memory":
-            return memory
-        opened.append(DirectoryStore(tmp_path / "store", clock=clock))
-        return opened[-1]
-
-    yield factory
-    for store in opened:
-        store.close()
 
 
 @pytest.fixture
@@ -288,6 +263,7 @@ def test_what_was_staged_for_a_deleted_topic_is_gone_with_it(store: Store) -> No
         _ = gone.offset
 
 
+@pytest.mark.embedded("frames reach a broker some at a time, and its limits are those of then")
 def test_limits_that_are_lowered_meanwhile_do_not_stop_what_is_staged(store: Store) -> None:
     with store.transaction() as block:
         with block.producer("invoices") as out:
@@ -345,7 +321,7 @@ def test_a_named_block_that_was_given_up_may_be_repeated(store: Store) -> None:
 
 def test_a_late_helper_does_not_set_the_last_number_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever carries out number 1 may be held up until number 2 is done."""
-    ledger = store._transactions.ledger
+    ledger = inside(store).transactions.ledger
     decisions: list[Decision] = []
     finish = ledger.finish
 

@@ -10,7 +10,7 @@ from headwater.log import Frame
 from headwater.store.batch import Batch
 from headwater.store.producer import Producer
 from headwater.store.receipt import Outcome
-from headwater.store.sink import PartitionSink, Sink
+from headwater.store.sink import Sink
 from headwater.store.topic import Topic
 
 
@@ -34,8 +34,24 @@ class _TellingSink:
         self._tell()
         self._sink.append(topic, partition, frame, outcome)
 
+    def room(self, partition: int, timeout: float) -> bool:
+        return self._sink.room(partition, timeout)
+
+    @property
+    def pending(self) -> int:
+        return self._sink.pending
+
+    def settle(self) -> None:
+        self._sink.settle()
+
     def sync(self, topic: Topic) -> None:
         self._sink.sync(topic)
+
+    def on_failure(self, tell: Callable[[BaseException], None]) -> None:
+        self._sink.on_failure(tell)
+
+    def close(self) -> None:
+        self._sink.close()
 
 
 class Buffer(Producer):
@@ -45,7 +61,7 @@ class Buffer(Producer):
     """
 
     def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None, left: Callable[[], None]) -> None:
-        super().__init__(topic, config, _TellingSink(sink or PartitionSink(), left))
+        super().__init__(topic, config, _TellingSink(sink or topic._new_sink(), left))
         self.due: set[Batch] = set()
 
     def _write_busily(self, batch: Batch, timeout: float) -> None:  # noqa: ARG002 - whoever writes it has the time

@@ -19,7 +19,7 @@ from headwater.aio.threads import Threads, Turns
 from headwater.aio.topic import Topic
 from headwater.aio.transaction import Transaction
 from headwater.aio.waiting import Bell
-from headwater.config import ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.config import ClientConfig, ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.errors import RecordsDamaged
 from headwater.presets import DEFAULT, Preset
 from headwater.store.catalog import TopicInfo
@@ -238,18 +238,28 @@ class Store:
         await self.close()
 
 
-def open_async(where: str | os.PathLike[str], *, preset: Preset = DEFAULT, threads: int = THREADS) -> Opening[Store]:
-    """Open a store, by `async with` or `await`: a directory, made if need be, or `"memory:"`.
+def open_async(
+    where: str | os.PathLike[str],
+    *,
+    preset: Preset = DEFAULT,
+    client: ClientConfig | None = None,
+    threads: int = THREADS,
+    **credentials: Any,
+) -> Opening[Store]:
+    """Open a store, by `async with` or `await`: a directory, made if need be, `"memory:"`, or a broker (`"hw://host"`).
 
-    The preset is as in `headwater.open`; `threads` is how many disk operations can be under way at once. The event loop
-    itself waits for none of them.
+    All is as in `headwater.open`; `threads` is how many operations can be under way at once. The event loop itself
+    waits for none of them.
     """
 
     async def opens() -> Store:
         opener = Threads(threads, str(where))
         try:
             return Store(
-                await opener.run(lambda: open_store(where, preset=preset), lambda unused: unused.close()),
+                await opener.run(
+                    lambda: open_store(where, preset=preset, client=client, **credentials),
+                    lambda unused: unused.close(),
+                ),
                 threads=threads,
             )
         finally:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from headwater import HeadwaterError, __version__
-from headwater.cli import check, inspect, pipeline, spark, tour, unlock
+from headwater.cli import broker, check, inspect, pipeline, spark, tour, unlock
 from headwater.cli.output import end_quietly, printable
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
@@ -124,6 +124,7 @@ def unlock_command(
     unlock.run(partition, kill, yes, as_json)
 
 
+app.add_typer(broker.app, name="broker")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(spark.app, name="spark")
 

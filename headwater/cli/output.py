@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import unicodedata
 from typing import Any, Final, NoReturn
 
 from rich.console import Console
 from rich.text import Text
 
-_SHOWN_CATEGORIES: Final = frozenset({"L", "M", "N", "P", "S", "Z"})
+from headwater.printable import printable as printable
+
 _PIPE_WIDTH: Final = 120
 _BROKEN_PIPE: Final = 141
 """What a shell reports for a command that a closed pipe has ended."""
@@ -47,23 +47,6 @@ def write_json(document: dict[str, Any]) -> None:
             content = content[os.write(sys.stdout.fileno(), content) :]
     except BrokenPipeError:
         raise BrokenPipeError from None  # without its number, by which typer would take it for its own to deal with
-
-
-def printable(data: bytes | str) -> str:
-    """Data as one line of text in which every control character, and every byte that is no text, is spelled out."""
-    text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
-    return "".join(character if _is_shown(character) else _spelled(character) for character in text)
-
-
-def _is_shown(character: str) -> bool:
-    if character.isascii():
-        return character.isprintable()
-    category = unicodedata.category(character)
-    return category[0] in _SHOWN_CATEGORIES and category not in ("Zl", "Zp")
-
-
-def _spelled(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def shown(data: bytes | str, style: str = "", *, limit: int = 0) -> Text:

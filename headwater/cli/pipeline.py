@@ -127,8 +127,8 @@ def run(
 
 
 def _trigger(text: str | None) -> Any:
-    from headwater.spark.pipeline.document import Document
-    from headwater.spark.pipeline.section import Section
+    from headwater.document import Document
+    from headwater.section import Section
     from headwater.spark.pipeline.validation import parse_trigger
 
     if text is None:

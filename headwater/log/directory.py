@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -109,6 +109,25 @@ class DirectoryPartition(Partition):
     def _append(self, group: tuple[Frame, ...]) -> Appended:
         self._writer.check_open()  # a forked child has no leader to wait for in its copy of the queue
         return self._queue.append(Ticket(group))
+
+    def append_all(self, groups: Sequence[Sequence[Frame]]) -> list[Appended | Exception]:
+        outcomes: list[Ticket | Exception] = []
+        for group in groups:
+            try:
+                self._check(tuple(group))
+                for frame in group:
+                    self.schemas.put(frame.schema)
+                outcomes.append(Ticket(group))
+            except HeadwaterError as error:
+                outcomes.append(error)
+        tickets = [one for one in outcomes if isinstance(one, Ticket)]
+        failure: Exception | None = None
+        try:
+            if tickets:
+                self._writer.commit(tickets)
+        except Exception as error:  # noqa: BLE001 - it is told to those whom it concerns
+            failure = error
+        return [one if isinstance(one, Exception) else _outcome(one, failure) for one in outcomes]
 
     def sync(self) -> None:
         self._writer.sync()
@@ -277,3 +296,12 @@ class DirectoryPartition(Partition):
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _outcome(ticket: Ticket, failure: Exception | None) -> Appended | Exception:
+    """What became of one of several appends, when `failure` has ended the work on them."""
+    if ticket.result is not None:
+        return ticket.result
+    error = ticket.error if ticket.error is not None else failure
+    assert isinstance(error, Exception), "an append ended without an outcome"
+    return error

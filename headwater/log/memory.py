@@ -22,7 +22,7 @@ from headwater.log.reader import OnDamage
 from headwater.log.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.rewrite import cut_frame
 from headwater.log.schemas import Schemas
-from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.segment import SEGMENT_HEADER_BYTES, seed_of
 
 
 class _Segment:
@@ -46,13 +46,15 @@ class MemoryPartition(Partition):
         config: PartitionConfig | None = None,
         *,
         schemas: Schemas | None = None,
+        uuid: bytes | None = None,
         clock: Clock = REAL_CLOCK,
     ) -> None:
+        """`schemas` is where typed frames find their schemas. `uuid` names the partition, by default at random."""
         self.config = config or PartitionConfig()
         self.schemas = schemas if schemas is not None else Schemas()
         self._clock = clock
         self._mutex = threading.RLock()
-        self._seed = int.from_bytes(random_bytes(4), "little")
+        self._seed = seed_of(random_bytes(16) if uuid is None else uuid)
         self._start = self._end = 0
         self._stamp = 0
         self._segments = [_Segment(0, clock.now_ns())]

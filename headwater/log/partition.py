@@ -7,7 +7,7 @@ appends only, and never past the published end.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
@@ -81,6 +81,19 @@ class Partition(ABC):
         for frame in group:
             self.schemas.put(frame.schema)
         return self._append(group)
+
+    def append_all(self, groups: Sequence[Sequence[Frame]]) -> list[Appended | Exception]:
+        """Several appends of one caller at once, in their order: they share a write and a sync. What became of each.
+
+        One that fails does not keep the others from being appended.
+        """
+        outcomes: list[Appended | Exception] = []
+        for group in groups:
+            try:
+                outcomes.append(self.append(tuple(group)))
+            except Exception as error:  # noqa: BLE001 - it is the caller's to raise, after the others
+                outcomes.append(error)
+        return outcomes
 
     def _check(self, group: tuple[Frame, ...]) -> None:
         if not group:

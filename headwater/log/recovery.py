@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -31,7 +30,6 @@ from headwater.log.index import (
     NEVER,
     IndexBuilder,
     IndexHeader,
-    IndexReader,
     open_index,
     pack_entry,
 )
@@ -371,7 +369,7 @@ class Recovery:
         self, state: State, active: Segment, file: FrameFile, frames: list[tuple[int, FrameHeader]]
     ) -> State:
         """Index frames that were adopted behind those that are indexed; or everything, when the index is unsound."""
-        if not self._index_sound(state, active):
+        if not index_sound(state, active):
             return self._rebuild_index(state, active, file)
         if not frames:
             return state
@@ -396,19 +394,6 @@ class Recovery:
             identified_position=identified,
         )
 
-    @staticmethod
-    def _index(state: State, active: Segment) -> AbstractContextManager[IndexReader]:
-        return open_index(active.index_path, active.header.log, state.index_entries)
-
-    def _index_sound(self, state: State, active: Segment) -> bool:
-        try:
-            with self._index(state, active) as entries:
-                if len(entries) == 0:
-                    return state.position == SEGMENT_HEADER_BYTES or state.index_position == 0
-                return entries[len(entries) - 1].position == state.index_position
-        except IndexDamaged:
-            return False
-
     def _rebuild_index(self, state: State, active: Segment, file: FrameFile) -> State:
         """Index the growing segment from its frames' headers."""
         if state.position > SEGMENT_HEADER_BYTES:
@@ -428,3 +413,14 @@ class Recovery:
             index_position=builder.position,
             identified_position=identified,
         )
+
+
+def index_sound(state: State, active: Segment) -> bool:
+    """Whether the index of the growing segment ends with the entry that the state speaks of."""
+    try:
+        with open_index(active.index_path, active.header.log, state.index_entries) as entries:
+            if len(entries) == 0:
+                return state.position == SEGMENT_HEADER_BYTES or state.index_position == 0
+            return entries[len(entries) - 1].position == state.index_position
+    except IndexDamaged:
+        return False

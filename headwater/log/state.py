@@ -108,6 +108,7 @@ class StatePage:
         self._fd = disk.open(path)
         self._known: tuple[bytes | None, State] = (None, BLANK)
         """The last content that was whole, and what it says: the same bytes need not be unpacked again."""
+        self._written = False
 
     @staticmethod
     def create(disk: Disk, path: Path, state: State) -> None:
@@ -138,6 +139,7 @@ class StatePage:
         copy = _pack(state)
         (known, before), self._known = self._known, (None, BLANK)
         position = (state.sequence & 1) * _COPY_BYTES
+        self._written = True
         try:
             self._disk.write(self._fd, copy, position)
         except OSError:
@@ -157,6 +159,12 @@ class StatePage:
     def sync(self) -> None:
         """Make the state itself durable."""
         self._disk.sync(self._fd)
+        self._written = False
+
+    def sync_writes(self) -> None:
+        """Make durable what was written here; where that is nothing, nothing is done."""
+        if self._written:
+            self.sync()
 
     def close(self) -> None:
         """Give the descriptor back."""

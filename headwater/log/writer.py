@@ -31,6 +31,7 @@ from headwater.errors import (
     WriteFailed,
 )
 from headwater.log import fork
+from headwater.log.clean import clean_state
 from headwater.log.clock import Clock
 from headwater.log.commit import Appended, Ticket
 from headwater.log.damage import read_damage, with_damage, write_damage
@@ -92,9 +93,10 @@ class Writer:
         self._sync_mutex = threading.Lock()
         self._lock = PartitionLock(directory / LOCK_FILE)
         try:
-            self._lock.acquire(config.lock_timeout)
-            self._recover(partition)
-            self._lock.release()
+            if not self._open_clean():
+                self._lock.acquire(config.lock_timeout)
+                self._recover(partition)
+                self._lock.release()
         except BaseException:
             self._lock.close()
             raise
@@ -168,17 +170,39 @@ class Writer:
         with self.locked():
             self._recover()
 
+    def _open_clean(self) -> bool:
+        """Open without the lock, if there is nothing to recover; whether that was so."""
+        try:
+            page = StatePage(self.disk, self.directory / STATE_FILE)
+        except OSError:
+            return False
+        try:
+            state = clean_state(self.directory, page)
+            if state is not None:
+                self._use(state, page)
+                return True
+        except OSError:
+            pass  # replaced or removed since it was found: the lock's owner will see
+        self._page = None
+        page.close()
+        return False
+
     def _recover(self, partition: bytes | None = None) -> State:
         recovery = Recovery(self.directory, self.config, self.disk, self.clock, self.schemas, partition)
-        self.state = recovery.run()
+        state = recovery.run()
         if not recovery.report.clean:
             self.reports.append(recovery.report)
         self._close_page()
-        self._page = StatePage(self.disk, self.directory / STATE_FILE)
-        self.seed = seed_of(self.state.partition)
+        self._use(state, StatePage(self.disk, self.directory / STATE_FILE))
+        return state
+
+    def _use(self, state: State, page: StatePage) -> None:
+        """Go on from this state, which is published."""
+        self.state = state
+        self._page = page
+        self.seed = seed_of(state.partition)
         self._producers = None
-        self._open_segment(self.state)
-        return self.state
+        self._open_segment(state)
 
     @property
     def page(self) -> StatePage:
@@ -505,20 +529,27 @@ class Writer:
     # The handle's life.
 
     def close(self) -> None:
-        """Sync what is not yet durable, then the state, so that the next opening has nothing to walk."""
+        """Sync what is not yet durable, then the state, so that the next opening has nothing to walk.
+
+        Where nothing was written there is nothing to sync, and nobody to wait for.
+        """
         with self.mutex:
             if self._closed is not None:
                 return
             try:
                 if self._poison is None:
-                    if self.config.sync != "always":
+                    if self.config.sync != "always" and not self._all_durable():
                         self.sync()
                     with suppress(OSError):  # a state that is lost is made anew from the log
-                        self.page.sync()
+                        self.page.sync_writes()
             finally:
                 self._closed = PartitionClosed
                 self._close_files()
         fork.unwatch(self)
+
+    def _all_durable(self) -> bool:
+        state, whole = self.page.read()
+        return state is not None and whole and not state.flags and state.durable_end == state.end
 
     def _close_files(self) -> None:
         self._close_segment()

@@ -4,7 +4,33 @@
 Spark finds the source by itself where the package is installed. `Pipeline` is a job that is declared, not programmed.
 """
 
-from headwater.spark.pipeline import Pipeline
+import typing
+
 from headwater.spark.session import session
 
+if typing.TYPE_CHECKING:
+    from headwater.spark.pipeline import Pipeline
+else:
+
+    def __getattr__(name: str) -> object:
+        """`Pipeline`, when it is asked for: Spark's many Python processes import this package and run none."""
+        if name != "Pipeline":
+            raise AttributeError(f"module 'headwater.spark' has no attribute {name!r}")
+        from headwater.spark.pipeline import Pipeline
+
+        return Pipeline
+
+
 __all__ = ["Pipeline", "session"]
+
+if typing.TYPE_CHECKING:
+    from headwater.spark.pipeline import Pipeline
+else:
+
+    def __getattr__(name: str) -> object:
+        """`Pipeline`, when it is asked for: every process of Spark imports this package, and few need pipelines."""
+        if name == "Pipeline":
+            from headwater.spark.pipeline import Pipeline
+
+            return Pipeline
+        raise AttributeError(f"module 'headwater.spark' has no attribute {name!r}")

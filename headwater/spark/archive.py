@@ -11,12 +11,11 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.errors import Damaged, InvalidConfiguration
@@ -24,6 +23,9 @@ from headwater.log.disk import REAL_DISK
 from headwater.schema import Schema
 from headwater.store import Time, Topic
 from headwater.store.start import Start
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 MANIFEST: Final = "_manifest.json"
 """Begins with an underscore, so that Spark and others pass over it when they read the directory as plain Parquet."""
@@ -257,6 +259,8 @@ def from_parquet(table: pa.Table, wanted: pa.Schema, schema: Schema) -> pa.Table
 
 
 def _opened(path: Path) -> pq.ParquetFile:
+    import pyarrow.parquet as pq  # here, as every process of Spark imports this file, and few read archives
+
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 

@@ -11,13 +11,18 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headwater.errors import InvalidConfiguration, SparkUnavailable
 from headwater.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_UNCHECKED: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Arrow in Java looks up the bounds of its memory, and whether a value is null, at every access: for each value of each
+row. Spark has asked for nulls itself by then, and what comes from Python is made by Arrow there. Without these looks
+reading takes Java about a quarter less time."""
 
 
 def session(
@@ -75,6 +80,9 @@ def _settings(place: str | None) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         # toPandas and createDataFrame by Arrow instead of row by row.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Beside whatever options the user has for Java, not in their place.
+        "spark.driver.defaultJavaOptions": _UNCHECKED,
+        "spark.executor.defaultJavaOptions": _UNCHECKED,
     }
     if place is not None and place.startswith("local"):
         settings |= {

@@ -98,7 +98,9 @@ class HeadwaterWriter(DataSourceArrowWriter):
         options = self._plan.options
         with (
             open_existing(options.store) as store,
-            store.transaction(writer=options.txn_id, sequence=options.txn_version) as block,
+            store.transaction(
+                writer=options.txn_id, sequence=options.txn_version, owner=options.owner, takeover=options.takeover
+            ) as block,
         ):
             _commit(block, _written(messages), f"version {options.txn_version} of {options.txn_id!r}")
 

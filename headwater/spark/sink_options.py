@@ -10,7 +10,7 @@ from headwater.errors import InvalidConfiguration
 from headwater.spark.options import STORE, Options
 from headwater.store.names import check_name
 
-SINK_OPTIONS: Final = (*STORE, "topic", "txnId", "txnVersion", "txnTakeover")
+SINK_OPTIONS: Final = (*STORE, "topic", "txnId", "txnVersion", "txnOwner", "txnTakeover")
 _SPARKS_OWN: Final = ("checkpointLocation", "queryName")
 """What Spark passes on of its own."""
 
@@ -24,6 +24,8 @@ class SinkOptions:
     """None: rows say it themselves."""
     txn_id: str | None
     txn_version: int | None
+    owner: str | None
+    """Whose numbers the versions of a batch are. Those of a stream are its query's."""
     takeover: bool
 
     @classmethod
@@ -39,13 +41,18 @@ class SinkOptions:
             raise InvalidConfiguration("a batch that counts once has both of the options txnId and txnVersion")
         if version is not None and not version.isdecimal():
             raise InvalidConfiguration(f"option txnVersion must be a number from 0 on, not {version!r}")
-        takeover = options.flag("txnTakeover", False)
-        if takeover and (txn_id is None or not streaming):
-            raise InvalidConfiguration("option txnTakeover is for a stream with the option txnId")
+        owner, takeover = options.text("txnOwner"), options.flag("txnTakeover", False)
+        if owner is not None and version is None:
+            raise InvalidConfiguration("option txnOwner is for a batch with the options txnId and txnVersion")
+        if takeover and (txn_id if streaming else owner) is None:
+            raise InvalidConfiguration(
+                "option txnTakeover is for a stream with the option txnId, or a batch with the option txnOwner"
+            )
         return cls(
             store=options.store(),
             topic=options.text("topic"),
             txn_id=txn_id,
             txn_version=None if version is None else int(version),
+            owner=owner,
             takeover=takeover,
         )

@@ -39,7 +39,6 @@ from headwater.store.processing import Handler, Processing, ProcessOptions, Proc
 from headwater.store.start import Start, resolve
 from headwater.store.subscription import Subscription
 from headwater.store.topic import TopicPartition
-from headwater.store.watch import Watch
 
 if TYPE_CHECKING:
     from headwater.store.store import Store
@@ -111,9 +110,8 @@ class Consumer:
         self._member = None
         if group is not None and static is None:
             self._member = group.join(self._subscription.topics, self._subscription.partitions_of)
-        self.watch = Watch()
-        """What wakes this consumer when there may be something to poll; an event loop can wait for it too."""
-        self._followed: set[TopicKey] | None = None
+        self._feed = store._new_feed(config)
+        self.watch = self._feed.watch
 
     # Polling.
 
@@ -134,21 +132,33 @@ class Consumer:
 
     def _polled(self, timeout: float, take: Callable[[], list[_Found]]) -> list[_Found]:
         self._begin_poll()
-        deadline = time.monotonic() + timeout
+        deadline, patiently = time.monotonic() + timeout, timeout > 0
         while True:
-            self._refresh()
+            self._look(patiently=patiently)
             found = take()
             left = deadline - time.monotonic()
-            if found or left <= 0:
+            if found or (left <= 0 and not patiently):
+                self._feed.taken(self._active())
                 return found
-            self.watch.wait(self.ready, min(left, self.patience()))
+            if left > 0:
+                self.watch.wait(self.ready, min(left, self.patience()))
+            else:
+                patiently = False  # the time is over: what is there by now is looked for once, without waiting for news
+
+    def _look(self, *, patiently: bool) -> None:
+        """Have the feed see what there is; what it hears of the group meanwhile is acted on first."""
+        self._refresh()
+        while self._feed.look(self._active(), self._group, self._member, patiently=patiently):
+            if self._refreshing or self._current_generation() == self._generation:
+                return
+            self._refresh()
 
     def ready(self) -> bool:
         """Whether there is a reason to wake up: records, or a change in the group."""
         if self._current_generation() != self._generation:
             return True
         with suppress(PartitionClosed, PartitionDeleted):
-            return any(cursor.partition.bounds().end > cursor.next for cursor in self._active())
+            return self._feed.ready(self._active())
         return True
 
     def _active(self) -> list[Cursor]:
@@ -335,20 +345,13 @@ class Consumer:
         for place in sorted(assigned):
             partition = self._store.topic(place.topic).partition(place.partition)
             position, generation = self._position(place, keys[place], partition)
-            self._cursors[place] = Cursor(place, keys[place], partition, position, generation, self._on_damage)
-        self._follow()
+            source = self._feed.source(place, keys[place], partition)
+            self._cursors[place] = Cursor(place, keys[place], partition, position, generation, self._on_damage, source)
+        self._feed.follow(list(self._cursors.values()), self._group)
         if assigned:
             self._order = deque(sorted(self._cursors))
             if self._on_assign is not None:
                 self._on_assign(assigned)
-
-    def _follow(self) -> None:
-        """Be woken by what is appended to the partitions at hand, and by changes in the group."""
-        keys = {cursor.key for cursor in self._cursors.values()}
-        if keys != self._followed:
-            paths = [path for cursor in self._cursors.values() for path in self._store.watched(cursor.partition)]
-            self.watch.follow(paths + (self._group.watched() if self._group is not None else []))
-            self._followed = keys
 
     def _position(self, place: TopicPartition, key: TopicKey, partition: Partition) -> tuple[int, int]:
         """Where to begin in a partition: the group's position, or else where the consumer was told to start.
@@ -393,10 +396,9 @@ class Consumer:
     def _commit_or_forget(self) -> None:
         """Commit what is done; what is no longer this member's is given up, since others repeat it."""
         refused = self._commit_done()
-        if refused and self._static is not None:
-            assert self._group is not None
-            if not refused.isdisjoint(self._group.describe().owners):
-                raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
+        fixed = self._group if refused and self._static is not None else None
+        if fixed is not None and not refused.isdisjoint(fixed.describe().owners):
+            raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
         if refused:
             _log.warning("%s: others may repeat what was done there", self._refusal(refused))
             self._refreshed = 0.0
@@ -442,6 +444,11 @@ class Consumer:
     # Being part of a transaction.
 
     @property
+    def store(self) -> Store:
+        """The store that it reads from."""
+        return self._store
+
+    @property
     def group_name(self) -> str | None:
         """The group that keeps this consumer's positions."""
         return None if self._group is None else self._group.name
@@ -475,8 +482,21 @@ class Consumer:
         assert self._group is not None, "there are positions only in a group"
         with self._group.deciding(self._member, commits, known=self._known(commits)) as generation:
             yield generation
+        self.decided(commits, generation)
+
+    def deciding_as(self, commits: dict[TopicPartition, Commit]) -> tuple[str | None, dict[TopicKey, int] | None]:
+        """As which member somebody else may decide over these positions, and what is known of them to who is none."""
+        return self._member, self._known(commits)
+
+    def decided(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
+        """These positions were decided over in a generation of the group."""
         for place in commits:
             self._cursors[place].generation = generation
+
+    def begin_anew(self) -> None:
+        """Nobody knows whether what is done was committed: go on from the group's positions."""
+        self._refreshed = 0.0
+        self._drop(frozenset(self._cursors))
 
     def let_go(self, *, committed: bool) -> None:
         """The transaction is over. What it has not committed is read again."""
@@ -564,7 +584,7 @@ class Consumer:
             if self._group is not None and self._member is not None:
                 with suppress(StoreClosed):
                     self._group.leave(self._member, self._subscription.partitions_of)
-            self.watch.close()
+            self._feed.close()
 
     def _check_open(self) -> None:
         if self._closed:

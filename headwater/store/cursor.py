@@ -15,6 +15,7 @@ from headwater.log import Partition, StoredFrame
 from headwater.log.projection import Projection
 from headwater.record import NO_HEADERS
 from headwater.store.acks import AckTracker
+from headwater.store.feed import Source
 from headwater.store.group import TopicKey
 from headwater.store.topic import TopicPartition
 
@@ -57,17 +58,21 @@ class Cursor:
         position: int,
         generation: int = 0,
         on_damage: OnLoss | None = None,
+        source: Source | None = None,
     ) -> None:
         self.place = place
         self.key = key
         self.generation = generation
         """In which generation of the group the position was set from which this began."""
         self.partition = partition
+        self.source: Source = source or partition
         self._on_damage = on_damage
         self.next = position
         """The next offset to be read from the log."""
         self.frames: deque[StoredFrame] = deque()
         self.records: deque[ConsumedRecord] = deque()
+        self._unpacked: StoredFrame | None = None
+        """The frame that the records are of."""
         self.move(position)
 
     def move(self, position: int) -> None:
@@ -92,7 +97,7 @@ class Cursor:
         told to `on_damage`, counts as done, and what is behind it is read.
         """
         while not self.frames and not self.records:
-            bounds = self.partition.bounds()
+            bounds = self.source.bounds()
             if self.next < bounds.start:
                 _log.warning(
                     "%s: offsets %d to %d were removed before they were read", self.place, self.next, bounds.start
@@ -101,7 +106,7 @@ class Cursor:
             if self.next >= bounds.end:
                 return False
             try:
-                found = self.partition.read(self.next, max_bytes=max_bytes)
+                found = self.source.read(self.next, max_bytes=max_bytes)
             except OffsetOutOfRange:  # removed since the bounds were looked at: the next call finds the new ones
                 return False
             except FrameDamaged as error:
@@ -129,7 +134,7 @@ class Cursor:
         start, end = self.next, frame.header.next_offset
         rows = zip(repeat(self.place.topic), repeat(self.place.partition), *frame.columns(start), strict=False)
         self.records.extend(map(tuple.__new__, repeat(ConsumedRecord), rows))
-        self.frames.popleft()
+        self._unpacked = self.frames.popleft()
         self.next = end
         if len(self.records) != end - start:
             expected = start
@@ -168,11 +173,12 @@ class Cursor:
         self.records.clear()
 
     def unread(self) -> None:
-        """Forget what is unpacked and not handed out: it will be read again."""
+        """Pack up again what is unpacked and not handed out."""
         if self.records:
+            assert self._unpacked is not None, "records are of a frame"
             self.next = self.records[0].offset
             self.records.clear()
-            self.frames.clear()
+            self.frames.appendleft(self._unpacked)
 
     def take_as_done(self) -> None:
         """Everything that was handed out is done."""

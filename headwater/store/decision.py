@@ -59,6 +59,8 @@ class Decision:
     group: str | None = None
     inputs: tuple[Input, ...] = ()
     generation: int = 0
+    request: str = ""
+    """The id under which a broker was asked for it. Who did not hear the answer can ask again."""
 
     @property
     def identity(self) -> Identity:
@@ -85,6 +87,7 @@ class Decision:
                 "outputs": [[topic, uuid.hex(), number, extents] for topic, uuid, number, extents in self.outputs],
                 "group": self.group,
                 "inputs": [[topic, uuid.hex(), number, offset] for topic, uuid, number, offset in self.inputs],
+                **({"request": self.request} if self.request else {}),
             },
             separators=(",", ":"),
         ).encode()
@@ -110,6 +113,7 @@ class Decision:
                 found["group"],
                 tuple(Input(topic, bytes.fromhex(uuid), number, at) for topic, uuid, number, at in found["inputs"]),
                 int(where.stem.rpartition(".")[2]),
+                str(found.get("request", "")),
             )
             if where.stem != decision.name:
                 raise ValueError("its name is another's")

@@ -21,7 +21,7 @@ from headwater.errors import GroupBusy, PartitionForked, StoreClosed, WriteFaile
 from headwater.log.clock import Clock
 from headwater.log.disk import Disk, read_plain
 from headwater.log.lock import lock_holder, take_lock
-from headwater.store.group import FORGOTTEN, Group, TopicKey
+from headwater.store.group import FORGOTTEN, KeptGroup, TopicKey
 from headwater.store.membership import Membership
 from headwater.store.offsets import OffsetTable, Position
 
@@ -34,7 +34,7 @@ _VERSION = struct.Struct("<qq")
 """In the lock's file: the generation, and a number that rises with every change of the document."""
 
 
-class DirectoryGroup(Group):
+class DirectoryGroup(KeptGroup):
     """A group in a directory, shared by any number of processes."""
 
     lock_timeout = 10.0

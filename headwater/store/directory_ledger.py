@@ -28,6 +28,8 @@ from headwater.store.writer import Writer
 _log = logging.getLogger(__name__)
 _STAGE: Final = ".stage"
 _COMMITTED: Final = ".committed"
+_ANSWERED: Final = "answered"
+"""A directory of its own: there may be many of them, and the decided ones are looked through all the time."""
 _WRITERS: Final = "writers"
 _RESERVED_AT_ONCE: Final = 1000
 """How many sequences a slot sets aside with one sync. Numbers that are not used do no harm."""
@@ -202,9 +204,17 @@ class DirectoryLedger(Ledger):
         if decision.named:
             self.use(decision.writer, decision.sequence)
         with writing(self._directory):
-            self._disk.unlink(self._path(decision))
+            if decision.request:
+                self._disk.make_directory(self._directory / _ANSWERED)
+                with suppress(FileNotFoundError):  # another thread was faster
+                    self._disk.rename(self._path(decision), self._directory / _ANSWERED / decision.request)
+            else:
+                self._disk.unlink(self._path(decision))
             for file in decision.files:
                 self._disk.unlink(self._directory / file)
+
+    def answered(self, request: str) -> bool:
+        return (self._directory / _ANSWERED / request).exists()
 
     def drop(self, files: Collection[str]) -> None:
         if not files:
@@ -219,7 +229,8 @@ class DirectoryLedger(Ledger):
 
     def sweep(self, before: float, *, dry_run: bool = False) -> int:
         old = []
-        for path in [*self._files(_STAGE), *(self._directory / _WRITERS).glob(f"*{TEMPORARY}")]:
+        answered = (self._directory / _ANSWERED).glob("*")
+        for path in [*self._files(_STAGE), *answered, *(self._directory / _WRITERS).glob(f"*{TEMPORARY}")]:
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < before:
                     old.append(path)

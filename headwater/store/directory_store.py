@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from headwater.store.group import Commit, Group
 from headwater.store.offsets import OffsetTable
 from headwater.store.store import Store, partition_config
 from headwater.store.topic import TopicPartition
+from headwater.store.transaction import Transactions
 
 _log = logging.getLogger(__name__)
 LOCK_FILE: Final = "store.lock"
@@ -35,6 +36,9 @@ TRANSACTIONS: Final = "__transactions"
 
 class DirectoryStore(Store):
     """Topics in a directory, used by any number of processes at once."""
+
+    group_kind: Callable[[Path, str, Disk, Clock], DirectoryGroup] = DirectoryGroup
+    """How groups are opened. A broker has a kind of its own: it hears from members that live."""
 
     def __init__(
         self,
@@ -60,7 +64,8 @@ class DirectoryStore(Store):
             who = "others have it open" if exclusive else "a broker serves it: connect to the broker"
             raise StoreInUse(f"{self.path} cannot be opened: {who}") from None
         catalog = DirectoryCatalog(self.path, disk)
-        super().__init__(catalog, DirectoryLedger(self.path / TRANSACTIONS, disk), clock, defaults)
+        ledger = DirectoryLedger(self.path / TRANSACTIONS, disk)
+        super().__init__(catalog, lambda store: Transactions(store, ledger), clock, defaults)
         self._directory = catalog
         self._known: dict[bytes, Schemas] = {}
         catalog.sweep()
@@ -113,7 +118,7 @@ class DirectoryStore(Store):
                 self.group(name).clamp({TopicPartition(info.name, number): Commit(key, end)})
 
     def _open_group(self, name: str) -> Group:
-        return DirectoryGroup(self.path / GROUPS / name, name, self._disk, self._clock)
+        return self.group_kind(self.path / GROUPS / name, name, self._disk, self._clock)
 
     def group_names(self) -> list[str]:
         try:

@@ -58,34 +58,22 @@ class GroupInfo:
 
 
 class Group(ABC):
-    """What a consumer needs of its group. Thread-safe.
+    """What a consumer needs of its group. Thread-safe."""
 
-    The rules are here, written once over two things that kinds of groups differ in: how the membership is kept and
-    changed with nobody else changing it, and how one knows that a member lives.
-    """
-
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._clock = clock
 
     # Members.
 
+    @abstractmethod
     def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "") -> str:
         """Become a member; returns the member's id."""
-        member_id = random_bytes(16).hex()
-        self._begin_life(member_id)
-        with self._changing() as membership:
-            membership.join(member_id, Member(topics, self._clock.now_ns(), client))
-            membership.assign(partitions_of)
-        return member_id
 
+    @abstractmethod
     def leave(self, member_id: str, partitions_of: PartitionsOf) -> None:
         """Stop being a member; what it had goes to the others."""
-        with self._changing() as membership:
-            if membership.remove(member_id):
-                membership.assign(partitions_of)
-        self._end_life(member_id)
 
+    @abstractmethod
     def settle(
         self,
         member_id: str,
@@ -98,6 +86,128 @@ class Group(ABC):
         What the member is `holding` stays its own until it calls again without it: so it can commit what it has done
         before the next one begins there. Raises StaleMember when it was taken out: it may join again.
         """
+
+    @abstractmethod
+    def touch(self, member_id: str) -> None:
+        """The member has polled: its handler lives."""
+
+    @abstractmethod
+    def generation(self) -> int:
+        """The present generation: one small read, for every poll."""
+
+    @abstractmethod
+    def describe(self) -> GroupInfo:
+        """The group as it is now."""
+
+    @abstractmethod
+    def watched(self) -> list[Path]:
+        """The files that change with the generation."""
+
+    # Positions.
+
+    @abstractmethod
+    def committed(self) -> dict[TopicKey, Position]:
+        """All positions."""
+
+    @abstractmethod
+    def position(self, key: TopicKey) -> Position | None:
+        """The position in one partition, None when there is none."""
+
+    @abstractmethod
+    def commit(
+        self,
+        member_id: str | None,
+        commits: dict[TopicPartition, Commit],
+        *,
+        known: Mapping[TopicKey, int] | None = None,
+    ) -> frozenset[TopicPartition]:
+        """Set the positions of the partitions that the member owns; returns the others, where nothing was set.
+
+        Who is no member says for each key of which generation the position is that it goes on from, as far as `known`
+        to it. Nothing is set where it is of another one by now, because of a reset.
+        Positions do not move back: all are refused, with CommitRefused, when one of them would.
+        """
+
+    def was_reset(self, key: TopicKey, generation: int) -> bool:
+        """Whether the position is of another generation than it was: set on purpose, not by who goes on from it."""
+        found = self.position(key)
+        return found is not None and found.generation != generation
+
+    @abstractmethod
+    def deciding(
+        self,
+        member_id: str | None,
+        commits: dict[TopicPartition, Commit],
+        *,
+        known: Mapping[TopicKey, int] | None = None,
+    ) -> AbstractContextManager[int]:
+        """The right to decide that these positions will be set, for the length of a block; gives the generation.
+
+        Raises StaleMember when one of the partitions is not the member's any more, or was reset (see `commit`).
+        """
+
+    @abstractmethod
+    def carry_out(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
+        """Set positions that were decided in a generation, durably, unless they are passed or were set anew since."""
+
+    @abstractmethod
+    def reset(self, positions: dict[TopicPartition, Commit]) -> None:
+        """Set positions on purpose, forwards or backwards. Members go on from there with their next poll.
+
+        What they did before and have not committed counts no more: until they have noticed, their commits are refused.
+        """
+
+    @abstractmethod
+    def clamp(self, commits: dict[TopicPartition, Commit]) -> None:
+        """Bring positions back to where their partitions end: a power loss has taken what was not synced."""
+
+    @abstractmethod
+    def expire(self, before_ns: int, *, dry_run: bool = False) -> bool:
+        """Forget a group with no living member whose last commit was before that time; whether it was one."""
+
+    @abstractmethod
+    def prune(self, topics: AbstractSet[bytes], before_ns: int, *, dry_run: bool = False) -> int:
+        """Forget positions in other topics than these, where the last commit was before that time; how many."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the resources back; members that did not leave are dead from now on."""
+
+
+class KeptGroup(Group):
+    """A group that is kept by this program, alone or together with others.
+
+    The rules are here, written once over two things that kinds of groups differ in: how the membership is kept and
+    changed with nobody else changing it, and how one knows that a member lives.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        super().__init__(name)
+        self._clock = clock
+
+    # Members.
+
+    def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "") -> str:
+        member_id = random_bytes(16).hex()
+        self._begin_life(member_id)
+        with self._changing() as membership:
+            membership.join(member_id, Member(topics, self._clock.now_ns(), client))
+            membership.assign(partitions_of)
+        return member_id
+
+    def leave(self, member_id: str, partitions_of: PartitionsOf) -> None:
+        with self._changing() as membership:
+            if membership.remove(member_id):
+                membership.assign(partitions_of)
+        self._end_life(member_id)
+
+    def settle(
+        self,
+        member_id: str,
+        partitions_of: PartitionsOf,
+        max_poll_interval: float,
+        holding: Iterable[TopicPartition] = (),
+    ) -> Assignment:
         with self._changing() as membership:
             if member_id not in membership.members:
                 raise StaleMember(f"this member of group {self.name!r} did not poll in time and was taken out")
@@ -110,7 +220,6 @@ class Group(ABC):
             return Assignment(membership.generation, settled)
 
     def describe(self) -> GroupInfo:
-        """The group as it is now."""
         membership = self._read()
         return GroupInfo(
             self.name,
@@ -130,12 +239,6 @@ class Group(ABC):
         *,
         known: Mapping[TopicKey, int] | None = None,
     ) -> frozenset[TopicPartition]:
-        """Set the positions of the partitions that the member owns; returns the others, where nothing was set.
-
-        Who is no member says for each key of which generation the position is that it goes on from, as far as `known`
-        to it. Nothing is set where it is of another one by now, because of a reset.
-        Positions do not move back: all are refused, with CommitRefused, when one of them would.
-        """
         refused: list[TopicPartition] = []
         with self._unchanged() as membership:
             moves: list[tuple[TopicKey, int, Position | None]] = []
@@ -147,11 +250,6 @@ class Group(ABC):
             for key, offset, before in moves:
                 self._set(key, offset, membership.generation if known is None else known[key], before)
         return frozenset(refused)
-
-    def was_reset(self, key: TopicKey, generation: int) -> bool:
-        """Whether the position is of another generation than it was: set on purpose, not by who goes on from it."""
-        found = self.position(key)
-        return found is not None and found.generation != generation
 
     def _checked(self, place: TopicPartition, key: TopicKey, offset: int) -> Position | None:
         """The position as it is; raises CommitRefused when `offset` would move it back."""
@@ -170,10 +268,6 @@ class Group(ABC):
         *,
         known: Mapping[TopicKey, int] | None = None,
     ) -> Iterator[int]:
-        """The right to decide that these positions will be set, for the length of a block; gives the generation.
-
-        Raises StaleMember when one of the partitions is not the member's any more, or was reset (see `commit`).
-        """
         with self._unchanged() as membership:
             lost = [
                 str(place)
@@ -188,7 +282,6 @@ class Group(ABC):
             yield self._newest_generation(membership, commits)
 
     def carry_out(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
-        """Set positions that were decided in a generation, durably, unless they are passed or were set anew since."""
         with self._unchanged():
             for key, offset in commits.values():
                 before = self.position(key)
@@ -203,10 +296,6 @@ class Group(ABC):
         return max([membership.generation, *(one.generation for one in known if one is not None)])
 
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
-        """Set positions on purpose, forwards or backwards. Members go on from there with their next poll.
-
-        What they did before and have not committed counts no more: until they have noticed, their commits are refused.
-        """
         with self._changing() as membership:
             membership.generation = self._newest_generation(membership, positions) + 1
             for place, (key, offset) in positions.items():
@@ -214,7 +303,6 @@ class Group(ABC):
                 self._set(key, offset, membership.generation)
 
     def clamp(self, commits: dict[TopicPartition, Commit]) -> None:
-        """Bring positions back to where their partitions end: a power loss has taken what was not synced."""
         with self._unchanged() as membership:
             for key, offset in commits.values():
                 before = self.position(key)
@@ -239,7 +327,6 @@ class Group(ABC):
             return forgotten
 
     def prune(self, topics: AbstractSet[bytes], before_ns: int, *, dry_run: bool = False) -> int:
-        """Forget positions in other topics than these, where the last commit was before that time; how many."""
         with self._unchanged():
             gone = [
                 key for key, one in self._remembered().items() if key[0] not in topics and one.committed_ns < before_ns
@@ -270,29 +357,12 @@ class Group(ABC):
     @abstractmethod
     def _lives(self, member_id: str, oldest_ns: int) -> bool: ...
 
-    @abstractmethod
-    def touch(self, member_id: str) -> None:
-        """The member has polled: its handler lives."""
-
-    @abstractmethod
-    def generation(self) -> int:
-        """The present generation: one small read, for every poll."""
-
     def committed(self) -> dict[TopicKey, Position]:
-        """All positions."""
         return {key: one for key, one in self._remembered().items() if one.offset != FORGOTTEN}
 
     @abstractmethod
     def _remembered(self) -> dict[TopicKey, Position]:
         """All positions, and what takes the place of those that were forgotten."""
-
-    @abstractmethod
-    def position(self, key: TopicKey) -> Position | None:
-        """The position in one partition, None when there is none."""
-
-    @abstractmethod
-    def watched(self) -> list[Path]:
-        """The files that change with the generation."""
 
     @abstractmethod
     def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
@@ -305,7 +375,3 @@ class Group(ABC):
     @abstractmethod
     def _make_durable(self) -> None:
         """Return when the positions are on the device."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give the resources back; members that did not leave are dead from now on."""

@@ -142,6 +142,10 @@ class Ledger(ABC):
         """Everything is done: forget the transaction, but not the sequence of a named writer."""
 
     @abstractmethod
+    def answered(self, request: str) -> bool:
+        """Whether a transaction that was asked for under this id has been carried out. It is known for a day."""
+
+    @abstractmethod
     def drop(self, files: Collection[str]) -> None:
         """Remove stages that were left to a transaction, unless it is decided; twice does no harm."""
 

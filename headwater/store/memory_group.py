@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.log.clock import Clock
-from headwater.store.group import FORGOTTEN, Group, TopicKey
+from headwater.store.group import FORGOTTEN, KeptGroup, TopicKey
 from headwater.store.membership import Membership
 from headwater.store.offsets import Position
 
 
-class MemoryGroup(Group):
+class MemoryGroup(KeptGroup):
     """A group within one process. Its members live for as long as they do not leave."""
 
     def __init__(self, name: str, clock: Clock) -> None:

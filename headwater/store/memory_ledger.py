@@ -23,6 +23,7 @@ class MemoryLedger(Ledger):
         self._decided: dict[str, tuple[Decision, list[Frame]]] = {}
         self._writers: dict[bytes, Writer] = {}
         self._left: dict[str, list[Frame]] = {}
+        self._answered: set[str] = set()
         self._turn = threading.RLock()
 
     def _check_open(self) -> None:
@@ -77,8 +78,13 @@ class MemoryLedger(Ledger):
         if decision.named:
             self.use(decision.writer, decision.sequence)
         self._decided.pop(decision.name, None)
+        if decision.request:
+            self._answered.add(decision.request)
         for file in decision.files:
             self._left.pop(file, None)
+
+    def answered(self, request: str) -> bool:
+        return request in self._answered
 
     def drop(self, files: Collection[str]) -> None:
         needed = {file for decision in self.decided() for file in decision.files}

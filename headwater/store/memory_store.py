@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,17 +14,22 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.presets import DEFAULT, Preset
 from headwater.schema import Schema
 from headwater.store.catalog import MemoryCatalog, TopicInfo
+from headwater.store.directory_store import partition_uuid
 from headwater.store.group import Group
 from headwater.store.memory_group import MemoryGroup
 from headwater.store.memory_ledger import MemoryLedger
 from headwater.store.store import Store, partition_config
+from headwater.store.transaction import Transactions
 
 
 class MemoryStore(Store):
     """Topics in this process's memory, gone when the store is closed."""
 
+    group_kind: Callable[[str, Clock], MemoryGroup] = MemoryGroup
+    """How groups are opened. A broker has a kind of its own: it hears from members that live."""
+
     def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
-        super().__init__(MemoryCatalog(), MemoryLedger(), clock, defaults)
+        super().__init__(MemoryCatalog(), lambda store: Transactions(store, MemoryLedger()), clock, defaults)
         self._cleaning = threading.Lock()
         self._known: dict[bytes, Schemas] = {}
 
@@ -38,11 +43,13 @@ class MemoryStore(Store):
     def _schemas(self, info: TopicInfo) -> Schemas:
         return self._known.setdefault(info.uuid, Schemas())
 
-    def _open_partition(self, info: TopicInfo, number: int) -> Partition:  # noqa: ARG002 - they are all alike
-        return MemoryPartition(partition_config(info.config), schemas=self._schemas(info), clock=self._clock)
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition:
+        uuid = partition_uuid(info.uuid, number)
+        schemas = self._schemas(info)
+        return MemoryPartition(partition_config(info.config), schemas=schemas, uuid=uuid, clock=self._clock)
 
     def _open_group(self, name: str) -> Group:
-        return MemoryGroup(name, self._clock)
+        return self.group_kind(name, self._clock)
 
     def group_names(self) -> list[str]:
         with self._mutex:

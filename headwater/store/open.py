@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from headwater.config import ClientConfig
 from headwater.environment import overridden
 from headwater.errors import InvalidConfiguration
 from headwater.presets import DEFAULT, Preset
@@ -12,17 +14,40 @@ from headwater.store.memory_store import MemoryStore
 from headwater.store.store import Store
 
 MEMORY = "memory:"
+BROKER = "hw://"
 
 
-def open_store(where: str | os.PathLike[str], *, preset: Preset = DEFAULT) -> Store:
-    """Open a store: a directory, made if need be, or `"memory:"` for one that lives in this process only.
+def open_store(
+    where: str | os.PathLike[str],
+    *,
+    preset: Preset = DEFAULT,
+    client: ClientConfig | None = None,
+    **credentials: Any,
+) -> Store:
+    """Open a store: a directory, made if need be, `"memory:"` for one that lives in this process only, or a broker.
+
+    `"hw://host:6174"` is a broker, `"hw://one:6174,two:6174"` whichever of them answers; `client` says how to talk to
+    it, and `token`, `tls`, `tls_ca`, `tls_certificate` and `tls_key` who calls.
 
     What is made through it, topics, producers, consumers and stewards, is configured by the preset; what the
     environment says (`HEADWATER_PRODUCER_LINGER=20ms`) goes over that, and what you say when you make it over both.
     """
-    if isinstance(where, str) and where.startswith("hw://"):
-        raise InvalidConfiguration(f"{where}: brokers are not served yet; open a directory or {MEMORY!r}")
     defaults = overridden(preset, os.environ)
+    if isinstance(where, str) and where.startswith(BROKER):
+        return _connect(where, defaults, client, credentials)
+    if client is not None or credentials:
+        said = ["client"] if client is not None else list(credentials)
+        raise InvalidConfiguration(f"{said[0]} is for brokers, whose addresses begin with {BROKER}, not for {where}")
     if where == MEMORY:
         return MemoryStore(defaults=defaults)
     return DirectoryStore(where, defaults=defaults)
+
+
+def _connect(where: str, defaults: Preset, client: ClientConfig | None, said: dict[str, Any]) -> Store:
+    try:
+        import grpc  # noqa: F401 - only who talks to a broker needs it
+    except ImportError as error:
+        raise InvalidConfiguration(f"{where} is a broker: run pip install 'headwater[broker]' to talk to it") from error
+    from headwater.client.open import connect
+
+    return connect(where, defaults, client, said)

@@ -11,6 +11,11 @@ from headwater.store.names import check_name
 _WILD = frozenset("*?[")
 
 
+def is_pattern(name: str) -> bool:
+    """Whether this stands for any number of topics."""
+    return not _WILD.isdisjoint(name)
+
+
 class TopicFilter:
     """Matches topics by exact names and by shell-style patterns; internal topics only by their exact names."""
 
@@ -18,7 +23,7 @@ class TopicFilter:
         wanted = [topics] if isinstance(topics, str) else list(topics)
         if not wanted:
             raise InvalidName("name at least one topic, or a pattern such as 'orders.*'")
-        self.patterns = [name for name in wanted if isinstance(name, str) and _WILD & set(name)]
+        self.patterns = [name for name in wanted if isinstance(name, str) and is_pattern(name)]
         self.names = [check_name("topic", name, internal=True) for name in wanted if name not in self.patterns]
 
     def __call__(self, name: str) -> bool:

@@ -28,7 +28,7 @@ from headwater.store.catalog import TopicInfo
 from headwater.store.idle import IDLE
 from headwater.store.receipt import Outcome, Receipt
 from headwater.store.routing import partition_of
-from headwater.store.sink import PartitionSink, Sink
+from headwater.store.sink import Sink
 from headwater.store.topic import Topic
 from headwater.store.typed import (
     check_marker,
@@ -46,6 +46,8 @@ _FRAME_OVERHEAD: Final = 1536
 """More than a frame's header and Arrow's own metadata take."""
 _SHORTEST_LOOK: Final = 0.001
 """How many seconds the idle thread leaves between two looks at a producer."""
+_AGAIN: Final = 0.01
+"""How many seconds the idle thread waits before it tries again to write a batch that another one is in the way of."""
 _GRACE_NS: Final = 1_000_000
 """How long an overdue batch is left to a sender that may be about to write it."""
 _BUSY_SHARE: Final = 4
@@ -65,7 +67,8 @@ class Producer:
     def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None = None) -> None:
         self.topic = topic.pinned()
         self.config = config
-        self._sink: Sink = sink or PartitionSink()
+        self._sink: Sink = sink or topic._new_sink()
+        self._sink.on_failure(self._keep_error)
         self._mutex = threading.Lock()
         self._batches: list[Batch] = []
         self._writing: list[threading.Lock] = []
@@ -273,6 +276,10 @@ class Producer:
             start += batch.num_rows
         if listed is None and number is not None:
             self._move_on(number)
+        self._sink.settle()
+        error = self._take_error()
+        if error is not None:
+            raise error
         return receipts
 
     def _check_batch(self, batches: list[pa.RecordBatch], keys: list[Any] | None, timestamps: Any) -> None:
@@ -337,7 +344,7 @@ class Producer:
                     self._batches[partition] = Batch(partition)
                     if partition == self._sticky:
                         self._sticky = (partition + 1) % self._count
-                self._adopt(self.topic.info)
+                self._adopt(self.topic.recent_info)
                 frame = batch.frame(self._schema, self._limits, self._sink.identity)
                 self._sink.append(self.topic, partition, frame, batch.outcome)
             except BaseException as error:
@@ -360,14 +367,15 @@ class Producer:
         try:
             self._write(batch, timeout)
         except BufferFull:
-            batch.due_ns = time_ns() + _GRACE_NS  # not at once again: the next send would find the same
-            self._watch()  # its records were taken: only the next one can be refused
+            # Not at once again: the next send would find the same.
+            batch.due_ns = time_ns() + max(self._linger_ns, _GRACE_NS)
+            IDLE.call(_AGAIN, partial(self._write_idle, batch))  # its records were taken: only the next can be refused
         else:
             pause = min(_BUSY_SHARE * (time_ns() - begun), _LONGEST_PAUSE * self._linger_ns)
             self._pause_ns = max(pause, self._linger_ns)
 
     def _turn(self, partition: int, timeout: float) -> _Turn:
-        return _Turn(self._writing[partition], timeout, self.topic.name)
+        return _Turn(self._writing[partition], self._sink, partition, timeout, self.topic.name)
 
     def _move_on(self, partition: int) -> None:
         with self._mutex:
@@ -406,7 +414,7 @@ class Producer:
         try:
             self._write(batch, 0)
         except BufferFull:
-            self._watch()  # someone is writing: look again
+            IDLE.call(_AGAIN, partial(self._write_idle, batch))  # someone is writing
         except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
             self._keep_error(error)
 
@@ -450,6 +458,7 @@ class Producer:
                         pass  # one that another thread is writing counts as pending too
             except Exception as error:  # noqa: BLE001 - raised below, when the others are written
                 first = first or error
+        self._sink.settle()
         first = self._take_error() or first
         if first is not None:
             raise first
@@ -457,7 +466,7 @@ class Producer:
     @property
     def pending(self) -> int:
         """How many records are not written yet."""
-        return sum(len(batch.values) for batch in list(self._batches))
+        return sum(len(batch.values) for batch in list(self._batches)) + self._sink.pending
 
     @property
     def _busy(self) -> bool:
@@ -481,6 +490,7 @@ class Producer:
         finally:
             if not self.pending:
                 _open.discard(self)
+                self._sink.close()
 
     def discard(self) -> None:
         """Take no more, and forget what is pending: it was part of something that was given up."""
@@ -517,19 +527,29 @@ def _listed(keys: Any) -> list[Any] | None:
 class _Turn:
     """The right to write to one partition, for the length of a block."""
 
-    __slots__ = ("_lock", "_timeout", "_topic")
+    __slots__ = ("_lock", "_partition", "_sink", "_timeout", "_topic")
 
-    def __init__(self, lock: threading.Lock, timeout: float, topic: str) -> None:
+    def __init__(self, lock: threading.Lock, sink: Sink, partition: int, timeout: float, topic: str) -> None:
         self._lock = lock
+        self._sink = sink
+        self._partition = partition
         self._timeout = timeout
         self._topic = topic
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=self._timeout):
-            raise BufferFull(
-                f"the producer of {self._topic!r} is still writing the batch before after {self._timeout:g} s: "
-                f"send more slowly, or raise block_timeout"
-            )
+        begun = time.monotonic()
+        if self._lock.acquire(timeout=self._timeout):
+            try:
+                if self._sink.room(self._partition, max(begun + self._timeout - time.monotonic(), 0)):
+                    return
+            except BaseException:
+                self._lock.release()
+                raise
+            self._lock.release()
+        raise BufferFull(
+            f"the producer of {self._topic!r} is still writing the batch before after {self._timeout:g} s: "
+            f"send more slowly, or raise block_timeout"
+        )
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()

@@ -22,6 +22,8 @@ class Staged:
 
     outputs: tuple[Output, ...] = ()
     records: int = 0
+    tokens: tuple[bytes, ...] = ()
+    """What a broker knows it by, if it is staged at one."""
 
     @property
     def files(self) -> frozenset[str]:
@@ -49,8 +51,11 @@ class Staging:
                 f"{topic.name}/{partition}: a frame of {frame.length} bytes is over the limit of {limit} "
                 f"(max_frame_bytes)"
             )
-        self._outputs.setdefault((topic.name, topic.uuid, partition), []).append(self._stage.append(frame))
+        self._outputs.setdefault((topic.name, topic.uuid, partition), []).append(self._keep(topic, partition, frame))
         self._records += frame.record_count
+
+    def _keep(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:  # noqa: ARG002 - a stage is for any
+        return self._stage.append(frame)
 
     def seal(self) -> Staged:
         """Make everything durable, with one sync, and leave it to a transaction."""

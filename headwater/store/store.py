@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from headwater.errors import (
     SchemaError,
     StoreClosed,
     TopicExists,
+    UnknownSchema,
 )
 from headwater.log import Partition, Schemas
 from headwater.log.clock import Clock
@@ -29,11 +30,11 @@ from headwater.schema import RAW, Schema
 from headwater.store.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
 from headwater.store.consumer import Consumer, OnChange
 from headwater.store.cursor import OnLoss
+from headwater.store.feed import Feed
 from headwater.store.group import Group
-from headwater.store.ledger import Ledger
 from headwater.store.names import check_name
 from headwater.store.producer import Producer
-from headwater.store.sink import Sink
+from headwater.store.sink import PartitionSink, Sink
 from headwater.store.staging import Staged, Staging
 from headwater.store.start import Start
 from headwater.store.steward import Steward
@@ -61,10 +62,12 @@ class Store(ABC):
     `defaults` is what they are made with when nothing else is said.
     """
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, clock: Clock, defaults: Preset) -> None:
+    def __init__(
+        self, catalog: Catalog, transactions: Callable[[Store], Transactions], clock: Clock, defaults: Preset
+    ) -> None:
         self.defaults = defaults
         self._catalog = catalog
-        self._transactions = Transactions(self, ledger)
+        self._transactions = transactions(self)
         self._clock = clock
         self._mutex = threading.RLock()
         self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
@@ -108,7 +111,7 @@ class Store(ABC):
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)
-        config = _configured(self.defaults.topic, config, options)
+        config = configured(self.defaults.topic, config, options)
         info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns())
         try:
             self._create(info, payload)
@@ -136,6 +139,10 @@ class Store(ABC):
         self._check_open()
         return self._catalog.get(name)
 
+    def recall_topic(self, name: str) -> TopicInfo:
+        """How a topic was set up a moment ago."""
+        return self.describe_topic(name)
+
     def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
         """Change a topic: more partitions, or options of TopicConfig by name. Other processes see it within a second.
 
@@ -144,7 +151,7 @@ class Store(ABC):
         self._check_open()
 
         def change(info: TopicInfo) -> TopicInfo:
-            info = replace(info, config=_configured(info.config, None, options))
+            info = replace(info, config=configured(info.config, None, options))
             return info if partitions is None else grown(info, partitions)
 
         return self._catalog.change(name, change)
@@ -178,6 +185,12 @@ class Store(ABC):
         """The schema that new records of a topic have."""
         return self._schemas(info).get(info.schemas[-1])
 
+    def schema_by_id(self, info: TopicInfo, schema_id: int) -> Schema:
+        """One of the schemas that a topic has or had; raises UnknownSchema."""
+        if schema_id not in info.schemas:
+            raise UnknownSchema(schema_id, f"topic {info.name!r}")
+        return self._schemas(info).get(schema_id)
+
     def partition(self, info: TopicInfo, number: int) -> Partition:
         """One partition of a topic, opened when it is first asked for."""
         key = (info.uuid, number)
@@ -204,6 +217,11 @@ class Store(ABC):
         self._partitions[key] = (info.config, partition)
         return partition
 
+    def open_partitions(self) -> list[Partition]:
+        """The partitions that were opened here and are still open."""
+        with self._mutex:
+            return [partition for _, partition in self._partitions.values()]
+
     # Producing and consuming.
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
@@ -216,9 +234,17 @@ class Store(ABC):
         self._check_open()
         return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), sink))
 
+    def _new_feed(self, config: ConsumerConfig) -> Feed:  # noqa: ARG002 - what is at hand needs none
+        """How the records reach a new consumer."""
+        return Feed(self)
+
+    def _new_sink(self) -> Sink:
+        """Where a new producer writes, if it is no part of a transaction."""
+        return PartitionSink()
+
     def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
         """How a producer is to be: as it is told, and otherwise by the store's defaults."""
-        return _configured(self.defaults.producer, config, options)
+        return configured(self.defaults.producer, config, options)
 
     def look_after(self, producer: _Producer) -> _Producer:
         """Close a producer together with the store."""
@@ -244,6 +270,12 @@ class Store(ABC):
         self._check_open()
         return self._transactions.begin(consumer, writer, sequence, owner, takeover)
 
+    @property
+    def transactions(self) -> Transactions:
+        """What transactions are made of, for those who do them for others, such as a broker."""
+        self._check_open()
+        return self._transactions
+
     def stage(self) -> Staging:
         """Room for frames that a transaction, of any process, adopts later: the way to write from many processes."""
         self._check_open()
@@ -262,7 +294,7 @@ class Store(ABC):
     def sweep_stages(self, before: float, *, dry_run: bool = False) -> int:
         """Drop transactions that nobody has written to since that time (seconds since 1970), undecided; how many."""
         self._check_open()
-        return self._transactions.ledger.sweep(before, dry_run=dry_run)
+        return self._transactions.sweep(before, dry_run=dry_run)
 
     def consumer(
         self,
@@ -289,7 +321,7 @@ class Store(ABC):
             topics,
             group=None if group is None else self.group(group),
             start=start,
-            config=_configured(self.defaults.consumer, config, options),
+            config=configured(self.defaults.consumer, config, options),
             static=static,
             on_assign=on_assign,
             on_revoke=on_revoke,
@@ -305,12 +337,23 @@ class Store(ABC):
                 found = self._groups[name] = self._open_group(name)
             return found
 
+    def has_group(self, name: str) -> bool:
+        """Whether there ever was a group of this name. Asking does not make it one."""
+        return check_name("group", name) in self._groups or name in self.group_names()
+
+    def reopen_groups(self) -> None:
+        """Close the groups: from now on they are opened as another kind."""
+        with self._mutex:
+            for group in self._groups.values():
+                group.close()
+            self._groups.clear()
+
     # Cleaning.
 
     def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
         """Whoever cleans the store, by what its topics want to keep. Options are those of StewardConfig, by name."""
         self._check_open()
-        return Steward(self, _configured(self.defaults.steward, config, options), self._clock)
+        return Steward(self, configured(self.defaults.steward, config, options), self._clock)
 
     def sweep(self, *, dry_run: bool = False) -> int:
         """Remove what is left of half-deleted topics; of how many."""
@@ -334,7 +377,7 @@ class Store(ABC):
         with ExitStack() as stack, self._mutex:
             if self._closed:
                 return
-            stack.callback(self._transactions.ledger.close)
+            stack.callback(self._transactions.close)
             for group in self._groups.values():
                 stack.callback(group.close)
             for _, partition in self._partitions.values():
@@ -394,7 +437,7 @@ def partition_config(config: TopicConfig) -> PartitionConfig:
 _Config = TypeVar("_Config", TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig)
 
 
-def _configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
+def configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
     """What is made explicitly, or else the default, with the options by name over it."""
     kind = type(default)
     if config is not None and not isinstance(config, kind):

@@ -31,14 +31,7 @@ class Subscription:
 
     def partitions_of(self, member: Member) -> list[TopicPartition]:
         """The same for what another member of the group wants."""
-        wanted = TopicFilter(member.topics)
-        found: list[TopicPartition] = []
-        for name in self._store.topic_names():
-            if wanted(name):
-                with suppress(UnknownTopic):  # deleted since its name was read
-                    partitions = self._store.describe_topic(name).partitions
-                    found += [TopicPartition(name, number) for number in range(partitions)]
-        return found
+        return partitions_of(self._store, member)
 
     def key(self, place: TopicPartition) -> TopicKey | None:
         """Which partition has that place now, None when there is none."""
@@ -49,3 +42,14 @@ class Subscription:
     def came_later(self, key: TopicKey) -> bool:
         """Whether this partition was not there at first: then it is read from its beginning, wherever one starts."""
         return key not in self._at_first
+
+
+def partitions_of(store: Store, member: Member) -> list[TopicPartition]:
+    """The partitions that there are now of the topics that a member wants."""
+    wanted = TopicFilter(member.topics)
+    found: list[TopicPartition] = []
+    for name in store.topic_names():
+        if wanted(name):
+            with suppress(UnknownTopic):  # deleted since its name was read
+                found += [TopicPartition(name, number) for number in range(store.describe_topic(name).partitions)]
+    return found

@@ -16,6 +16,7 @@ from headwater.store.catalog import TopicInfo
 from headwater.store.start import Start, resolve
 
 if TYPE_CHECKING:
+    from headwater.store.sink import Sink
     from headwater.store.store import Store
 
 PARTITION = pa.int32()
@@ -59,7 +60,14 @@ class Topic:
     @property
     def info(self) -> TopicInfo:
         """How the topic is set up."""
-        info = self._store.describe_topic(self.name)
+        return self._checked(self._store.describe_topic(self.name))
+
+    @property
+    def recent_info(self) -> TopicInfo:
+        """How it was set up a moment ago, without asking anybody: for those who look for every batch."""
+        return self._checked(self._store.recall_topic(self.name))
+
+    def _checked(self, info: TopicInfo) -> TopicInfo:
         if self._uuid is not None and info.uuid != self._uuid:
             raise PartitionDeleted(f"topic {self.name!r}")
         return info
@@ -77,6 +85,10 @@ class Topic:
         """All of the topic's partitions."""
         info = self.info
         return [self._store.partition(info, number) for number in range(info.partitions)]
+
+    def _new_sink(self) -> Sink:
+        """Where a new producer of this topic writes."""
+        return self._store._new_sink()
 
     def bounds(self) -> dict[int, Bounds]:
         """For each partition which offsets can be read now."""
@@ -137,12 +149,14 @@ class Topic:
                 yield pa.RecordBatch.from_arrays(arrays, schema=output)
 
     def _chosen(self, partitions: Sequence[int] | None) -> list[tuple[int, Partition]]:
-        everyone = self.partitions()
-        numbers = range(len(everyone)) if partitions is None else partitions
+        info = self.info
+        numbers = range(info.partitions) if partitions is None else partitions
         for number in numbers:
-            if not isinstance(number, int) or not 0 <= number < len(everyone):
-                raise InvalidConfiguration(f"topic {self.name!r} has partitions 0 to {len(everyone) - 1}, not {number}")
-        return [(number, everyone[number]) for number in numbers]
+            if not isinstance(number, int) or not 0 <= number < info.partitions:
+                raise InvalidConfiguration(
+                    f"topic {self.name!r} has partitions 0 to {info.partitions - 1}, not {number}"
+                )
+        return [(number, self._store.partition(info, number)) for number in numbers]
 
     def recent(self, count: int = 10) -> list[Record]:
         """The last `count` records by time, over all partitions; no group's position is touched."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from headwater.config import ProducerConfig
 from headwater.errors import (
@@ -28,18 +28,18 @@ from headwater.errors import (
 )
 from headwater.log import Appended, Frame, Identity, Partition
 from headwater.log.frame import MAX_SEQUENCE
+from headwater.store.catalog import TopicInfo
 from headwater.store.decision import Decision, Extent, Input, Output
 from headwater.store.group import Commit, TopicKey
 from headwater.store.ledger import Ledger, Slot, named_writer
 from headwater.store.names import check_name
 from headwater.store.producer import Producer
 from headwater.store.receipt import Outcome
-from headwater.store.stage import Stage
+from headwater.store.sink import PromptSink
 from headwater.store.staging import Staged, Staging
 from headwater.store.topic import Topic, TopicPartition
 
 if TYPE_CHECKING:
-    from headwater.store.consumer import Consumer
     from headwater.store.store import Store
 
 _Producer = TypeVar("_Producer", bound=Producer)
@@ -57,12 +57,16 @@ class _Staged(NamedTuple):
     outcome: Outcome
 
 
-class StageSink:
+Keep = Callable[[TopicInfo, int, Frame], Extent]
+"""Keeps a frame for a partition of a topic, and tells where."""
+
+
+class StageSink(PromptSink):
     """Where the producers of a transaction write. Thread-safe."""
 
-    def __init__(self, stage: Stage, identity: Identity | None) -> None:
+    def __init__(self, keep: Keep, identity: Identity | None) -> None:
         self.identity = identity
-        self._stage = stage
+        self._keep = keep
         self._mutex = threading.Lock()
         self.outputs: dict[tuple[str, bytes, int], list[_Staged]] = {}
 
@@ -72,7 +76,7 @@ class StageSink:
         if frame.length > limit:
             raise StoreError(f"a frame of {frame.length} bytes is over the limit of {limit} (max_frame_bytes)")
         with self._mutex:
-            staged = _Staged(self._stage.append(frame), frame.last_offset_delta + 1, outcome)
+            staged = _Staged(self._keep(info, partition, frame), frame.last_offset_delta + 1, outcome)
             self.outputs.setdefault((info.name, info.uuid, partition), []).append(staged)
 
     def sync(self, topic: Topic) -> None:
@@ -84,6 +88,30 @@ class StageSink:
             for one in staged:
                 if not one.outcome.done:
                     one.outcome.fail(error)
+
+
+class Progress(Protocol):
+    """The positions of a consumer, as far as a transaction needs it."""
+
+    @property
+    def store(self) -> Store:
+        """The store that it reads from."""
+
+    @property
+    def group_name(self) -> str | None:
+        """The group that keeps the positions."""
+
+    def hold(self) -> None:
+        """Commit nothing from now on but by the transaction."""
+
+    def held(self) -> dict[TopicPartition, Commit]:
+        """What is done since."""
+
+    def deciding(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
+        """The right to decide that these positions will be set; gives the generation."""
+
+    def let_go(self, *, committed: bool) -> None:
+        """The transaction is over."""
 
 
 class Named(NamedTuple):
@@ -102,34 +130,48 @@ class Transaction:
     """
 
     def __init__(
-        self, store: Store, transactions: Transactions, consumer: Consumer | None, named: Named | None
+        self,
+        store: Store,
+        transactions: Transactions,
+        consumer: Progress | None,
+        named: Named | None,
+        request: str = "",
     ) -> None:
         self._store = store
         self._transactions = transactions
-        self._ledger = transactions.ledger
         self._consumer = consumer
         self._named = named
+        self._request = request
         self._pid = os.getpid()
-        self._stage = self._ledger.stage()
-        self._slot: Slot | None = None
-        if named is None:
-            self._slot = self._ledger.borrow()
-            self._identity = Identity(self._slot.writer, 0, self._slot.next, forever=True)
-        else:
-            self._identity = Identity(named_writer(named.writer), 0, named.number, forever=True)
-        # The sequence of an owner's number is known at the decision: until then its frames have no identity.
-        self._sink = StageSink(self._stage, self._identity if named is None or named.owner is None else None)
         self._adopted: list[Staged] = []
         self._producers: list[Producer] = []
-        self._decision: Decision | None = None
+        self.applied: dict[TopicKey, Appended | None] = {}
+        """Where the outputs are, once it is committed; None for those that another process has applied."""
         self.state: State = "open"
         """Repeated: this writer has committed this sequence before, and that one counts."""
+        self._sink = self._begin()
         if consumer is not None:
             try:
                 consumer.hold()
             except BaseException:
                 self._give_slot_back()
                 raise
+
+    def _begin(self) -> StageSink:
+        """Make what the transaction needs; gives the sink that its producers write to."""
+        self._ledger = self._transactions.ledger
+        self._decision: Decision | None = None
+        self._stage = self._ledger.stage()
+        self._slot: Slot | None = None
+        named = self._named
+        if named is None:
+            self._slot = self._ledger.borrow()
+            self._identity = Identity(self._slot.writer, 0, self._slot.next, forever=True)
+        else:
+            self._identity = Identity(named_writer(named.writer), 0, named.number, forever=True)
+        # The sequence of an owner's number is known at the decision: until then its frames have no identity.
+        identity = self._identity if named is None or named.owner is None else None
+        return StageSink(lambda _topic, _partition, frame: self._stage.append(frame), identity)
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
         """A producer whose records are part of this transaction. Options are those of ProducerConfig, by name.
@@ -138,6 +180,11 @@ class Transaction:
         """
         self._check_open()
         return self.look_after(self._store._producer(topic, config, options, self._sink))
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided, once it is."""
+        return self._decision
 
     @property
     def sink(self) -> StageSink:
@@ -209,7 +256,8 @@ class Transaction:
             with self._inputs(commits) as generation:
                 self._decision = replace(decision, generation=generation)
                 self._decide(self._decision)
-            self._tell(self._transactions.apply(self._decision))
+            self.applied = self._transactions.apply(self._decision)
+            self._tell(self.applied)
 
     def _number(self, writer: bytes, named: Named) -> int | None:
         return self._ledger.claim(writer, named.writer, named.owner, named.number, takeover=named.takeover)
@@ -221,9 +269,8 @@ class Transaction:
         outputs = tuple(Output(*place, found) for place, found in extents.items())
         inputs = tuple(Input(place.topic, *one.key, one.offset) for place, one in commits.items())
         group = self._consumer.group_name if self._consumer is not None and commits else None
-        return Decision(
-            self._identity.producer_id, self._identity.sequence, self._named is not None, outputs, group, inputs
-        )
+        identity, named = self._identity, self._named is not None
+        return Decision(identity.producer_id, identity.sequence, named, outputs, group, inputs, request=self._request)
 
     def _inputs(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
         """The right to decide over these positions, and the generation in which it is given."""
@@ -256,15 +303,19 @@ class Transaction:
         if self._pid != os.getpid():
             return  # a copy in a forked process: everything is its parent's
         with ExitStack() as stack:
-            stack.callback(self._give_slot_back)
-            stack.callback(self._stage.discard)
-            if self.state != "committed":
-                stack.callback(self._ledger.drop, [file for staged in self._adopted for file in staged.files])
+            self._release(stack)
             if self._consumer is not None:
                 stack.callback(self._consumer.let_go, committed=self.state != "aborted")
             for producer in self._producers:
                 stack.callback(producer.discard)
             self._sink.fail(_without_a_place(self.state))
+
+    def _release(self, stack: ExitStack) -> None:
+        """Have the stack give back what the transaction needed."""
+        stack.callback(self._give_slot_back)
+        stack.callback(self._stage.discard)
+        if self.state != "committed":
+            stack.callback(self._ledger.drop, [file for staged in self._adopted for file in staged.files])
 
     def _give_slot_back(self) -> None:
         if self._slot is not None:
@@ -306,13 +357,17 @@ class Transactions:
 
     def begin(
         self,
-        consumer: Consumer | None = None,
+        consumer: Progress | None = None,
         writer: str | None = None,
         sequence: int | None = None,
         owner: str | None = None,
         takeover: bool = False,
+        request: str = "",
     ) -> Transaction:
-        """A new transaction, with the progress of a consumer, or under a name and number that make it repeatable."""
+        """A new transaction, with the progress of a consumer, or under a name and number that make it repeatable.
+
+        A broker adds the id of the request that it does it for: see `answered`.
+        """
         if (writer is None) != (sequence is None):
             raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
         if writer is None or sequence is None:
@@ -320,16 +375,37 @@ class Transactions:
                 raise InvalidConfiguration("an owner numbers the transactions of a writer: name the writer")
             if consumer is not None and consumer.group_name is None:
                 raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
-            if consumer is not None and consumer._store is not self._store:
+            if consumer is not None and consumer.store is not self._store:
                 raise InvalidConfiguration("the consumer was made by another store: use the transactions of that one")
-            return Transaction(self._store, self, consumer, None)
+            return self._transaction(consumer, None, request)
         if consumer is not None:
             raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
         if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
             raise InvalidConfiguration(f"a sequence is a number from 0 on, not {sequence!r}")
         if takeover and owner is None:
             raise InvalidConfiguration("a writer is taken over by an owner: name it")
-        return Transaction(self._store, self, None, Named(check_name("writer", writer), sequence, owner, takeover))
+        named = Named(check_name("writer", writer), sequence, owner, takeover)
+        return self._transaction(None, named, request)
+
+    def _transaction(self, consumer: Progress | None, named: Named | None, request: str) -> Transaction:
+        return Transaction(self._store, self, consumer, named, request)
+
+    def answered(self, request: str) -> bool:
+        """Whether the transaction of this request has been carried out, by whomever.
+
+        Raises TransactionUnfinished when it is decided and cannot be carried out yet.
+        """
+        if not request or self.ledger.answered(request):
+            return bool(request)
+        decided = [one for one in self.ledger.decided() if one.request == request]
+        for decision in decided:
+            try:
+                self.apply(decision)
+            except (HeadwaterError, OSError) as error:
+                raise TransactionUnfinished(
+                    f"the transaction is decided, but could not be carried out yet ({error}): do not repeat it"
+                ) from error
+        return bool(decided)
 
     def stage(self) -> Staging:
         """A new stage, for a transaction of another process."""
@@ -338,6 +414,14 @@ class Transactions:
     def drop(self, staged: Iterable[Staged]) -> None:
         """Remove what was staged, where it is not decided."""
         self.ledger.drop([file for one in staged for file in one.files])
+
+    def sweep(self, before: float, *, dry_run: bool = False) -> int:
+        """Drop what nobody has written to since that time (seconds since 1970), undecided; how many."""
+        return self.ledger.sweep(before, dry_run=dry_run)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.ledger.close()
 
     def roll_forward(self, *, writer: bytes | None = None, group: str | None = None, dry_run: bool = False) -> int:
         """Carry out everything that is decided, or what one writer or one group has decided; how many transactions.

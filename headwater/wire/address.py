@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from headwater.errors import InvalidConfiguration
@@ -24,7 +25,10 @@ class Address(NamedTuple):
     @property
     def local(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.host in ("localhost", "[::1]", "::1") or self.host.startswith("127.")
+        try:
+            return self.host == "localhost" or ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:  # a name, which may lead anywhere
+            return False
 
 
 def parse_address(text: str) -> Address:

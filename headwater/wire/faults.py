@@ -18,6 +18,8 @@ from headwater.v1 import broker_pb2 as pb
 ERROR_KEY: Final = "headwater-error-bin"
 
 _CODES: Final[tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...]] = (
+    (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.PermissionDenied, grpc.StatusCode.PERMISSION_DENIED),
     (errors.UnknownTopic, grpc.StatusCode.NOT_FOUND),
     (errors.UnknownSchema, grpc.StatusCode.NOT_FOUND),
     (errors.TopicExists, grpc.StatusCode.ALREADY_EXISTS),

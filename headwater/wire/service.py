@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from headwater.v1 import broker_pb2
+from headwater.wire.packing import pack_framed, pack_response, unpack_produce, unpack_stage
 
 SERVICE: Final = broker_pb2.DESCRIPTOR.services_by_name["Broker"]
 
@@ -37,16 +39,20 @@ class Method(NamedTuple):
         return f"/{SERVICE.full_name}/{self.name}"
 
 
+_UNPACKED_BY_HAND: Final[dict[str, Deserialize]] = {"ProduceRequest": unpack_produce, "StageRequest": unpack_stage}
+
+
 def _methods() -> Iterator[Method]:
     for method in SERVICE.methods:
         request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        by_hand = _UNPACKED_BY_HAND.get(method.input_type.name)
         yield Method(
             method.name,
             method.client_streaming,
             method.server_streaming,
-            request.SerializeToString,
-            request.FromString,
-            response.SerializeToString,
+            request.SerializeToString if by_hand is None else pack_framed,
+            by_hand or request.FromString,
+            pack_response if method.output_type.name == "FetchResponse" else response.SerializeToString,
             response.FromString,
         )
 
@@ -55,7 +61,10 @@ METHODS: Final[tuple[Method, ...]] = tuple(_methods())
 
 
 def handler(service: object) -> grpc.GenericRpcHandler:
-    """gRPC's handler for an object that has the methods of the service, by their names."""
+    """gRPC's handler for an object that has the methods of the service, by their names.
+
+    A request that cannot be read reaches the method all the same, as the DecodeError that says why.
+    """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in METHODS:
         kind = {
@@ -64,8 +73,20 @@ def handler(service: object) -> grpc.GenericRpcHandler:
             (True, False): grpc.stream_unary_rpc_method_handler,
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[method.request_streams, method.response_streams]
-        handlers[method.name] = kind(getattr(service, method.name), method.unpack_request, method.pack_response)
+        handlers[method.name] = kind(
+            getattr(service, method.name), _readable(method.unpack_request), method.pack_response
+        )
     return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+
+def _readable(unpack: Deserialize) -> Deserialize:
+    def read(content: bytes) -> Any:
+        try:
+            return unpack(content)
+        except DecodeError as error:
+            return error
+
+    return read
 
 
 class Stub:

@@ -20,23 +20,29 @@ from tests.faults.proof import Run, Unavailable, proof
 from tests.faults.violation import Kind, Violation
 
 RECORDS: Final = 200
+BATCHES: Final = 5
+"""So many there are at least: the driver takes 40 records at a time."""
 OUTPUTS: Final = {"invoices": 3, "shipments": 2}
 RIGGED: Final = ("staged", "deciding", "decided", "applied")
 DEATHS: Final = (*RIGGED, "any time", "executor")
 """Behind a task's stage, before the decision, behind it, behind its application, …; the last is for the full form."""
 PATIENCE: Final = 150.0
+Driver = subprocess.Popen[bytes]
 
 
 @proof(
     row=21,
     title="a driver or an executor of Spark dies in a stream: each record is written once",
     runs=100,
-    quick=5,
-    timeout=400.0,
+    quick=1,
+    timeout=600.0,
 )
 def spark_deaths(run: Run) -> Iterator[Violation]:
-    """Kill the driver and all of its processes, or an executor, and start it again until it is done."""
-    _check_available(run.directory)
+    """Kill the driver and all of its processes, or an executor, and start it again until it is done.
+
+    Starting Spark takes longer than all the rest: in the short form one query dies all deaths of a driver in a row.
+    """
+    check_available(run.directory)
     with hw.open(run.directory / "store") as store:
         store.create_topic("orders", partitions=2)
         for name, partitions in OUTPUTS.items():
@@ -44,21 +50,25 @@ def spark_deaths(run: Run) -> Iterator[Violation]:
         with store.producer("orders", batch_records=20) as out:
             for number in range(RECORDS):
                 out.send(b"%d" % number, key=b"%d" % (number % 17))
-        death = DEATHS[run.number % (len(DEATHS) - 1 if run.quick else len(DEATHS))]
-        deaths = 1 if run.quick else run.random.randint(1, 2)
-        for left in reversed(range(deaths + 1)):
-            if left:
-                (run.directory / "armed").touch()
-            yield from _start(run.directory, run.random, death, left=left)
-            if left == deaths and death in RIGGED and (run.directory / "armed").exists():
-                yield Violation(Kind.CRASH, f"the driver did not die: {_last_words(run.directory)}")
+        yield from _die(run, _fate(run))
         if not (run.directory / "done").exists():
             yield Violation(Kind.BLOCKED, f"the query did not end: {_last_words(run.directory)}")
             return
         yield from _verify(store)
 
 
-def _check_available(directory: Path) -> None:
+def _fate(run: Run) -> list[tuple[str, int]]:
+    """The deaths of a run, and the batch in which each comes."""
+    if run.quick:
+        deaths = [death for death in DEATHS if death != "executor"]
+        run.random.shuffle(deaths)
+        return list(zip(deaths, range(BATCHES), strict=True))
+    death = DEATHS[run.number % len(DEATHS)]
+    return [(death, run.random.randrange(BATCHES)) for _ in range(run.random.randint(1, 2))]
+
+
+def check_available(directory: Path) -> None:
+    """Raise Unavailable where Spark cannot run."""
     if find_spec("pyspark") is None:
         raise Unavailable("PySpark is not installed: pip install 'headwater[spark]'")
     from headwater.spark.java import find_java
@@ -69,23 +79,61 @@ def _check_available(directory: Path) -> None:
         raise Unavailable(str(error)) from error
 
 
-def _start(directory: Path, random: Random, death: str, *, left: int) -> Iterator[Violation]:
-    """Start the program and see it die, or, when no death is left, end."""
-    from tests.spark.deaths_driver import BATCH, kill_session
+def _die(run: Run, fate: list[tuple[str, int]]) -> Iterator[Violation]:
+    """Start a driver for each death, and one more to do the rest. Each starts Spark while the one before it works."""
+    master = "local-cluster[2,1,1024]" if "executor" in dict(fate) else "local[2]"
+    driver = _launch(run.directory, master)
+    successor = None
+    try:
+        for number, (death, batch) in enumerate(fate):
+            successor = _launch(run.directory, master)
+            (run.directory / "armed").touch()
+            yield from _see(driver, run.directory, run.random, death, batch)
+            must_have_died = death in RIGGED and (run.quick or number == 0)
+            if must_have_died and (run.directory / "armed").exists():
+                yield Violation(Kind.CRASH, f"the driver did not die ({death}): {_last_words(run.directory)}")
+            driver = successor
+        (run.directory / "armed").unlink(missing_ok=True)
+        yield from _see(driver, run.directory, run.random)
+    finally:
+        _end(driver)
+        if successor is not None:
+            _end(successor)
 
-    (directory / "done").unlink(missing_ok=True)
-    if not left:
-        (directory / "armed").unlink(missing_ok=True)
-    batch = random.randrange(RECORDS // BATCH)
-    master = "local-cluster[2,1,1024]" if death == "executor" else "local[2]"
-    command = [sys.executable, "-m", "tests.spark.deaths_driver", str(directory), master, death, str(batch)]
+
+def _launch(directory: Path, master: str) -> Driver:
+    """Start the program: it starts Spark, and waits to be told how it dies."""
+    command = [sys.executable, "-m", "tests.spark.deaths_driver", str(directory), master]
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}
     with (directory / "driver.log").open("ab") as log:
-        driver = subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def _end(driver: Driver, *, survivors: bool = False) -> None:
+    """End a driver, and all that it has started unless that may go on for a moment."""
+    from tests.spark.deaths_driver import kill_session
+
+    if not survivors:
+        kill_session(driver.pid)
+    driver.kill()
+    driver.wait()
+    if driver.stdin is not None:
+        driver.stdin.close()
+
+
+def _see(driver: Driver, directory: Path, random: Random, death: str = "none", batch: int = 0) -> Iterator[Violation]:
+    """Let the program work, and see it die in this batch, or end."""
+    (directory / "done").unlink(missing_ok=True)
     survivors = False
     try:
-        if left and death in ("any time", "executor") and _begun(directory, driver, batch):
+        assert driver.stdin is not None
+        with suppress(BrokenPipeError):  # it is dead already, which is told below
+            driver.stdin.write(f"{death}|{batch}\n".encode())
+            driver.stdin.flush()
+        if death in ("any time", "executor") and _begun(directory, driver, batch):
             time.sleep(random.uniform(0, 1.0))
             if death == "executor":
                 if not _kill_executor(driver.pid, random):
@@ -100,13 +148,10 @@ def _start(directory: Path, random: Random, death: str, *, left: int) -> Iterato
             yield Violation(Kind.HANG, f"the driver did not end: {_last_words(directory)}")
     finally:
         # Workers have process groups of their own, and outlive a driver for a moment: at times the next one meets them.
-        if not survivors:
-            kill_session(driver.pid)
-        driver.kill()
-        driver.wait()
+        _end(driver, survivors=survivors)
 
 
-def _begun(directory: Path, driver: subprocess.Popen[bytes], batch: int) -> bool:
+def _begun(directory: Path, driver: Driver, batch: int) -> bool:
     """Wait until Spark has planned a batch; whether it got there."""
     while not (directory / "checkpoint" / "offsets" / str(batch)).exists():
         if driver.poll() is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headwater as hw
+from tests.spark.pipelines import Pipelines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,3 +46,9 @@ def checkpoint(tmp_path: Path) -> Callable[[], str]:
     """Gives a new directory for a query's checkpoint each time."""
     numbers = itertools.count()
     return lambda: str(tmp_path / f"checkpoint-{next(numbers)}")
+
+
+@pytest.fixture
+def pipelines(spark: SparkSession, tmp_path: Path) -> Pipelines:
+    """Declares pipelines beside the store of a test, and runs them."""
+    return Pipelines(spark, tmp_path)

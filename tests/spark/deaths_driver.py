@@ -1,7 +1,7 @@
 """The program that `spark_deaths` kills: a query from one topic to two, small batch by small batch.
 
-`python -m tests.spark.deaths_driver DIRECTORY MASTER POINT BATCH`. When the directory has a file `armed`, everything
-that Spark has started dies at POINT of batch number BATCH.
+`python -m tests.spark.deaths_driver DIRECTORY MASTER` starts Spark and waits for a line, `POINT|BATCH`. When the
+directory has a file `armed`, everything that Spark has started dies at POINT of batch number BATCH.
 """
 
 from __future__ import annotations
@@ -118,16 +118,19 @@ class RiggedSource(HeadwaterSource):
         return RiggedWriter(stream_writer(options, schema, overwrite), rig)
 
 
-def main(directory: Path, master: str, point: str, batch: str) -> None:
-    """Run the query until everything that is there is written."""
+def main(directory: Path, master: str) -> None:
+    """Run the query, once it is told to, until everything that is there is written."""
     spark = hw.spark.session("deaths", master=master, config=SMALL)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(RiggedSource)
+    death = sys.stdin.readline().strip()
+    if not death:
+        return  # nobody is there any more
     store = str(directory / "store")
     reader = spark.readStream.format("headwater").option("store", store).option("topic", "orders")
     frame = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", BATCH).load()
     frame = frame.selectExpr("key", "value", "if(offset % 3 = 0, 'invoices', 'shipments') topic")
-    writer = frame.writeStream.format("rigged").option("store", store).option("rig", f"{directory}|{point}|{batch}")
+    writer = frame.writeStream.format("rigged").option("store", store).option("rig", f"{directory}|{death}")
     query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     (directory / "done").touch()
@@ -135,4 +138,4 @@ def main(directory: Path, master: str, point: str, batch: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2])

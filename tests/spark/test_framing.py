@@ -291,6 +291,8 @@ def test_a_batch_of_no_task_is_nothing(store: hw.Store, one: pa.RecordBatch) -> 
         ({"txnVersion": "1"}, True, "txnVersion is for a batch"),
         ({"txnId": "a", "txnVersion": "-1"}, False, "a number from 0 on, not '-1'"),
         ({"txnTakeover": "true"}, True, "a stream with the option txnId"),
+        ({"txnId": "a", "txnVersion": "1", "txnTakeover": "true"}, False, "or a batch with the option txnOwner"),
+        ({"txnId": "a", "txnOwner": "b"}, True, "txnOwner is for a batch"),
         ({"txnId": "a/b"}, True, "cannot name a writer"),
         ({"startingOffsets": "earliest"}, True, "unknown option startingOffsets"),
         ({"topics": "a"}, True, "did you mean topic"),

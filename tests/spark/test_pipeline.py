@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,40 +18,9 @@ from headwater.spark.pipeline.position import Position
 from headwater.spark.pipeline.progress import Batch
 from headwater.spark.pipeline.state import State
 from headwater.spark.pipeline.status import Status, streamed_stores
+from tests.spark.pipelines import Pipelines, send, values
 
 MINUTE = 60_000_000_000
-
-
-class Pipelines:
-    """Declares pipelines beside the store of a test, and runs them in the session of the tests."""
-
-    def __init__(self, spark: SparkSession, directory: Path) -> None:
-        self._spark = spark
-        self._directory = directory
-
-    def load(self, text: str, name: str = "pipeline.yaml") -> hw.spark.Pipeline:
-        path = self._directory / name
-        path.write_text("store: store\nname: pipeline\n" + text if name.endswith("yaml") else text)
-        return hw.spark.Pipeline.load(path)
-
-    def run(self, pipeline: hw.spark.Pipeline, **options: Any) -> Any:
-        return pipeline.run(spark=self._spark, **options)
-
-
-@pytest.fixture
-def pipelines(spark: SparkSession, tmp_path: Path) -> Pipelines:
-    return Pipelines(spark, tmp_path)
-
-
-def send(store: hw.Store, topic: str, first: int, last: int) -> None:
-    with store.producer(topic) as out:
-        for number in range(first, last):
-            out.send(b"%d" % number, key=b"%d" % number)
-
-
-def values(store: hw.Store, topic: str) -> list[str]:
-    records = [record for one in store.topic(topic).partitions() for record in one.records()]
-    return sorted((record.value or b"").decode() for record in records)
 
 
 def forget_last_commit(checkpoint: Path) -> None:
@@ -302,33 +266,6 @@ trigger: continuous
     assert found[0].stopped
     assert values(store, "copies") == ["3", "4", "5"]
     assert not Status.of(pipeline.declaration()).running
-
-
-def test_a_run_that_is_killed_goes_on_where_it_was_and_writes_every_row_once(
-    store: hw.Store, tmp_path: Path, pipelines: Pipelines
-) -> None:
-    for name in ("numbers", "copies"):
-        store.create_topic(name, 2)
-    send(store, "numbers", 0, 240)
-    pipeline = pipelines.load("""
-master: local[2]
-spark: {spark.driver.memory: 1g, spark.sql.shuffle.partitions: 2}
-sources: {numbers: {topic: numbers, limit: 20}}
-sinks:
-  copies: {from: numbers, topic: copies}
-""")
-    command = [sys.executable, "-m", "headwater.cli", "pipeline", "run", str(tmp_path / "pipeline.yaml")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if json.loads(line).get("number") == 2:
-                break
-        os.kill(process.pid, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    assert 0 < len(values(store, "copies")) < 240
-    pipelines.run(pipeline)
-    assert values(store, "copies") == sorted(map(str, range(240)))
-    assert Status.of(pipeline.declaration()).lag == 0
 
 
 def test_a_sink_that_fails_is_started_again_and_others_go_on(

@@ -113,9 +113,23 @@ def test_headwater_does_not_need_pyspark() -> None:
         hw.sparks  # type: ignore[attr-defined]  # noqa: B018
 
 
+def test_processes_of_spark_import_only_what_they_need() -> None:
+    program = (
+        "import sys; import pyspark_headwater, headwater.spark.stream\n"
+        "assert not {'headwater.spark.pipeline', 'pyarrow.parquet', 'pandas'} & set(sys.modules)\n"
+        "import headwater as hw; assert hw.spark.Pipeline.load\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError, match="has no attribute 'Pipelines'"):
+        hw.spark.Pipelines  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_a_session_is_set_up_as_headwater_works_best(spark: SparkSession) -> None:
     assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"  # as the tests want it
+    java = spark.sparkContext._jvm
+    assert java is not None
+    assert java.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED is False
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     home = Path(os.environ["SPARK_HOME"])
     assert not (home / "python").exists()

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
+from headwater.spark.datasource import HeadwaterSource
 
 
 def save(frame: DataFrame, store: hw.Store, mode: str = "append", **options: Any) -> None:
@@ -163,9 +164,17 @@ def test_columns_that_do_not_fit_are_named_before_anything_is_written(
     store.create_topic("raw")
     store.create_topic("typed", schema=pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())]))
     frame = spark.range(3).selectExpr(*columns.split(", "))
-    with pytest.raises(AnalysisException) as refused:
-        save(frame, store, **({} if topic is None else {"topic": topic}))
+    source = HeadwaterSource({"store": str(store)} | ({} if topic is None else {"topic": topic}))
+    with pytest.raises(hw.HeadwaterError) as refused:
+        source.writer(frame.schema, overwrite=False)  # as Spark does before it starts any task
     assert message in str(refused.value)
+    assert not Path(str(store), "__transactions").exists()
+
+
+def test_spark_passes_on_which_columns_do_not_fit(spark: SparkSession, store: hw.Store) -> None:
+    store.create_topic("raw")
+    with pytest.raises(AnalysisException, match="column 'value' for topic 'raw' is bigint, and must be binary"):
+        save(spark.range(3).selectExpr("id value"), store, topic="raw")
     assert not Path(str(store), "__transactions").exists()
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+from headwater.exposition import CONTENT_TYPE, Family, Labels, Sample, exposition
+from headwater.pages import Page, PageServer
 from headwater.spark.pipeline.progress import Batch, Summary
 
 _PREFIX: Final = "headwater_pipeline_"
-_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_HELP: Final = {
+_HELP: Final[dict[str, tuple[Literal["counter", "gauge"], str]]] = {
     "running": ("gauge", "1 while the pipeline runs."),
     "batches_total": ("counter", "Batches that were written."),
     "rows_total": ("counter", "Rows that were read."),
@@ -25,7 +25,6 @@ _HELP: Final = {
     "state_bytes": ("gauge", "Memory that they take."),
     "violations_total": ("counter", "Rows that broke a rule."),
 }
-Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
@@ -77,18 +76,11 @@ class Metrics:
 
     def text(self) -> str:
         """All of it, as Prometheus reads it."""
-        lines = []
         with self._mutex:
-            for name, (kind, meaning) in _HELP.items():
-                lines += [f"# HELP {_PREFIX}{name} {meaning}", f"# TYPE {_PREFIX}{name} {kind}"]
-                for labels, value in self._values[name].items():
-                    written = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-                    lines.append(f"{_PREFIX}{name}{{{written}}} {value:.15g}")
-        return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            return exposition(
+                Family(f"{_PREFIX}{name}", kind, meaning, [Sample(*one) for one in self._values[name].items()])
+                for name, (kind, meaning) in _HELP.items()
+            )
 
 
 class MetricsFile(Metrics):
@@ -126,26 +118,15 @@ class MetricsFile(Metrics):
 
 
 class MetricsServer:
-    """Serves the text at `http://host:port/metrics` until it is closed."""
+    """Serves the text at `http://127.0.0.1:port/metrics` until it is closed."""
 
-    def __init__(self, text: Callable[[], str], port: int, host: str = "127.0.0.1") -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                content = text().encode() if self.path.split("?")[0] in ("/metrics", "/") else b""
-                self.send_response(200 if content else 404)
-                self.send_header("Content-Type", _TYPE)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+    def __init__(self, text: Callable[[], str], port: int) -> None:
+        def page(headers: Mapping[str, str]) -> Page:  # noqa: ARG001 - a page is given them
+            return Page(200, text(), CONTENT_TYPE)
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Say nothing: it is asked every few seconds."""
-
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, name="pipeline metrics", daemon=True).start()
+        self._server = PageServer({"/": page, "/metrics": page}, port)
+        self.port = self._server.port
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()

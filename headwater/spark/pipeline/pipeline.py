@@ -8,11 +8,11 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headwater.document import SUFFIXES, Document, Key, Kind, read_document
 from headwater.errors import InvalidPipeline, Problem
 from headwater.spark.pipeline.declaration import Declaration
-from headwater.spark.pipeline.document import Document, Key, read_document
 from headwater.spark.pipeline.progress import Observer, Summary
 from headwater.spark.pipeline.runner import run
 from headwater.spark.pipeline.validation import declare
@@ -20,6 +20,9 @@ from headwater.spark.pipeline.validation import declare
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_KIND: Final = Kind(
+    "a pipeline", "a mapping with the keys sources, steps and sinks", InvalidPipeline, (*SUFFIXES, ".py")
+)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -41,7 +44,7 @@ class Pipeline:
         if path.suffix == ".py":
             return _from_python(path)
         pipeline = cls.__new__(cls)
-        pipeline._document = read_document(path)
+        pipeline._document = read_document(path, _KIND)
         return pipeline
 
     def source(self, name: str, **keys: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -51,7 +52,9 @@ def run(
         for address in _stores(declaration):
             open_existing(address).close()  # before a checkpoint in it makes a directory of what is misspelt
         if spark is None:
-            spark = session(declaration.name, master=declaration.master, config=_SETTINGS | dict(declaration.spark))
+            config = _SETTINGS | dict(declaration.spark)
+            with _ctrl_c_kept():
+                spark = session(declaration.name, master=declaration.master, config=config)
             spark.sparkContext.setLogLevel("OFF")  # what matters of it is in the errors that are raised
             stack.callback(spark.stop)
         own = spark.newSession()
@@ -67,6 +70,17 @@ def _stores(declaration: Declaration) -> set[str]:
     parts = (*declaration.sources, *declaration.sinks)
     named = {part.store for part in parts if isinstance(part, TopicSource | TopicSink)}
     return named if declaration.store is None else named | {declaration.store}
+
+
+@contextmanager
+def _ctrl_c_kept() -> Iterator[None]:
+    """Spark gives Ctrl-C a handler of its own when it starts: put back the one that asks this run to end."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from headwater.document import Document
 from headwater.errors import HeadwaterError, InvalidPipeline
+from headwater.section import Section, parse_seconds, suggestion
 from headwater.spark.options import SourceOptions
 from headwater.spark.pipeline.declaration import (
     FORMATS,
@@ -28,8 +30,6 @@ from headwater.spark.pipeline.declaration import (
     Trigger,
     Watermark,
 )
-from headwater.spark.pipeline.document import Document
-from headwater.spark.pipeline.section import Section, parse_seconds, suggestion
 from headwater.spark.pipeline.sql import read_names
 
 CHECKPOINTS: Final = "__checkpoints"

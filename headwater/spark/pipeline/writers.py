@@ -108,12 +108,7 @@ class Writers:
 
     def _to(self, writer: Any, sink: Sink, takeover: bool) -> Any:
         if isinstance(sink, TopicSink):
-            writer = writer.format("headwater").option("store", sink.store)
-            if sink.topic is not None:
-                writer = writer.option("topic", sink.topic)
-            # By a name that stays: a checkpoint that is lost raises an error instead of writing everything twice.
-            writer = writer.option("txnId", f"pipeline-{self._declaration.name}-{sink.name.strip('_')}")
-            return writer.option("txnTakeover", "true") if takeover else writer
+            return self._to_topic(writer, sink, takeover)
         if isinstance(sink, ConsoleSink):
             return writer.foreachBatch(lambda rows, batch: self._show(sink.name, batch, _shown(rows, sink.rows)))
         assert isinstance(sink, TableSink)
@@ -122,6 +117,23 @@ class Writers:
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         options = {"kind": sink.format, "path": sink.path, "catalog": json.dumps(dict(sink.catalog))}
         return writer.format(self._table_format).options(**options)
+
+    def _to_topic(self, writer: Any, sink: TopicSink, takeover: bool) -> Any:
+        # By a name that stays: a checkpoint that is lost raises an error instead of writing everything twice.
+        options = {"store": sink.store, "txnId": f"pipeline-{self._declaration.name}-{sink.name.strip('_')}"}
+        if sink.topic is not None:
+            options["topic"] = sink.topic
+        if takeover:
+            options["txnTakeover"] = "true"
+        if sink.mode == "append":
+            return writer.format("headwater").options(**options)
+
+        def write(rows: DataFrame, batch: int) -> None:
+            """Spark lets sinks in Python only append. What it calls an update is appended too: as a numbered batch."""
+            numbered = {"txnVersion": batch, "txnOwner": self.checkpoint(sink).query}
+            rows.write.format("headwater").mode("append").options(**options, **numbered).save()
+
+        return writer.foreachBatch(write)
 
     @cached_property
     def _table_format(self) -> str:

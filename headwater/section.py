@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from headwater.document import Document, Key
 from headwater.errors import HeadwaterError, Problem
 from headwater.option import Range, count, seconds
-from headwater.spark.pipeline.document import Document, Key
 from headwater.store.names import check_name
 
 YEAR = 365 * 24 * 3600.0
@@ -56,6 +56,11 @@ class Section:
 
     def __contains__(self, name: str) -> bool:
         return self._content.get(name) is not None
+
+    @property
+    def present(self) -> list[str]:
+        """Every key that is there, known or not."""
+        return list(map(str, self._content))
 
     def wrong(self, message: str, name: str | None = None) -> None:
         """Note something that is wrong, with a key of this section or with all of it."""
@@ -160,12 +165,14 @@ class Section:
         value = self._value(name, dict, "a mapping", False)
         return None if value is None else Section(self.document, (*self.key, name), value, self._problems)
 
-    def sections(self, name: str, noun: str) -> Iterator[Section]:
+    def sections(self, name: str, noun: str, *, identifiers: bool = True) -> Iterator[Section]:
         """The mappings below a key: things, by their names, in the order of the document."""
         value = self._value(name, dict, f"a mapping of names to {noun}", False) or {}
         for key, one in value.items():
             place = Section(self.document, (*self.key, name, str(key)), one, self._problems)
-            if not isinstance(key, str) or not key.isidentifier() or key.startswith("__"):
+            if not isinstance(key, str) or not key:
+                place.wrong(f"{key!r} cannot be a name here: put quotes around it")
+            elif identifiers and (not key.isidentifier() or key.startswith("__")):
                 place.wrong(f"{key!r} cannot be a name here: use letters, digits and '_', and begin with a letter")
             elif not isinstance(one, dict):
                 place.wrong(f"must be a mapping, not {one!r}")

@@ -1,7 +1,7 @@
-"""A document: a declaration as it was written, and the line of each of its keys.
+"""A document: a file that people write, as it was written, and the line of each of its keys.
 
-YAML, TOML and calls in Python become the same: nested dicts, and the line where each key stands. So one set of checks
-serves all three, and each message can say where to look.
+YAML, TOML and, for pipelines, calls in Python become the same: nested dicts, and the line where each key stands. So one
+set of checks serves all three, and each message can say where to look.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.errors import InvalidPipeline, Problem
+from headwater.errors import InvalidFile, Problem
 
 Key = tuple[str, ...]
 """Where a value is: `("sinks", "totals", "topic")`."""
 
-SUFFIXES: Final = (".yaml", ".yml", ".toml", ".py")
+SUFFIXES: Final = (".yaml", ".yml", ".toml")
 
 _BARE: Final = r"[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*'"
 _DOTTED: Final = re.compile(rf"(?:{_BARE})(?:\s*\.\s*(?:{_BARE}))*")
@@ -28,7 +28,7 @@ _QUOTES: Final = ('"""', "'''")
 
 @dataclass
 class Document:
-    """What was declared, and where."""
+    """What was written, and where."""
 
     file: str
     """As people know it: for messages."""
@@ -48,37 +48,47 @@ class Document:
         return Problem(self.file, self.line(key), ".".join(key), message)
 
 
-def read_document(path: Path) -> Document:
-    """The document in a file of YAML or TOML. Raises InvalidPipeline when it is neither."""
+@dataclass(frozen=True)
+class Kind:
+    """What a file is, for messages: its noun, what it consists of, and the error that says that it is wrong."""
+
+    noun: str
+    content: str
+    error: type[InvalidFile] = InvalidFile
+    suffixes: tuple[str, ...] = SUFFIXES
+
+
+def read_document(path: Path, kind: Kind) -> Document:
+    """The document in a file of YAML or TOML. Raises the kind's error when it is neither."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidPipeline([Problem(str(path), 1, "", f"is not text in UTF-8: {error}")]) from error
+        raise kind.error([Problem(str(path), 1, "", f"is not text in UTF-8: {error}")]) from error
     if path.suffix == ".toml":
-        return _toml(path, text)
+        return _toml(path, text, kind)
     if path.suffix in (".yaml", ".yml"):
-        return _yaml(path, text)
-    raise InvalidPipeline([Problem(str(path), 1, "", f"a pipeline is a file that ends in {', '.join(SUFFIXES)}")])
+        return _yaml(path, text, kind)
+    message = f"{kind.noun} is a file that ends in {', '.join(kind.suffixes)}"
+    raise kind.error([Problem(str(path), 1, "", message)])
 
 
-def _document(path: Path, content: Any, lines: dict[Key, int]) -> Document:
+def _document(path: Path, content: Any, lines: dict[Key, int], kind: Kind) -> Document:
     if not isinstance(content, dict):
-        message = "a pipeline is a mapping with the keys sources, steps and sinks"
-        raise InvalidPipeline([Problem(str(path), 1, "", message)])
+        raise kind.error([Problem(str(path), 1, "", f"{kind.noun} is {kind.content}")])
     return Document(str(path), path.parent.absolute(), content, lines)
 
 
 # TOML.
 
 
-def _toml(path: Path, text: str) -> Document:
+def _toml(path: Path, text: str, kind: Kind) -> Document:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"at line (\d+)", str(error))
         line = int(place[1]) if place else text.count("\n") + 1
-        raise InvalidPipeline([Problem(str(path), line, "", f"is no TOML: {error}")]) from error
-    return _document(path, content, _toml_lines(text))
+        raise kind.error([Problem(str(path), line, "", f"is no TOML: {error}")]) from error
+    return _document(path, content, _toml_lines(text), kind)
 
 
 def _toml_lines(text: str) -> dict[Key, int]:
@@ -112,12 +122,12 @@ def _note(lines: dict[Key, int], key: Key, number: int) -> None:
 # YAML.
 
 
-def _yaml(path: Path, text: str) -> Document:
+def _yaml(path: Path, text: str, kind: Kind) -> Document:
     try:
         import yaml
     except ImportError:
-        message = "YAML needs the package PyYAML: run pip install 'headwater[spark]', or write it as TOML"
-        raise InvalidPipeline([Problem(str(path), 1, "", message)]) from None
+        message = "YAML needs the package PyYAML: run pip install pyyaml, or write it as TOML"
+        raise kind.error([Problem(str(path), 1, "", message)]) from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         content = yaml.safe_load(text)
@@ -125,7 +135,7 @@ def _yaml(path: Path, text: str) -> Document:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or str(error)
         line = mark.line + 1 if mark is not None else 1
-        raise InvalidPipeline([Problem(str(path), line, "", f"is no YAML: {reason}")]) from error
+        raise kind.error([Problem(str(path), line, "", f"is no YAML: {reason}")]) from error
     lines: dict[Key, int] = {}
     twice: list[Problem] = []
     for key, number in _yaml_lines(node, ()):
@@ -133,8 +143,8 @@ def _yaml(path: Path, text: str) -> Document:
             twice.append(Problem(str(path), number, ".".join(key), f"is there twice, first in line {lines[key]}"))
         lines.setdefault(key, number)
     if twice:
-        raise InvalidPipeline(twice)
-    return _document(path, content, lines)
+        raise kind.error(twice)
+    return _document(path, content, lines, kind)
 
 
 def _yaml_lines(node: Any, key: Key) -> Iterator[tuple[Key, int]]:

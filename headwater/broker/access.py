@@ -1,0 +1,57 @@
+"""Access: who calls, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+Right = Literal["read", "write", "admin"]
+Kind = Literal["topic", "group", "broker"]
+
+
+class Caller(NamedTuple):
+    """Someone who calls: `anonymous`, the user of a token, or the name of a certificate; and from where."""
+
+    name: str
+    peer: str = ""
+
+
+ANONYMOUS: Final = Caller("anonymous")
+BROKER: Final = ""
+"""What the broker has in place of a topic's or a group's name."""
+
+
+class Access:
+    """Decides who may do what. This one lets everyone do everything."""
+
+    @property
+    def denials(self) -> int:
+        """How many calls were denied."""
+        return 0
+
+    def caller(
+        self,
+        metadata: Sequence[tuple[str, str | bytes]],  # noqa: ARG002
+        peer: str,  # noqa: ARG002
+        identities: Iterable[bytes],  # noqa: ARG002
+    ) -> Caller:
+        """Who calls; raises Unauthenticated."""
+        return ANONYMOUS
+
+    def check(self, caller: Caller, right: Right, kind: Kind, name: str) -> None:
+        """Raise PermissionDenied unless the caller has the right; UnknownTopic where it may not even know that.
+
+        It is asked before anything is looked up: so the answer tells nothing about what there is. A pattern in place of
+        a topic's name stands for all that it can match.
+        """
+
+    def check_seen(self, caller: Caller, topic: str) -> None:
+        """Raise UnknownTopic unless the caller may know that there is such a topic, whether there is one or not."""
+
+    def sees(self, caller: Caller, name: str, kind: Kind = "topic") -> bool:  # noqa: ARG002
+        """Whether the caller may know that there is such a topic, or such a group."""
+        return True
+
+
+OPEN: Final = Access()
+"""For brokers that only this machine can reach."""

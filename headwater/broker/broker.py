@@ -1,0 +1,238 @@
+"""A broker: serves a store over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final, Self
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from headwater.broker.access import OPEN, Access
+from headwater.broker.arrivals import GROUP, Key
+from headwater.broker.call import Calls
+from headwater.broker.core import Core
+from headwater.broker.groups import Groups
+from headwater.broker.health import Health
+from headwater.broker.metrics import broker_metrics
+from headwater.broker.operations import Operations
+from headwater.broker.producing import Producing
+from headwater.broker.reading import Reading
+from headwater.broker.secrets import secrets_of
+from headwater.broker.sessions import sessions_in
+from headwater.broker.topics import Topics
+from headwater.broker.transactions import Transactions
+from headwater.config import BrokerConfig
+from headwater.errors import HeadwaterError, StoreError
+from headwater.store.steward import Steward
+from headwater.store.store import Store
+from headwater.wire.address import DEFAULT_PORT, Address, parse_address
+from headwater.wire.service import SERVICE, handler
+
+_log = logging.getLogger(__name__)
+LOOPBACK: Final = Address("127.0.0.1", DEFAULT_PORT)
+_LOOK: Final = 0.01
+_STARTING: Final = 30.0
+
+
+class Broker:
+    """Serves a store, which stays its owner's: close it after the broker has stopped.
+
+    `start` serves in a thread of this program; `serve` serves in the event loop that calls it, until `drain`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: BrokerConfig | None = None,
+        access: Access = OPEN,
+        *,
+        listen: Address = LOOPBACK,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        """A port of 0 is any that is free; `address` tells which one. Without credentials there is no encryption."""
+        self._store = store
+        self.config = config or BrokerConfig()
+        self._access = access
+        self._listen = listen
+        self._credentials = credentials
+        self._address: Address | None = None
+        self._core: Core | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._drained = asyncio.Event()
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        if self._address is None:
+            raise StoreError("the broker does not serve: start it first")
+        return self._address
+
+    @property
+    def serving(self) -> bool:
+        """Whether it takes calls: it listens, and is not about to stop."""
+        return self._ready.is_set() and self._core is not None and not self._core.draining.is_set()
+
+    def metrics(self) -> str:
+        """The broker in numbers, as Prometheus reads them. It looks at files: not for the thread of the event loop."""
+        if self._core is None:
+            raise StoreError("the broker does not serve: start it first")
+        return broker_metrics(self._core)
+
+    # In a thread.
+
+    def start(self) -> Self:
+        """Serve in a thread of this program, until `stop`. Raises what keeps it from serving."""
+        self._thread = threading.Thread(target=self._run, name="headwater-broker", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(_STARTING):
+            raise StoreError(f"the broker did not begin to serve within {_STARTING:g} s")
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self.serve())
+        except BaseException as error:  # noqa: BLE001 - raised by `start`, or logged
+            if self._ready.is_set():
+                _log.exception("the broker has failed")
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    def stop(self) -> None:
+        """Drain, and end the thread. Stopping twice does no harm."""
+        if self._loop is not None and self._thread is not None:
+            with suppress(RuntimeError):  # the loop is closed: it has stopped by itself
+                self._loop.call_soon_threadsafe(self.drain)
+            self._thread.join()
+        self._thread = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # In an event loop.
+
+    async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until `drain`; `ready` is called when it listens."""
+        self._loop = asyncio.get_running_loop()
+        self._drained = asyncio.Event()
+        secrets = await asyncio.to_thread(secrets_of, self._store)
+        core = self._core = Core(self._store, self.config, self._access, secrets)
+        async with AsyncExitStack() as stack:
+            stack.callback(core.close)
+            stack.enter_context(sessions_in(self._store, self.config.session_timeout))
+            groups = Groups(core)
+            server, checks = await self._listening(core, groups)
+            steward = await asyncio.to_thread(self._steward)
+            stack.push_async_callback(asyncio.to_thread, steward.stop)
+            for work in (core.arrivals.look(self._state_of), groups.sweep()):
+                task = asyncio.create_task(work)
+                task.add_done_callback(_tell_end)
+                stack.callback(task.cancel)
+            _log.debug("serving %s at %s", self._store, self.address)
+            self._ready.set()
+            ready()
+            await self._drained.wait()
+            await self._leave(core, server, checks)
+        _log.debug("the broker has stopped")
+
+    async def _listening(self, core: Core, groups: Groups) -> tuple[grpc.aio.Server, Health]:
+        server = grpc.aio.server(options=_options(self.config))
+        where = str(self._listen)
+        try:
+            if self._credentials is None:
+                port = server.add_insecure_port(where)
+            else:
+                port = server.add_secure_port(where, self._credentials)
+        except RuntimeError as error:
+            raise StoreError(f"the broker cannot listen at {where}: {error}") from error
+        self._address = Address(self._listen.host, port)
+        transactions = Transactions(core, groups)
+        advertised = self.config.advertise
+        topics = Topics(core, self._address if advertised is None else parse_address(advertised))
+        parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core))
+        server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
+        checks = Health()
+        health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+        names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        for name in (SERVICE.full_name, ""):
+            await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await server.start()
+        return server, checks
+
+    def _steward(self) -> Steward:
+        steward = self._store.steward()
+        return steward.start() if self.config.steward else steward
+
+    def drain(self) -> None:
+        """Stop accepting, finish what was accepted, make it durable, and leave. For the thread of the event loop."""
+        self._drained.set()
+
+    async def _leave(self, core: Core, server: grpc.aio.Server, checks: Health) -> None:
+        core.draining.set()
+        core.arrivals.tell_all()
+        await checks.enter_graceful_shutdown()
+        stopping = asyncio.create_task(server.stop(self.config.drain_timeout))
+        while core.connections and not stopping.done():
+            await asyncio.sleep(_LOOK)
+        # Not by a second stop: gRPC does not survive two at once.
+        checks.end_watches()
+        await stopping
+        await core.write(self._sync)
+
+    def _sync(self) -> None:
+        for partition in self._store.open_partitions():
+            try:
+                partition.sync()
+            except HeadwaterError as error:
+                _log.error("%s could not be made durable: %s", partition, error)
+
+    def _state_of(self, keys: list[Key]) -> dict[Key, int]:
+        """The end of each partition, or the generation of each group, that someone waits for; -1 where it is gone."""
+        found: dict[Key, int] = {}
+        for name, number in keys:
+            try:
+                if number == GROUP:
+                    known = self._store.has_group(name)
+                    found[name, number] = self._store.group(name).generation() if known else 0
+                else:
+                    info = self._store.describe_topic(name)
+                    found[name, number] = self._store.partition(info, number).bounds().end
+            except (HeadwaterError, OSError):
+                found[name, number] = -1
+        return found
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """What works in the background is never done by itself."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("a part of the broker has failed and works no more", exc_info=task.exception())
+
+
+def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
+    """gRPC's own settings."""
+    return [
+        ("grpc.so_reuseport", 0),  # two brokers at one port would each get a part of the calls
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_send_message_length", -1),  # a frame that was taken is given back, whatever the limit is by then
+        ("grpc.max_concurrent_streams", config.max_calls),
+        ("grpc.keepalive_time_ms", 30_000),  # finds out who is gone without having said so
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]

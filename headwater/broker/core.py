@@ -1,0 +1,102 @@
+"""What the parts of a broker have in common: the store, its threads, its limits, and who waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from headwater.broker.access import Access
+from headwater.broker.arrivals import Arrivals
+from headwater.broker.budget import Budget
+from headwater.broker.metrics import CallMetrics
+from headwater.broker.secrets import Secrets
+from headwater.config import BrokerConfig
+from headwater.errors import PartitionDeleted
+from headwater.log import Partition
+from headwater.store.catalog import TopicInfo
+from headwater.store.store import Store
+from headwater.v1 import broker_pb2 as pb
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@dataclass(slots=True)
+class Meters:
+    """What a broker has done, in numbers."""
+
+    started_ns: int = field(default_factory=time.time_ns)
+    produced_records: int = 0
+    produced_bytes: int = 0
+    fetched_bytes: int = 0
+
+
+class Connection:
+    """One connection, for as long as it has calls."""
+
+    def __init__(self, limit: int) -> None:
+        self.calls = 0
+        self.requests = Budget(limit)
+        self.responses = Budget(limit)
+
+
+class Core:
+    """A broker at work, without its methods. The event loop owns everything here but the threads."""
+
+    def __init__(self, store: Store, config: BrokerConfig, access: Access, secrets: Secrets) -> None:
+        self.store = store
+        self.config = config
+        self.access = access
+        self.secrets = secrets
+        self.loop = asyncio.get_running_loop()
+        self.arrivals = Arrivals()
+        self.draining = asyncio.Event()
+        self.requests = Budget(config.max_in_flight_bytes)
+        self.responses = Budget(config.max_in_flight_bytes)
+        self.waiting_bytes = 0
+        """Of requests that are here and may not be written yet."""
+        self.connections: dict[str, Connection] = {}
+        self.meters = Meters()
+        self.calls = CallMetrics()
+        self.writers = ThreadPoolExecutor(config.threads, "headwater-broker-write")
+        self.readers = ThreadPoolExecutor(config.threads, "headwater-broker-read")
+
+    async def read(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Do something that looks at files, in a thread. What nobody waits for any more is not begun."""
+        return await asyncio.wrap_future(self.readers.submit(work, *args, **kwargs))
+
+    async def write(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Do something that may wait for the disk, in a thread of those that write."""
+        return await asyncio.wrap_future(self.writers.submit(work, *args, **kwargs))
+
+    def close(self) -> None:
+        """End the threads, after what they have begun."""
+        self.writers.shutdown()
+        self.readers.shutdown()
+
+
+def topic_of(store: Store, place: pb.TopicPartition | pb.ProduceRequest | pb.StageRequest | pb.Advance) -> TopicInfo:
+    """The topic that a request names. Raises PartitionDeleted when it is another one by now than the caller thinks."""
+    info = store.describe_topic(place.topic)
+    if place.topic_uuid and place.topic_uuid != info.uuid:
+        raise PartitionDeleted(f"topic {place.topic!r}")
+    return info
+
+
+def partition_of(store: Store, place: pb.TopicPartition) -> Partition:
+    """The partition that a request names."""
+    return store.partition(topic_of(store, place), place.partition)
+
+
+def memory_bytes() -> int:
+    """How much memory the process has; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,330 @@
+"""Groups over the wire: the rules are those of the store's groups, and run here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from headwater.broker.access import Caller
+from headwater.broker.arrivals import GROUP, Key
+from headwater.broker.call import Call
+from headwater.broker.core import Core
+from headwater.broker.plain import to_records
+from headwater.broker.sessions import Session, Sessions, known_sessions, sessions_of
+from headwater.errors import HeadwaterError, InvalidConfiguration, StoreClosed, UnknownTopic
+from headwater.option import HOUR, MIB
+from headwater.store.group import Commit, Group, TopicKey
+from headwater.store.membership import Member, Settled
+from headwater.store.pattern import TopicFilter
+from headwater.store.subscription import partitions_of
+from headwater.store.topic import TopicPartition
+from headwater.v1 import broker_pb2 as pb
+
+_log = logging.getLogger(__name__)
+_SWEEP: Final = 0.5
+"""How often the dead are looked for. Seconds."""
+_LONGEST_SESSION: Final = HOUR
+"""Whatever a member asks for: the partitions of one that is gone have to be read by someone."""
+_MAX_POLL_INTERVAL: Final = 300.0
+_POLLED_BYTES: Final = MIB
+_POLLED_RECORDS: Final = 500
+
+
+class Groups:
+    """The methods about groups."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._store = core.store
+
+    # Looking at them.
+
+    async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:  # noqa: ARG002
+        found = await self._core.read(self._store.group_names)
+        return pb.ListGroupsResponse(groups=[name for name in found if call.sees(name, "group")])
+
+    async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.Group:
+        call.check("read", "group", request.group)
+        return await self._core.read(self._describe, request.group, call)
+
+    def _describe(self, name: str, call: Call) -> pb.Group:
+        if not self._store.has_group(name):
+            return pb.Group(name=name)
+        found = self._store.group(name).describe()
+        places = sorted(place for place in found.target.keys() | found.owners.keys() if call.sees(place.topic))
+        return pb.Group(
+            name=name,
+            generation=found.generation,
+            members=[
+                pb.Member(id=key, topics=filter(call.sees, one.topics), joined_ns=one.joined_ns, client=one.client)
+                for key, one in found.members.items()
+            ],
+            partitions=[
+                pb.Ownership(
+                    topic=place.topic,
+                    partition=place.partition,
+                    owner=found.owners.get(place, ""),
+                    target=found.target.get(place, ""),
+                )
+                for place in places
+            ],
+            positions=[
+                pb.Position(
+                    topic_uuid=one.topic,
+                    partition=one.partition,
+                    offset=one.offset,
+                    generation=one.generation,
+                    committed_ns=one.committed_ns,
+                )
+                for one in found.positions.values()
+            ],
+        )
+
+    # Members.
+
+    async def join_group(self, request: pb.JoinGroupRequest, call: Call) -> pb.JoinGroupResponse:
+        call.check("read", "group", request.group)
+        wanted = TopicFilter(list(request.topics))
+        for name in (*wanted.names, *wanted.patterns):
+            call.check("read", "topic", name)
+        answer = await self._core.write(self._join, request, call.caller)
+        self._tell(request.group)
+        return answer
+
+    def _join(self, request: pb.JoinGroupRequest, caller: Caller) -> pb.JoinGroupResponse:
+        config = self._core.config
+        timeout = min(request.session_timeout_ms / 1000 or config.session_timeout, _LONGEST_SESSION)
+        group = sessions_of(self._store, request.group)
+        member_id = group.join(list(request.topics), self._partitions_of, request.client)
+        session = group.session(member_id, caller.name)
+        session.timeout = timeout
+        return pb.JoinGroupResponse(
+            member_id=member_id,
+            generation=group.generation(),
+            session_timeout_ms=round(timeout * 1000),
+            heartbeat_interval_ms=round(min(config.heartbeat_interval, timeout / 3) * 1000),
+        )
+
+    def _partitions_of(self, member: Member) -> list[TopicPartition]:
+        return partitions_of(self._store, member)
+
+    async def settle_group(self, request: pb.SettleGroupRequest, call: Call) -> pb.SettleGroupResponse:
+        call.check("read", "group", request.group)
+        holding = [TopicPartition(place.topic, place.partition) for place in request.holding]
+        interval = request.max_poll_interval_ms / 1000 or _MAX_POLL_INTERVAL
+        before, generation, settled = await self._core.write(
+            self._settle, request.group, request.member_id, call.caller, interval, holding
+        )
+        if generation != before:
+            self._tell(request.group)
+        return pb.SettleGroupResponse(
+            generation=generation,
+            owned=_packed(settled.owned),
+            leaving=_packed(settled.leaving),
+            taken=_packed(settled.taken),
+            waiting=settled.waiting,
+        )
+
+    def _settle(
+        self, name: str, member_id: str, caller: Caller, interval: float, holding: Iterable[TopicPartition]
+    ) -> tuple[int, int, Settled]:
+        group = known_sessions(self._store, name)
+        session = group.session(member_id, caller.name)
+        session.max_poll_interval = interval
+        group.heard(member_id, polled=True)
+        before = group.generation()
+        generation, settled = group.settle(member_id, self._partitions_of, interval, holding)
+        return before, generation, settled
+
+    async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
+        call.check("read", "group", request.group)
+        return await self._core.read(self._heartbeat, request, call.caller)
+
+    def _heartbeat(self, request: pb.HeartbeatRequest, caller: Caller) -> pb.HeartbeatResponse:
+        group = known_sessions(self._store, request.group)
+        group.session(request.member_id, caller.name)
+        group.heard(request.member_id, polled=request.polled)
+        return pb.HeartbeatResponse(generation=group.generation())
+
+    async def leave_group(self, request: pb.LeaveGroupRequest, call: Call) -> pb.LeaveGroupResponse:
+        call.check("read", "group", request.group)
+        await self._core.write(self._leave, request, call.caller)
+        self._tell(request.group)
+        return pb.LeaveGroupResponse()
+
+    def _leave(self, request: pb.LeaveGroupRequest, caller: Caller) -> None:
+        group = known_sessions(self._store, request.group)
+        if group.has_session(request.member_id):  # who was taken out has left
+            group.session(request.member_id, caller.name)
+            group.leave(request.member_id, self._partitions_of)
+
+    # Positions.
+
+    async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
+        call.check("read", "group", request.group)
+        _check_topics(request.positions, call)
+        return await self._core.write(self._commit, request, call.caller)
+
+    def _commit(self, request: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
+        group = sessions_of(self._store, request.group)
+        commits, known = self.commits_of(group, request.positions)
+        if request.member_id and not group.has_session(request.member_id):
+            return pb.CommitResponse(refused=_packed(commits))
+        if request.member_id:
+            group.session(request.member_id, caller.name)
+            group.heard(request.member_id, polled=False)
+        refused = group.commit(request.member_id or None, commits, known=None if request.member_id else known)
+        return pb.CommitResponse(refused=_packed(refused))
+
+    def commits_of(
+        self, group: Group, positions: Iterable[pb.Advance]
+    ) -> tuple[dict[TopicPartition, Commit], dict[TopicKey, int]]:
+        """Positions to be set, and of which generation those are, for who is no member, that it goes on from."""
+        commits: dict[TopicPartition, Commit] = {}
+        known: dict[TopicKey, int] = {}
+        for one in positions:
+            uuid = one.topic_uuid or self._store.describe_topic(one.topic).uuid
+            if len(uuid) != 16 or one.offset < 0:
+                raise InvalidConfiguration("a position has a topic's uuid of 16 bytes and an offset from 0 on")
+            key = (uuid, one.partition)
+            commits[TopicPartition(one.topic, one.partition)] = Commit(key, one.offset)
+            known[key] = one.known_generation if one.HasField("known_generation") else self._present(group, key)
+        return commits, known
+
+    def _present(self, group: Group, key: TopicKey) -> int:
+        """The generation for those who do not say which one they know: the position's own."""
+        found = group.position(key)
+        return group.generation() if found is None else found.generation
+
+    async def reset_group(self, request: pb.ResetGroupRequest, call: Call) -> pb.ResetGroupResponse:
+        call.check("read" if request.clamp else "write", "group", request.group)
+        _check_topics(request.positions, call)
+        await self._core.write(self._reset, request)
+        self._tell(request.group)
+        return pb.ResetGroupResponse()
+
+    def _reset(self, request: pb.ResetGroupRequest) -> None:
+        group = self._store.group(request.group)
+        commits, _ = self.commits_of(group, request.positions)
+        if request.clamp:
+            group.clamp(commits)
+        else:
+            group.reset(commits)
+
+    # Plain records.
+
+    async def poll(self, request: pb.PollRequest, call: Call) -> pb.PollResponse:
+        call.check("read", "group", request.group)
+        deadline = time.monotonic() + call.patience(request.max_wait_ms)
+        while True:
+            places = await self._core.write(self._assigned, request, call.caller)
+            for place in places:  # rights may have changed since the member joined
+                call.check("read", "topic", place.topic)
+            keys: list[Key] = [*places, (request.group, GROUP)]
+            with self._core.arrivals.expecting(keys) as waiter:
+                answer = await self._core.read(self._poll, request, call.caller)
+                left = deadline - time.monotonic()
+                if answer.partitions or left <= 0 or self._core.draining.is_set():
+                    return answer
+                # Partitions that others have yet to give up come without anything being told of it.
+                await waiter.wait(min(left, 1.0))
+
+    def _assigned(self, request: pb.PollRequest, caller: Caller) -> list[TopicPartition]:
+        """What is the member's by now. What it must give up it has given up with its last poll."""
+        group = known_sessions(self._store, request.group)
+        session = group.session(request.member_id, caller.name)
+        interval = session.max_poll_interval or _MAX_POLL_INTERVAL
+        _, _, settled = self._settle(request.group, request.member_id, caller, interval, ())
+        for place in set(session.reading) - (settled.owned - settled.taken):
+            del session.reading[place]
+        return sorted(settled.owned)
+
+    def _poll(self, request: pb.PollRequest, caller: Caller) -> pb.PollResponse:
+        group = known_sessions(self._store, request.group)
+        session = group.session(request.member_id, caller.name)
+        left = min(request.max_records or _POLLED_RECORDS, _POLLED_RECORDS * 20)
+        answer = pb.PollResponse(generation=group.generation())
+        owners = group.describe().owners
+        places = [place for place, owner in owners.items() if owner == request.member_id]
+        # The one that was read longest ago comes first.
+        turns = {place: turn for turn, place in enumerate(session.reading)}
+        for place in sorted(places, key=lambda one: turns.get(one, -1)):
+            polled = self._read(group, session, place, left) if left else None
+            if polled is not None:
+                left -= len(polled.records)
+                answer.partitions.append(polled)
+        return answer
+
+    def _read(self, group: Sessions, session: Session, place: TopicPartition, limit: int) -> pb.PolledPartition | None:
+        try:
+            info = self._store.describe_topic(place.topic)
+        except UnknownTopic:
+            return None  # the next time that the member settles, it is no longer there
+        partition = self._store.partition(info, place.partition)
+        start, end, _ = partition.bounds()
+        uuid, offset = session.reading.pop(place, (b"", -1))
+        if uuid != info.uuid:
+            position = group.position((info.uuid, place.partition))
+            offset = start if position is None else min(position.offset, end)
+        offset = max(offset, start)
+        records: list[pb.Record] = []
+        if offset < end:
+            for record in to_records(partition.read(offset, max_bytes=_POLLED_BYTES), offset):
+                records.append(record)
+                if len(records) == limit:
+                    break
+            offset = records[-1].offset + 1 if records else end
+        session.reading[place] = (info.uuid, offset)
+        return (
+            pb.PolledPartition(
+                topic=place.topic,
+                partition=place.partition,
+                topic_uuid=info.uuid,
+                records=records,
+                next_offset=offset,
+                lag=max(end - offset, 0),
+            )
+            if records
+            else None
+        )
+
+    # The dead.
+
+    async def sweep(self) -> None:
+        """Take dead members out, for ever, so that the others notice without having to look for them."""
+        while True:
+            await asyncio.sleep(_SWEEP)
+            for name in await self._core.read(self._take_dead_out):
+                self._tell(name)
+
+    def _take_dead_out(self) -> list[str]:
+        changed = []
+        try:
+            names = self._store.group_names()
+        except OSError as error:
+            _log.error("groups cannot be looked after: %s", error)
+            return []
+        for name in names:
+            try:
+                if sessions_of(self._store, name).take_dead_out(self._partitions_of):
+                    changed.append(name)
+            except StoreClosed:
+                return changed
+            except (HeadwaterError, OSError) as error:
+                _log.error("group %r cannot be looked after: %s", name, error)
+        return changed
+
+    def _tell(self, group: str) -> None:
+        self._core.arrivals.tell([(group, GROUP)])
+
+
+def _check_topics(positions: Iterable[pb.Advance], call: Call) -> None:
+    for one in positions:
+        call.check("read", "topic", one.topic)
+
+
+def _packed(places: Iterable[TopicPartition]) -> list[pb.TopicPartition]:
+    return [pb.TopicPartition(topic=place.topic, partition=place.partition) for place in sorted(places)]

@@ -1,0 +1,152 @@
+"""Metrics: a broker in numbers, for Prometheus.
+
+Calls are counted where they are made, on the event loop. Everything else is looked up when someone asks, in the thread
+that asks: topics and groups in the store's files, the process in what the system says.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from headwater import __version__
+from headwater.errors import HeadwaterError
+from headwater.exposition import Family, Histogram, Labels, Sample, exposition
+from headwater.store.store import Store
+from headwater.store.topic import TopicStatistics
+
+if TYPE_CHECKING:
+    from headwater.broker.core import Core
+
+_PREFIX: Final = "headwater_broker_"
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class CallMetrics:
+    """Counts calls as they end. Counting is for the event loop, reading for any thread."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._seconds = Histogram(_SECONDS)
+        self._labels: dict[str, Labels] = {}
+
+    def count(self, method: str, code: str, seconds: float | None) -> None:
+        """A call has ended. Streams have no time: they take as long as their clients like."""
+        self._requests[method, code] += 1
+        if seconds is not None:
+            self._seconds.observe(self._labels.setdefault(method, (("method", method),)), seconds)
+
+    def families(self) -> Iterator[Family]:
+        """What was counted."""
+        counted = list(self._requests.items())
+        requests = [Sample((("method", method), ("code", code)), count) for (method, code), count in counted]
+        yield Family(f"{_PREFIX}requests_total", "counter", "Calls that have ended, by gRPC's code.", requests)
+        yield Family(
+            f"{_PREFIX}request_seconds", "histogram", "How long calls took, waits included.", self._seconds.samples()
+        )
+
+
+def broker_metrics(core: Core) -> str:
+    """All of a broker's metrics, as Prometheus reads them."""
+    return exposition((*_broker(core), *_topics(core.store), *_process()))
+
+
+def _one(name: str, kind: str, meaning: str, value: float) -> Family:
+    return Family(name, "counter" if kind == "counter" else "gauge", meaning, [Sample((), value)])
+
+
+def _broker(core: Core) -> Iterator[Family]:
+    labels = (("version", __version__), ("id", str(core.config.broker_id)))
+    yield Family(f"{_PREFIX}info", "gauge", "Always 1; the labels say which broker this is.", [Sample(labels, 1)])
+    yield from core.calls.families()
+    connections = list(core.connections.values())
+    meters = core.meters
+    for name, kind, meaning, value in (
+        ("started_seconds", "gauge", "When the broker began to serve, in seconds since 1970.", meters.started_ns / 1e9),
+        ("draining", "gauge", "1 while the broker is about to stop.", core.draining.is_set()),
+        ("connections", "gauge", "Connections that have calls.", len(connections)),
+        ("calls_in_flight", "gauge", "Calls that have not ended.", sum(one.calls for one in connections)),
+        ("produced_records_total", "counter", "Records that were appended.", meters.produced_records),
+        ("produced_bytes_total", "counter", "Bytes of frames and records that came in.", meters.produced_bytes),
+        ("fetched_bytes_total", "counter", "Bytes of answers to fetches that went out.", meters.fetched_bytes),
+        ("denied_total", "counter", "Calls that were denied, and callers that were not known.", core.access.denials),
+    ):
+        yield _one(_PREFIX + name, kind, meaning, value)
+    budgets = (("requests", core.requests), ("responses", core.responses))
+    yield Family(
+        f"{_PREFIX}in_flight_bytes",
+        "gauge",
+        "Bytes that are held for calls.",
+        [Sample((("of", name),), budget.used) for name, budget in budgets],
+    )
+    yield Family(
+        f"{_PREFIX}waiting_calls",
+        "gauge",
+        "Calls that wait until others give back what they hold.",
+        [Sample((("of", name),), budget.waiting) for name, budget in budgets],
+    )
+
+
+def _topics(store: Store) -> Iterator[Family]:
+    found: dict[str, TopicStatistics] = {}
+    unhealthy: dict[str, int] = {}
+    uuids: dict[bytes, str] = {}
+    for name in store.topics():
+        unhealthy[name] = 1
+        with suppress(HeadwaterError):
+            topic = store.topic(name)
+            found[name] = topic.statistics()
+            uuids[topic.info.uuid] = name
+            unhealthy[name] = int(bool(found[name].unhealthy))
+    for suffix, kind, meaning, attribute in (
+        ("records_total", "counter", "Records that were ever appended.", "total_records"),
+        ("appended_bytes_total", "counter", "Bytes that were ever appended.", "total_bytes"),
+        ("bytes", "gauge", "Bytes on disk.", "bytes"),
+        ("segments", "gauge", "Segments on disk.", "segments"),
+        ("damaged_total", "counter", "Stretches of damage that were met.", "damaged"),
+    ):
+        samples = [
+            Sample((("topic", name),), sum(getattr(one, attribute) for one in statistics.partitions))
+            for name, statistics in found.items()
+        ]
+        yield Family(f"headwater_topic_{suffix}", "counter" if kind == "counter" else "gauge", meaning, samples)
+    yield Family(
+        "headwater_topic_unhealthy",
+        "gauge",
+        "1 for a topic that cannot be opened, is damaged, or whose disk has failed.",
+        [Sample((("topic", name),), value) for name, value in unhealthy.items()],
+    )
+    ends = {uuid: [one.end for one in found[name].partitions] for uuid, name in uuids.items()}
+    yield from _groups(store, uuids, ends)
+
+
+def _groups(store: Store, uuids: dict[bytes, str], ends: dict[bytes, list[int]]) -> Iterator[Family]:
+    lags: Counter[Labels] = Counter()
+    members: list[Sample] = []
+    for name in store.group_names():
+        with suppress(HeadwaterError):
+            described = store.group(name).describe()
+            members.append(Sample((("group", name),), len(described.members)))
+            for (uuid, partition), position in described.positions.items():
+                if partition < len(ends.get(uuid, ())):
+                    labels = (("group", name), ("topic", uuids[uuid]))
+                    lags[labels] += max(ends[uuid][partition] - position.offset, 0)
+    meaning = "Records that the group has yet to acknowledge, in partitions where it has a position."
+    yield Family("headwater_group_lag_records", "gauge", meaning, [Sample(*one) for one in lags.items()])
+    yield Family("headwater_group_members", "gauge", "Members of the group.", members)
+
+
+def _process() -> Iterator[Family]:
+    from headwater.broker.core import memory_bytes
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    yield _one("process_resident_memory_bytes", "gauge", "Memory that the process has.", memory_bytes())
+    seconds = usage.ru_utime + usage.ru_stime
+    yield _one("process_cpu_seconds_total", "counter", "Processor time that the process has taken.", seconds)
+    with suppress(OSError):
+        descriptors = len(os.listdir("/proc/self/fd"))
+        yield _one("process_open_fds", "gauge", "Descriptors that the process has open.", descriptors)

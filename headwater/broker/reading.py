@@ -1,0 +1,267 @@
+"""Reading over the wire: stored frames of several partitions, as they are, in one answer.
+
+A fetch that finds nothing waits: it is told of what it waits for, and costs nothing until then. Frames that follow one
+another in a file are one piece of memory, which is copied once, into the answer.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncGenerator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from headwater.broker.arrivals import GROUP, Key, Waiter
+from headwater.broker.budget import Hold
+from headwater.broker.call import Call
+from headwater.broker.core import Core, partition_of
+from headwater.broker.plain import to_records
+from headwater.broker.sessions import sessions_of
+from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
+from headwater.log import Bounds, Partition, StoredFrame
+from headwater.option import MIB
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import pack_error
+from headwater.wire.packing import FetchedFrames, pack_fetched
+
+_DEFAULT_BYTES: Final = MIB
+
+
+class _Answer(NamedTuple):
+    """What a look at the partitions has found."""
+
+    content: bytes
+    found: bool
+    """Whether there is a reason to answer: records, an error, or another generation."""
+    next_offsets: list[int | None]
+    """Where to go on in each partition; None where that is not known."""
+    generation: int
+
+
+class Reading:
+    """The methods that read."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._store = core.store
+
+    async def fetch(self, request: pb.FetchRequest, call: Call) -> bytes:
+        self._check(request, call)
+        with self._core.arrivals.expecting(_keys(request)) as waiter:
+            answer, hold = await self._fetched(request, call, waiter, self._deadline(request, call))
+            call.when_done(hold.give_back)
+            return answer.content
+
+    async def subscribe(self, request: pb.FetchRequest, call: Call) -> AsyncGenerator[bytes]:
+        self._check(request, call)
+        with self._core.arrivals.expecting(_keys(request)) as waiter:
+            while not self._core.draining.is_set():
+                deadline = time.monotonic() + self._core.config.max_wait
+                answer, hold = await self._fetched(request, call, waiter, deadline)
+                try:
+                    call.identify_again()
+                    self._check(request, call)  # rights may have changed since it began
+                    if answer.found:
+                        # Goes on when gRPC has taken the message: a reader that is slow is not read ahead for.
+                        yield answer.content
+                finally:
+                    hold.give_back()
+                _go_on(request, answer)
+                if not request.positions:
+                    return
+
+    def _check(self, request: pb.FetchRequest, call: Call) -> None:
+        if not request.positions:
+            raise InvalidConfiguration("a fetch names at least one partition")
+        for position in request.positions:
+            call.check("read", "topic", position.partition.topic)
+        if request.group:
+            call.check("read", "group", request.group)
+
+    def _deadline(self, request: pb.FetchRequest, call: Call) -> float:
+        """Until when to wait, by the monotonic clock."""
+        return time.monotonic() + call.patience(request.max_wait_ms)
+
+    async def _fetched(
+        self, request: pb.FetchRequest, call: Call, waiter: Waiter, deadline: float
+    ) -> tuple[_Answer, Hold]:
+        """What there is, after waiting for it until the deadline; and the memory that is held for it."""
+        budget = min(request.max_bytes or _DEFAULT_BYTES, self._core.config.max_response_bytes)
+        while True:
+            waiter.clear()
+            hold = await call.hold_response(budget)
+            try:
+                answer = await self._core.read(self._look, request, budget, call.caller.name)
+            except BaseException:
+                hold.give_back()
+                raise
+            left = deadline - time.monotonic()
+            if answer.found or left <= 0 or self._core.draining.is_set():
+                hold.shrink(len(answer.content))
+                self._core.meters.fetched_bytes += len(answer.content)
+                return answer, hold
+            hold.give_back()
+            await waiter.wait(left)
+
+    # In a thread.
+
+    def _look(self, request: pb.FetchRequest, budget: int, caller: str) -> _Answer:
+        generation = self._generation(request, caller)
+        found = generation != request.generation
+        pieces: list[_Piece] = [_Piece(self._core, position) for position in request.positions]
+        with_records = [piece for piece in pieces if piece.has_records]
+        # Who comes first gets its frames even if there is no room for more: each has its turn at that.
+        random.shuffle(with_records)
+        left = budget
+        for number, piece in enumerate(with_records):
+            if left <= 0:
+                break
+            left -= piece.read(max(left // (len(with_records) - number), 1))
+        packed = [piece.packed(request.as_records) for piece in pieces]
+        found = found or any(piece.news for piece in pieces)
+        offsets = [piece.next_offset for piece in pieces]
+        return _Answer(pack_fetched(packed, generation), found, offsets, generation)
+
+    def _generation(self, request: pb.FetchRequest, caller: str) -> int:
+        """The group's generation, after noting that the member has polled; without a group, what was asked with."""
+        if not request.group:
+            return request.generation
+        if not self._store.has_group(request.group):
+            return 0
+        group = sessions_of(self._store, request.group)
+        group.polled_by(request.member_id, caller)
+        return group.generation()
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
+        for place in request.partitions:
+            call.check("read", "topic", place.topic)
+        return await self._core.read(self._list_offsets, request)
+
+    def _list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        timestamp = request.timestamp_ns if request.HasField("timestamp_ns") else None
+        return pb.ListOffsetsResponse(partitions=[self._offsets(place, timestamp) for place in request.partitions])
+
+    def _offsets(self, place: pb.TopicPartition, timestamp: int | None) -> pb.PartitionOffsets:
+        answer = pb.PartitionOffsets(topic=place.topic, partition=place.partition)
+        try:
+            partition = partition_of(self._store, place)
+            answer.log_start, answer.log_end, answer.durable_end = partition.bounds()
+            found = None if timestamp is None else partition.offset_at(timestamp)
+            if found is not None:
+                answer.offset_at = found
+        except HeadwaterError as error:
+            answer.error.CopyFrom(pack_error(error))
+        return answer
+
+
+class _Piece:
+    """What a fetch gets of one partition. What is wrong with it is told there, and the others go on."""
+
+    def __init__(self, core: Core, position: pb.FetchPosition) -> None:
+        self._place = position.partition
+        self._partition: Partition | None = None
+        self._bounds = Bounds(0, 0, 0)
+        self.frames: list[StoredFrame] = []
+        self.error: HeadwaterError | None = None
+        self.next_offset: int | None = None
+        self._start = self._end = 0
+        try:
+            self._partition = partition_of(core.store, self._place)
+            self._bounds = self._partition.bounds()
+            self._start = self.next_offset = self._offset(position, self._partition)
+            self._end = self._bounds.end
+            if position.HasField("end"):
+                self._end = min(self._end, position.end)
+        except HeadwaterError as error:
+            self.error = error
+
+    def _offset(self, position: pb.FetchPosition, partition: Partition) -> int:
+        start, end, _ = self._bounds
+        if position.WhichOneof("start") == "timestamp_ns":
+            found = partition.offset_at(position.timestamp_ns)
+            return end if found is None else found
+        if position.offset < start:  # what is beyond the end may still come
+            raise OffsetOutOfRange(position.offset, start, end, f"{self._place.topic}/{self._place.partition}")
+        return position.offset
+
+    @property
+    def has_records(self) -> bool:
+        """Whether there is something to read."""
+        return self.error is None and self._start < self._end
+
+    @property
+    def news(self) -> bool:
+        """Whether there is something to tell: records, an error, or that there is nothing up to another offset."""
+        return self.error is not None or self.next_offset != self._start
+
+    def read(self, budget: int) -> int:
+        """Read about so many bytes, at least one frame; how many were read."""
+        assert self._partition is not None
+        size = 0
+        try:
+            for frame in self._partition.frames(self._start, self._end):
+                self.frames.append(frame)
+                size += frame.header.length
+                if size >= budget:
+                    break
+            # Compaction may have removed all that was left before the end.
+            self.next_offset = self.frames[-1].header.next_offset if size >= budget else self._end
+        except FrameDamaged as error:
+            if self.frames:  # what is good before the damage comes first
+                self.next_offset = self.frames[-1].header.next_offset
+            else:
+                self.error, self.next_offset = error, None
+        except HeadwaterError as error:
+            self.error, self.next_offset = error, None
+        return size
+
+    def packed(self, as_records: bool) -> FetchedFrames:
+        """The partition's part of the answer."""
+        start, end, durable_end = self._bounds
+        answer = pb.FetchedPartition(
+            topic=self._place.topic,
+            partition=self._place.partition,
+            log_start=start,
+            log_end=end,
+            durable_end=durable_end,
+            next_offset=self.next_offset or 0,
+            lag=0 if self.next_offset is None else max(end - self.next_offset, 0),
+        )
+        if as_records and self.error is None:
+            try:
+                answer.records.extend(to_records(self.frames, self._start, self._end))
+            except HeadwaterError as error:
+                self.error = error
+        if self.error is not None:
+            answer.error.CopyFrom(pack_error(self.error))
+        return FetchedFrames(answer, () if as_records or self.error else _contiguous(self.frames))
+
+
+def _go_on(request: pb.FetchRequest, answer: _Answer) -> None:
+    """Make a request of what comes next. A partition whose error was told is left out: the others go on."""
+    request.generation = answer.generation
+    kept: list[pb.FetchPosition] = []
+    for position, offset in zip(request.positions, answer.next_offsets, strict=True):
+        if offset is not None and not (position.HasField("end") and offset >= position.end):
+            position.offset = offset
+            kept.append(position)
+    if len(kept) < len(request.positions):
+        del request.positions[:]
+        request.positions.extend(kept)
+
+
+def _contiguous(frames: Sequence[StoredFrame]) -> list[memoryview]:
+    """The bytes of frames, in as few pieces as they lie in."""
+    spans: list[tuple[object, int, int]] = []
+    for header, buffer, _, start in frames:
+        if spans and spans[-1][0] is buffer and spans[-1][2] == start:
+            spans[-1] = (buffer, spans[-1][1], start + header.length)
+        else:
+            spans.append((buffer, start, start + header.length))
+    return [memoryview(buffer)[start:end] for buffer, start, end in spans]  # type: ignore[arg-type]
+
+
+def _keys(request: pb.FetchRequest) -> list[Key]:
+    places = ((position.partition.topic, position.partition.partition) for position in request.positions)
+    return list(chain(places, [(request.group, GROUP)] if request.group else []))

@@ -1,0 +1,147 @@
+"""The topics of a broker, as its clients know them: for at most a second without asking again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from headwater.client.connection import Connection
+from headwater.errors import StoreError, UnknownSchema, UnknownTopic
+from headwater.log import Schemas
+from headwater.schema import Schema
+from headwater.store.catalog import Catalog, TopicInfo
+from headwater.store.names import check_name
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.topics import unpack_topic
+
+_KEPT: Final = 1.0
+"""How long a description is used. Seconds."""
+_RENEWED: Final = 0.5
+"""One that is older than this is asked for anew, without waiting for the answer."""
+
+
+class RemoteCatalog(Catalog):
+    """The topics of a broker. Thread-safe.
+
+    Descriptions are remembered: a producer looks at its topic for every batch. Who uses a topic steadily never waits
+    for one, because it is renewed before it is too old.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._mutex = threading.Lock()
+        self._known: dict[str, tuple[float, TopicInfo]] = {}
+        self._renewing: set[str] = set()
+
+    def names(self) -> list[str]:
+        return sorted(self.all())
+
+    def all(self) -> dict[str, TopicInfo]:
+        """Every topic, as it is now."""
+        response = self._connection.call("ListTopics", pb.ListTopicsRequest(internal=True))
+        found = {topic.name: unpack_topic(topic) for topic in response.topics}
+        now = time.monotonic()
+        with self._mutex:
+            self._known = {name: (now, self._same(name, info)) for name, info in found.items()}
+        return found
+
+    def get(self, name: str) -> TopicInfo:
+        known = self._known.get(name)
+        if known is not None:
+            age = time.monotonic() - known[0]
+            if age > _RENEWED:
+                self._renew(name)
+            if age < _KEPT:
+                return known[1]
+        else:
+            check_name("topic", name, internal=True)
+        try:
+            response = self._connection.call("DescribeTopic", pb.DescribeTopicRequest(name=name))
+        except UnknownTopic:
+            self.forget(name)
+            raise
+        return self.learn(response)
+
+    def recall(self, name: str) -> TopicInfo:
+        """The topic as it was when it was last described, however long ago; it is asked for anew then."""
+        known = self._known.get(name)
+        if known is None:
+            return self.get(name)
+        if time.monotonic() - known[0] > _RENEWED:
+            self._renew(name)
+        return known[1]
+
+    def learn(self, topic: pb.Topic, asked: float | None = None) -> TopicInfo:
+        """Remember a description that has just come, unless a newer one came after it was `asked` for."""
+        info = unpack_topic(topic)
+        with self._mutex:
+            known = self._known.get(info.name)
+            if asked is not None and (known is None or known[0] > asked):
+                return info
+            info = self._same(info.name, info)
+            self._known[info.name] = (time.monotonic(), info)
+        return info
+
+    def _same(self, name: str, info: TopicInfo) -> TopicInfo:
+        """The object that is known already, if nothing has changed: others compare by identity first."""
+        known = self._known.get(name)
+        return known[1] if known is not None and known[1] == info else info
+
+    def forget(self, name: str) -> None:
+        """What is known of the topic is wrong."""
+        with self._mutex:
+            self._known.pop(name, None)
+
+    def _renew(self, name: str) -> None:
+        with self._mutex:
+            if name in self._renewing:
+                return
+            self._renewing.add(name)
+        asked = time.monotonic()
+        try:
+            channel = self._connection.channel()
+            future = channel.stub.DescribeTopic.future(
+                pb.DescribeTopicRequest(name=name), timeout=_KEPT, metadata=self._connection.metadata
+            )
+        except (StoreError, ValueError):  # closed: who needs the description is told
+            self._renewing.discard(name)
+            return
+        future.add_done_callback(lambda done: self._renewed(name, asked, done))
+
+    def _renewed(self, name: str, asked: float, done: Any) -> None:
+        self._renewing.discard(name)
+        if not done.cancelled() and done.exception() is None:
+            self.learn(done.result(), asked)
+
+    # Changes are made by calls of the store's own.
+
+    def create(self, info: TopicInfo) -> TopicInfo:
+        raise NotImplementedError("topics are made by the broker")
+
+    def change(self, name: str, change: Callable[[TopicInfo], TopicInfo]) -> TopicInfo:
+        raise NotImplementedError("topics are changed by the broker")
+
+    def delete(self, name: str) -> TopicInfo:
+        raise NotImplementedError("topics are deleted by the broker")
+
+    def sweep(self, *, dry_run: bool = False) -> int:  # noqa: ARG002
+        """What is left of half-deleted topics is the broker's to remove: it does when it begins, and when it cleans."""
+        return 0
+
+
+class RemoteSchemas(Schemas):
+    """The schemas of one topic, fetched when they are first needed: they never change."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        super().__init__()
+        self._connection = connection
+        self._topic = topic
+
+    def _load(self, schema_id: int) -> Schema:
+        response = self._connection.call("GetSchema", pb.GetSchemaRequest(topic=self._topic, schema_id=schema_id))
+        schema = Schema.deserialize(response.schema)
+        if schema.id != schema_id:
+            raise UnknownSchema(schema_id, f"{self._connection}, which sent another one")
+        return schema

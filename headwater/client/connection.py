@@ -1,0 +1,226 @@
+"""A connection to a broker, of which there may be several: whichever answers is used.
+
+A call goes on trying, with pauses that grow and are never the same for two clients, until its time is over. So a broker
+that is restarted is a pause, not an error. A connection that has failed is not used again: the next attempt makes a new
+one, to the next address.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+from weakref import WeakSet
+
+import grpc
+
+from headwater.client.credentials import Credentials
+from headwater.config import ClientConfig
+from headwater.errors import BrokerUnavailable, HeadwaterError, PartitionForked, StoreClosed, StoreError
+from headwater.wire.address import Address
+from headwater.wire.faults import error_of
+from headwater.wire.service import Stub
+
+_log = logging.getLogger(__name__)
+
+_AGAIN: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.ABORTED,
+    }
+)
+"""Codes of calls that may well succeed when they are tried again."""
+_SHORTEST: Final = 0.05
+_LONGEST: Final = 5.0
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_retries", 0),  # they are made here, where it is known what may be repeated
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection, not the one that has just failed
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+def pauses() -> Iterator[float]:
+    """How long to wait before each attempt after the first."""
+    pause = _SHORTEST
+    while True:
+        yield pause * random.uniform(0.5, 1.0)
+        pause = min(pause * 2, _LONGEST)
+
+
+class Channel:
+    """One connection, while it is good."""
+
+    def __init__(self, address: str, channel: grpc.Channel) -> None:
+        self.address = address
+        self.stub: Any = Stub(channel)
+        self._channel = channel
+
+    def close(self) -> None:
+        """Cut it; calls on it fail."""
+        self._channel.close()
+
+
+class Connection:
+    """Calls to whichever of the brokers answers. Thread-safe."""
+
+    def __init__(self, addresses: Sequence[Address], config: ClientConfig, credentials: Credentials) -> None:
+        credentials.check(addresses)
+        self.config = config
+        self._addresses = [str(address) for address in addresses]
+        self._credentials = credentials
+        self.metadata = credentials.metadata
+        self._mutex = threading.Lock()
+        self._turn = 0
+        self._channel: Channel | None = None
+        self._old: list[Channel] = []
+        self._closed = threading.Event()
+        self._forked = False
+        _connections.add(self)
+
+    def __str__(self) -> str:
+        return f"hw://{','.join(self._addresses)}"
+
+    # Calling.
+
+    def stream(self, method: str, requests: Callable[[], Iterator[Any]]) -> Any:
+        """Call a method that takes a stream of requests; they are made anew for each attempt."""
+        return self.call(method, requests)
+
+    def call(
+        self,
+        method: str,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        slow: bool = False,
+        repeatable: bool = True,
+        on_repeat: Callable[[], None] | None = None,
+    ) -> Any:
+        """Call a method of the broker, again and again until it is answered, for `timeout` seconds at most.
+
+        A `slow` one has all of the time for its first attempt. One that is not `repeatable` is not tried again once it
+        may have reached a broker. `on_repeat` is called before an attempt after one that may have been carried out.
+        """
+        begun = time.monotonic()
+        deadline = begun + (self.config.timeout if timeout is None else timeout)
+        for pause in pauses():
+            channel = self.channel()
+            left = max(deadline - time.monotonic(), 0.001)
+            try:
+                return getattr(channel.stub, method)(
+                    request() if callable(request) else request,
+                    timeout=left if slow else min(left, self.config.attempt_timeout),
+                    metadata=self.metadata,
+                )
+            except grpc.RpcError as failure:
+                error, why = self.explain(failure, channel)
+            except ValueError:  # the channel was closed by who found out first that it is dead
+                error, why = None, "the connection was lost"
+            if not repeatable and error is None:
+                raise BrokerUnavailable(str(self), method, time.monotonic() - begun, why, unknown=True)
+            if time.monotonic() + pause >= deadline:
+                raise error or BrokerUnavailable(
+                    str(self), method, time.monotonic() - begun, why, unknown=on_repeat is not None
+                )
+            _log.debug("%s: %s failed (%s), trying again in %.2f s", channel.address, method, why, pause)
+            self._closed.wait(pause)
+            if on_repeat is not None:
+                on_repeat()
+        raise AssertionError("there is always another pause")
+
+    def explain(self, failure: grpc.RpcError, channel: Channel) -> tuple[HeadwaterError | None, str]:
+        """What the broker says of a call that may be tried again, and why it failed; raises when it may not."""
+        error = error_of(failure)
+        code = failure.code() if isinstance(failure, grpc.Call) else grpc.StatusCode.UNKNOWN
+        if code not in _AGAIN:
+            raise error or StoreError(f"{channel.address}: {code.name}: {_details(failure)}") from None
+        if error is None and code is not grpc.StatusCode.ABORTED:
+            self.lose(channel)
+        return error, f"{code.name}: {_details(failure)}"
+
+    # Channels.
+
+    def channel(self) -> Channel:
+        """The connection that is good, or a new one."""
+        channel = self._channel
+        if channel is not None and not self._closed.is_set():
+            return channel
+        with self._mutex:
+            self.check_open()
+            if self._channel is None:
+                address = self._addresses[self._turn % len(self._addresses)]
+                self._channel = Channel(address, self._credentials.channel(address, _OPTIONS))
+            return self._channel
+
+    def lose(self, channel: Channel) -> None:
+        """The connection has failed: the next call makes a new one, to the next address.
+
+        Calls that others have on it may still be answered, so it is closed when the next but one takes its place.
+        """
+        with self._mutex:
+            if self._channel is not channel:
+                return
+            self._channel = None
+            self._turn += 1
+            self._old.append(channel)
+            closing = [self._old.pop(0)] if len(self._old) > 1 else []
+        for old in closing:
+            old.close()
+
+    def check_open(self) -> None:
+        """Raise when it cannot be used any more."""
+        if self._forked:
+            raise PartitionForked(f"the connection to {self}")
+        if self._closed.is_set():
+            raise StoreClosed(str(self))
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot be used any more."""
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        """Cut all connections. Closing twice does no harm."""
+        self._closed.set()
+        with self._mutex:
+            channels = [*self._old, *([self._channel] if self._channel is not None else [])]
+            self._channel = None
+            self._old.clear()
+        for channel in channels:
+            channel.close()
+
+    def abandon_in_child(self) -> None:
+        """After a fork: connections and threads are the parent's, and closing them here would end the parent's too."""
+        _abandoned.append((self._channel, self._old))
+        self._mutex = threading.Lock()
+        self._closed = threading.Event()
+        self._closed.set()
+        self._channel = None
+        self._old = []
+        self._forked = True
+
+
+def _details(failure: grpc.RpcError) -> str:
+    return (failure.details() or "no reason given") if isinstance(failure, grpc.Call) else str(failure)
+
+
+_connections: WeakSet[Connection] = WeakSet()
+_abandoned: list[Any] = []
+"""What must not be closed in a forked child."""
+
+
+def _abandon_after_fork() -> None:
+    for connection in list(_connections):
+        connection.abandon_in_child()
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_after_fork)

@@ -1,0 +1,214 @@
+"""A partition behind a broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from headwater.client.connection import Connection
+from headwater.client.frames import packed, verified
+from headwater.client.sink import RemoteSink
+from headwater.config import PartitionConfig
+from headwater.errors import (
+    FrameDamaged,
+    HeadwaterError,
+    OffsetOutOfRange,
+    PartitionClosed,
+    PartitionDeleted,
+    UnknownTopic,
+)
+from headwater.log import (
+    Appended,
+    Bounds,
+    CompactionReport,
+    Damage,
+    Frame,
+    Partition,
+    PartitionStatistics,
+    RetentionReport,
+    Schemas,
+    SegmentFacts,
+)
+from headwater.log.frame import Take, Taken
+from headwater.log.index import NEVER
+from headwater.log.reader import OnDamage
+from headwater.log.segment import seed_of
+from headwater.store.catalog import TopicInfo
+from headwater.store.directory_store import partition_uuid
+from headwater.store.receipt import Outcome
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import unpack_error
+
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+
+
+def partition_seed(topic: bytes, number: int) -> int:
+    """Where the stamp checksums of a partition start from."""
+    return seed_of(partition_uuid(topic, number))
+
+
+class RemotePartition(Partition):
+    """One partition of a topic, as its broker has it."""
+
+    def __init__(
+        self, connection: Connection, info: TopicInfo, number: int, config: PartitionConfig, schemas: Schemas
+    ) -> None:
+        self.config = config
+        self.schemas = schemas
+        self._connection = connection
+        self._topic = info.name
+        self._uuid = info.uuid
+        self._number = number
+        self._place = pb.TopicPartition(topic=info.name, partition=number, topic_uuid=info.uuid)
+        self._seed = partition_seed(info.uuid, number)
+        self._sink = RemoteSink(connection)
+        self._closed = False
+
+    def __str__(self) -> str:
+        return f"{self._connection}/{self._topic}/{self._number}"
+
+    def configure(self, config: PartitionConfig) -> None:
+        self.config = config
+
+    def _call(self, method: str, request: Any, **options: Any) -> Any:
+        if self._closed:
+            raise PartitionClosed(self)
+        try:
+            return self._connection.call(method, request, **options)
+        except UnknownTopic:
+            raise PartitionDeleted(self) from None
+
+    # Writing.
+
+    def _append(self, group: tuple[Frame, ...]) -> Appended:
+        if len(group) == 1 and group[0].identity is None:
+            if self._closed:
+                raise PartitionClosed(self)
+            outcome = Outcome(self._number)
+            self._sink.room(self._number, self._connection.config.timeout)
+            self._sink.post(self._topic, self._uuid, self._number, group[0], outcome)
+            outcome.wait(None)
+            if outcome.error is not None:
+                raise outcome.error
+            assert outcome.appended is not None
+            return outcome.appended
+        # Frames with an identity of their own are known when they come twice. Of others that belong together nobody
+        # could tell: they are sent once.
+        request = pb.ProduceRequest(
+            topic=self._topic, topic_uuid=self._uuid, partition=self._number, frames=[packed(frame) for frame in group]
+        )
+        response = self._call("Produce", request, repeatable=group[0].identity is not None)
+        return Appended(response.base_offset, response.end_offset, response.duplicate)
+
+    def sync(self) -> None:
+        self._call("Sync", pb.SyncRequest(partitions=[self._place]))
+
+    def writer_sequence(self, writer: bytes) -> int:
+        raise NotImplementedError("only the broker knows the writers of its partitions")
+
+    # Reading.
+
+    def bounds(self) -> Bounds:
+        found = self._offsets(None)
+        return Bounds(found.log_start, found.log_end, found.durable_end)
+
+    def _offsets(self, timestamp: int | None) -> pb.PartitionOffsets:
+        request = pb.ListOffsetsRequest(partitions=[self._place], timestamp_ns=timestamp)
+        (found,) = self._call("ListOffsets", request).partitions
+        if found.HasField("error"):
+            raise self._explained(unpack_error(found.error))
+        return found  # type: ignore[no-any-return]
+
+    def _explained(self, error: HeadwaterError) -> HeadwaterError:
+        return PartitionDeleted(self) if isinstance(error, UnknownTopic) else error
+
+    def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
+        offset = start
+        while offset < end:
+            position = pb.FetchPosition(partition=self._place, offset=offset, end=end)
+            request = pb.FetchRequest(positions=[position], max_bytes=_FETCH_BYTES)
+            (found,) = self._call("Fetch", request).partitions
+            for fields, buffer, at in verified(found.frames, self._seed, offset):
+                taken = take(fields, buffer, at)
+                if taken is not None:
+                    yield taken
+            before, offset = offset, max(found.next_offset, offset)
+            if found.HasField("error"):
+                offset = self._pass_over(unpack_error(found.error), offset, end, on_damage)
+            elif offset == before:
+                raise OffsetOutOfRange(offset, found.log_start, found.log_end, str(self))
+
+    def _pass_over(self, error: HeadwaterError, offset: int, end: int, on_damage: OnDamage | None) -> int:
+        """Go on behind damage, where that is wanted; the offset where it ends."""
+        if not isinstance(error, FrameDamaged) or error.next_offset is None or on_damage is None:
+            raise self._explained(error)
+        after = min(error.next_offset, end)
+        on_damage(Damage(error.file or Path(str(self)), error.position or 0, offset, after, error.reason))
+        return max(after, offset + 1)
+
+    def offset_at(self, timestamp: int) -> int | None:
+        if timestamp >= 1 << 63:
+            return None
+        found = self._offsets(max(timestamp, NEVER))
+        return found.offset_at if found.HasField("offset_at") else None
+
+    def _time_hint(self, timestamp: int) -> int | None:
+        return self.offset_at(timestamp)
+
+    # Cleaning.
+
+    def segments(self) -> list[SegmentFacts]:
+        response = self._call("ListSegments", pb.ListSegmentsRequest(partition=self._place))
+        return [SegmentFacts(**json.loads(segment)) for segment in response.segments]
+
+    def _work(self, work: pb.PartitionWork, offset: int | None = None) -> Any:
+        request = pb.WorkOnPartitionRequest(partition=self._place, work=work, offset=offset)
+        return json.loads(self._call("WorkOnPartition", request, slow=True).report or "null")
+
+    def roll(self) -> bool:
+        return bool(self._work(pb.PARTITION_WORK_ROLL))
+
+    def truncate(self, offset: int) -> None:
+        self._work(pb.PARTITION_WORK_TRUNCATE, offset)
+
+    def delete_before(self, offset: int) -> None:
+        self._work(pb.PARTITION_WORK_DELETE_BEFORE, offset)
+
+    def compact(self) -> CompactionReport:
+        return CompactionReport(**self._work(pb.PARTITION_WORK_COMPACT))
+
+    def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+        return RetentionReport(**self._work(pb.PARTITION_WORK_RETAIN, keep_from))
+
+    # The handle.
+
+    def statistics(self) -> PartitionStatistics:
+        response = self._call("GetStatistics", pb.GetStatisticsRequest(topics=[self._topic]))
+        return unpack_statistics(response.topics[0].partitions[self._number])
+
+    def close(self) -> None:
+        self._closed = True
+        self._sink.close()
+
+
+def unpack_statistics(found: pb.PartitionStatistics) -> PartitionStatistics:
+    """The numbers in a message."""
+    return PartitionStatistics(
+        start=found.log_start,
+        end=found.log_end,
+        durable_end=found.durable_end,
+        segments=found.segments,
+        bytes=found.bytes,
+        total_records=found.total_records,
+        total_frames=found.total_frames,
+        total_bytes=found.total_bytes,
+        total_appends=found.total_appends,
+        total_syncs=found.total_syncs,
+        last_append_ns=found.last_append_ns,
+        recoveries=found.recoveries,
+        damaged=found.damaged,
+        poisoned=found.poisoned,
+        mapped_bytes=found.mapped_bytes,
+    )

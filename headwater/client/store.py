@@ -1,0 +1,220 @@
+"""A store behind a broker: the same topics, producers, consumers and groups, over a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from headwater.client.catalog import RemoteCatalog, RemoteSchemas
+from headwater.client.connection import Connection
+from headwater.client.credentials import Credentials
+from headwater.client.feed import RemoteFeed
+from headwater.client.group import RemoteGroup
+from headwater.client.heartbeats import Heartbeats
+from headwater.client.partition import RemotePartition, unpack_statistics
+from headwater.client.sink import RemoteSink
+from headwater.client.steward import RemoteSteward
+from headwater.client.transaction import RemoteTransactions
+from headwater.config import ClientConfig, ConsumerConfig, StewardConfig, TopicConfig
+from headwater.errors import StoreError, TopicExists, UnknownTopic
+from headwater.log import Partition, Schemas
+from headwater.log.clock import REAL_CLOCK
+from headwater.presets import DEFAULT, Preset
+from headwater.schema import RAW, Schema
+from headwater.store.catalog import TopicInfo, grown
+from headwater.store.feed import Feed
+from headwater.store.group import Group
+from headwater.store.names import check_name
+from headwater.store.sink import Sink
+from headwater.store.steward import Steward
+from headwater.store.store import Store, StoreStatistics, configured, partition_config
+from headwater.store.topic import TopicStatistics
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.address import Address
+from headwater.wire.topics import options_to_text
+
+
+class RemoteStore(Store):
+    """Topics of a broker, or of whichever of several answers."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        *,
+        config: ClientConfig | None = None,
+        credentials: Credentials | None = None,
+        defaults: Preset = DEFAULT,
+    ) -> None:
+        self._connection = Connection(addresses, config or ClientConfig(), credentials or Credentials())
+        self._remote = RemoteCatalog(self._connection)
+        super().__init__(self._remote, lambda store: RemoteTransactions(store, self._connection), REAL_CLOCK, defaults)
+        self._known: dict[bytes, Schemas] = {}
+        self._heartbeats = Heartbeats(self._remote_groups, self._connection.config.heartbeat)
+
+    def __str__(self) -> str:
+        return str(self._connection)
+
+    # Topics.
+
+    def _create(self, info: TopicInfo, schema: Schema) -> None:
+        repeated = False
+
+        def again() -> None:
+            nonlocal repeated
+            repeated = True
+
+        request = pb.CreateTopicRequest(
+            name=info.name,
+            partitions=info.partitions,
+            schema=b"" if schema is RAW else schema.serialize(),
+            options=_written(info.config),
+            internal=info.name.startswith("__"),
+        )
+        try:
+            response = self._connection.call("CreateTopic", request, on_repeat=again)
+        except TopicExists:
+            # The first attempt may have made it, and only its answer was lost.
+            found = self._catalog.get(info.name) if repeated else None
+            if found is None or (found.partitions, found.schemas, found.config) != (
+                info.partitions,
+                info.schemas,
+                info.config,
+            ):
+                raise
+        else:
+            self._remote.learn(response)
+
+    def recall_topic(self, name: str) -> TopicInfo:
+        self._check_open()
+        return self._remote.recall(name)
+
+    def topic_names(self) -> list[str]:
+        self._check_open()
+        return super().topic_names()
+
+    def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
+        self._check_open()
+        request = pb.AlterTopicRequest(
+            name=check_name("topic", name, internal=True),
+            partitions=0 if partitions is None else grown(self._catalog.get(name), partitions).partitions,
+            options=options_to_text(options),
+        )
+        return self._remote.learn(self._connection.call("AlterTopic", request))
+
+    def evolve_topic(self, name: str, schema: Schema) -> TopicInfo:
+        self._check_open()
+        request = pb.EvolveTopicRequest(name=name, schema=schema.serialize())
+        return self._remote.learn(self._connection.call("EvolveTopic", request))
+
+    def delete_topic(self, name: str) -> None:
+        self._check_open()
+        repeated = False
+
+        def again() -> None:
+            nonlocal repeated
+            repeated = True
+
+        try:
+            self._connection.call("DeleteTopic", pb.DeleteTopicRequest(name=name), on_repeat=again)
+        except UnknownTopic:
+            if not repeated:  # the first attempt may have deleted it, and only its answer was lost
+                raise
+        finally:
+            self.forget_topic(name)
+
+    def forget_topic(self, name: str) -> None:
+        """What is known of a topic is wrong: ask the next time."""
+        self._remote.forget(name)
+
+    def _schemas(self, info: TopicInfo) -> Schemas:
+        return self._known.setdefault(info.uuid, RemoteSchemas(self._connection, info.name))
+
+    def partition(self, info: TopicInfo, number: int) -> Partition:
+        if number >= info.partitions:  # the broker may have told of more than what is remembered here
+            self.forget_topic(info.name)
+            info = self.describe_topic(info.name)
+        return super().partition(info, number)
+
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition:
+        return RemotePartition(self._connection, info, number, partition_config(info.config), self._schemas(info))
+
+    # Producing and consuming.
+
+    def _new_sink(self) -> Sink:
+        sink = RemoteSink(self._connection)
+        sink.open()
+        return sink
+
+    def _new_feed(self, config: ConsumerConfig) -> Feed:
+        return RemoteFeed(self, self._connection, config)
+
+    def _open_group(self, name: str) -> Group:
+        self._heartbeats.begin()
+        return RemoteGroup(self._connection, name)
+
+    def _remote_groups(self) -> list[RemoteGroup]:
+        with self._mutex:
+            return [group for group in self._groups.values() if isinstance(group, RemoteGroup)]
+
+    def group_names(self) -> list[str]:
+        self._check_open()
+        return sorted(self._connection.call("ListGroups", pb.ListGroupsRequest()).groups)
+
+    def watched(self, partition: Partition) -> list[Path]:  # noqa: ARG002 - the broker has the files
+        return []
+
+    # Cleaning.
+
+    def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
+        self._check_open()
+        chosen = configured(self.defaults.steward, config, options)
+        return RemoteSteward(self, chosen, self._clock, self._connection)
+
+    def stewarding(self) -> AbstractContextManager[None]:
+        raise StoreError(f"{self} is cleaned by its broker: use steward()")
+
+    # The handle.
+
+    def statistics(self) -> StoreStatistics:
+        self._check_open()
+        response = self._connection.call("GetStatistics", pb.GetStatisticsRequest())
+        found = tuple(
+            _topic_statistics(topic)
+            for topic in sorted(response.topics, key=lambda one: one.name)
+            if not topic.name.startswith("__")
+        )
+        return StoreStatistics(
+            topics=found,
+            records=sum(topic.records for topic in found),
+            bytes=sum(topic.bytes for topic in found),
+            unhealthy=tuple(f"{topic.name}/{number}" for topic in found for number in topic.unhealthy),
+        )
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        try:
+            super().close()
+        finally:
+            self._heartbeats.close()
+            self._connection.close()
+
+
+def _written(config: TopicConfig) -> dict[str, str]:
+    return options_to_text({field.name: getattr(config, field.name) for field in fields(config)})
+
+
+def _topic_statistics(topic: pb.TopicStatistics) -> TopicStatistics:
+    found = tuple(unpack_statistics(one) for one in topic.partitions)
+    return TopicStatistics(
+        name=topic.name,
+        records=sum(one.end - one.start for one in found),
+        bytes=sum(one.bytes for one in found),
+        total_records=sum(one.total_records for one in found),
+        total_bytes=sum(one.total_bytes for one in found),
+        unhealthy=tuple(number for number, one in enumerate(found) if one.poisoned or one.damaged),
+        partitions=found,
+    )

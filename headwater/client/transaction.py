@@ -1,0 +1,247 @@
+"""Transactions behind a broker: frames are staged there as they come, and one call decides and applies.
+
+The client keeps what is not staged yet, a few megabytes at most. A call to stage that fails is made again with the same
+frames; what it may have left behind is nobody's, and swept after a day. A commit whose answer is lost is asked for
+again under the same number, and answered with what became of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.client.connection import Connection
+from headwater.client.frames import packed
+from headwater.client.group import advances
+from headwater.errors import BrokerUnavailable, HeadwaterError, InvalidConfiguration, PartitionDeleted, UnknownTopic
+from headwater.log import Appended, Frame
+from headwater.log.entropy import random_bytes
+from headwater.store.catalog import TopicInfo
+from headwater.store.consumer import Consumer
+from headwater.store.decision import Extent, Output
+from headwater.store.group import Commit, TopicKey
+from headwater.store.staging import Staged, Staging
+from headwater.store.topic import TopicPartition
+from headwater.store.transaction import Named, Progress, StageSink, Transaction, Transactions
+from headwater.v1 import broker_pb2 as pb
+
+if TYPE_CHECKING:
+    from headwater.store.store import Store
+
+_AT_ONCE: Final = 8 * 1024 * 1024
+"""How many bytes of frames are sent to the stage in one call."""
+_NOWHERE: Final = Extent("", 0, 0)
+"""Where a frame is, only the broker knows."""
+
+
+class RemoteStage:
+    """Frames that wait at the broker for a decision. Not thread-safe."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._kept: list[tuple[TopicInfo, int, Frame]] = []
+        self._bytes = 0
+        self.staged: list[pb.Staged] = []
+
+    def append(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+        """Keep a frame, and stage what is kept when it is enough."""
+        self._kept.append((topic, partition, frame))
+        self._bytes += frame.length
+        if self._bytes >= _AT_ONCE:
+            self.send()
+        return _NOWHERE
+
+    def send(self) -> None:
+        """Stage all that is kept, durably."""
+        while self._kept:
+            try:
+                self.staged.append(self._connection.stream("Stage", self._requests))
+            except (PartitionDeleted, UnknownTopic):
+                kept = [one for one in self._kept if self._is_there(one[0])]
+                if len(kept) == len(self._kept):
+                    raise
+                self._kept = kept  # what was for a deleted topic is gone with it
+            else:
+                self._kept = []
+        self._bytes = 0
+
+    def _is_there(self, topic: TopicInfo) -> bool:
+        try:
+            found = self._connection.call("DescribeTopic", pb.DescribeTopicRequest(name=topic.name))
+        except UnknownTopic:
+            return False
+        return bool(found.uuid == topic.uuid)
+
+    def _requests(self) -> Iterator[pb.StageRequest]:
+        for topic, partition, frame in self._kept:
+            yield pb.StageRequest(topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[packed(frame)])
+
+    def drop(self) -> None:
+        """Remove everything."""
+        self._kept.clear()
+        staged, self.staged = self.staged, []
+        drop_stages(self._connection, staged)
+
+
+def drop_stages(connection: Connection, staged: Iterable[pb.Staged]) -> None:
+    """Have the broker remove stages that are not decided."""
+    chosen = list(staged)
+    if chosen:
+        connection.call("DropStages", pb.DropStagesRequest(staged=chosen))
+
+
+class RemoteStaging(Staging):
+    """Takes frames for any partitions, to be adopted by a transaction of any process."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._remote = RemoteStage(connection)
+        self._outputs = {}
+        self._records = 0
+        self._sealed = False
+
+    def _keep(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+        return self._remote.append(topic, partition, frame)
+
+    def seal(self) -> Staged:
+        self._remote.send()
+        self._sealed = True
+        outputs = tuple(Output(*place, ()) for place in self._outputs)
+        return Staged(outputs, self._records, tuple(one.token for one in self._remote.staged))
+
+    def discard(self) -> None:
+        if not self._sealed:
+            self._remote.drop()
+
+
+class RemoteTransaction(Transaction):
+    """A transaction that a broker decides."""
+
+    def __init__(
+        self,
+        store: Store,
+        transactions: RemoteTransactions,
+        consumer: Consumer | None,
+        named: Named | None,
+    ) -> None:
+        self._connection = transactions.connection
+        self._reader = consumer
+        self._unsure = False
+        super().__init__(store, transactions, consumer, named)
+
+    def _begin(self) -> StageSink:
+        self._remote = RemoteStage(self._connection)
+        return StageSink(self._remote.append, None)
+
+    def adopt(self, staged: Staged) -> None:
+        if staged.outputs and not staged.tokens:
+            raise InvalidConfiguration("this was staged in another store: stage it at this broker")
+        super().adopt(staged)
+
+    @property
+    def _decided(self) -> bool:
+        return self.state in ("repeated", "committed")
+
+    def _commit(self) -> None:
+        commits = self._reader.held() if self._reader is not None else {}
+        self._remote.send()
+        staged = [*self._remote.staged, *(_message(token) for one in self._adopted for token in one.tokens)]
+        if not commits and not staged:
+            self.state = "committed"
+            return
+        try:
+            response = self._connection.call(
+                "CommitTransaction", self._asked(staged, commits), slow=True, on_repeat=lambda: None
+            )
+        except BrokerUnavailable:
+            # Nobody knows whether it happened: the consumer must not go on from where it believes to be.
+            self._unsure = True
+            raise
+        self.state = "repeated" if response.repeated else "committed"
+        self._remote.staged = []
+        if self._reader is not None and commits:
+            self._reader.decided(commits, response.generation)
+        if not response.repeated:
+            self._tell(_applied(response.applied))
+
+    def _asked(self, staged: list[pb.Staged], commits: dict[TopicPartition, Commit]) -> pb.CommitTransactionRequest:
+        request = pb.CommitTransactionRequest(staged=staged, request_id=random_bytes(16))
+        if self._named is not None:
+            request.writer = self._named.writer
+            request.sequence = self._named.number
+            request.takeover = self._named.takeover
+            if self._named.owner is not None:
+                request.owner = self._named.owner
+        if self._reader is not None and commits:
+            member_id, known = self._reader.deciding_as(commits)
+            request.group = self._reader.group_name or ""
+            request.member_id = member_id or ""
+            request.inputs.extend(advances(commits, known))
+        return request
+
+    def _release(self, stack: ExitStack) -> None:
+        if self._unsure and self._reader is not None:
+            stack.callback(self._reader.begin_anew)
+        if self.state == "committed" or self._unsure:
+            return
+        staged = [*self._remote.staged, *(_message(token) for one in self._adopted for token in one.tokens)]
+        stack.callback(partial(_drop_quietly, self._connection, staged))
+
+    def _give_slot_back(self) -> None:
+        """There is none."""
+
+
+class RemoteTransactions(Transactions):
+    """The transactions of a store behind a broker."""
+
+    def __init__(self, store: Store, connection: Connection) -> None:
+        self._store = store
+        self.connection = connection
+
+    def _transaction(self, consumer: Progress | None, named: Named | None, request: str) -> Transaction:  # noqa: ARG002
+        assert consumer is None or isinstance(consumer, Consumer)
+        return RemoteTransaction(self._store, self, consumer, named)
+
+    def stage(self) -> Staging:
+        return RemoteStaging(self.connection)
+
+    def drop(self, staged: Iterable[Staged]) -> None:
+        drop_stages(self.connection, [_message(token) for one in staged for token in one.tokens])
+
+    def roll_forward(
+        self,
+        *,
+        writer: bytes | None = None,  # noqa: ARG002 - the broker does so by itself
+        group: str | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        request = pb.RollForwardRequest(group=group or "", dry_run=dry_run)
+        count: int = self.connection.call("RollForward", request, slow=True).transactions
+        return count
+
+    def sweep(self, before: float, *, dry_run: bool = False) -> int:  # noqa: ARG002
+        """Stages are the broker's to sweep, when it cleans."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _message(token: bytes) -> pb.Staged:
+    return pb.Staged(token=token)
+
+
+def _applied(applied: Iterable[pb.Applied]) -> dict[TopicKey, Appended | None]:
+    found: dict[TopicKey, Appended | None] = {}
+    for one in applied:
+        known = one.HasField("base_offset")
+        found[one.topic_uuid, one.partition] = Appended(one.base_offset, one.base_offset) if known else None
+    return found
+
+
+def _drop_quietly(connection: Connection, staged: list[Any]) -> None:
+    try:
+        drop_stages(connection, staged)
+    except HeadwaterError:
+        return  # the broker is away: it sweeps what nobody decides over

@@ -1,0 +1,161 @@
+"""Packing by hand: frames go in and out of messages without being copied through protobuf.
+
+The three messages that carry frames have them in their last field, `frames`, with the number 15. Everything before it
+is protobuf's own work; the frames are put behind it, or found in it, as the encoding says: a tag, a length, the bytes.
+The bytes on the wire are the very ones that protobuf makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from headwater.v1 import broker_pb2 as pb
+
+FRAMES: Final = 15
+"""The number of the field."""
+_TAG: Final = bytes((FRAMES << 3 | 2,))
+_PARTITION_TAG: Final = bytes((1 << 3 | 2,))
+_BY_PROTOBUF: Final = 16 * 1024
+"""Smaller messages are taken apart by protobuf: then copying costs less than finding the fields does."""
+
+View = bytes | memoryview
+_Request = TypeVar("_Request", pb.ProduceRequest, pb.StageRequest)
+
+
+class Framed(NamedTuple, Generic[_Request]):
+    """A request without its frames, and the frames beside it, as they arrived or are to be sent."""
+
+    message: _Request
+    frames: Sequence[View]
+
+
+class FetchedFrames(NamedTuple):
+    """One partition of a FetchResponse without its frames, and the frames beside it."""
+
+    partition: pb.FetchedPartition
+    frames: Sequence[View]
+
+
+class Fetched(NamedTuple):
+    """A FetchResponse, with the frames of each partition beside it."""
+
+    partitions: Sequence[FetchedFrames]
+    generation: int
+
+
+# Making messages.
+
+
+def pack_framed(request: Framed[Any] | Message) -> bytes:
+    """The bytes of a request, with or without frames beside it."""
+    if isinstance(request, Message):
+        return request.SerializeToString()
+    parts: list[View] = [request.message.SerializeToString()]
+    for frame in request.frames:
+        parts += (_TAG, _varint(len(frame)), frame)
+    return b"".join(parts)
+
+
+def pack_fetched(partitions: Iterable[FetchedFrames], generation: int = 0) -> bytes:
+    """The bytes of a FetchResponse."""
+    parts: list[View] = []
+    for partition, frames in partitions:
+        head = partition.SerializeToString()
+        size = sum(map(len, frames))
+        prefix = _TAG + _varint(size) if size else b""
+        parts += (_PARTITION_TAG, _varint(len(head) + len(prefix) + size), head, prefix, *frames)
+    if generation:
+        parts.append(pb.FetchResponse(generation=generation).SerializeToString())
+    return b"".join(parts)
+
+
+def pack_response(response: bytes | Message) -> bytes:
+    """A response that is packed already, or is to be."""
+    return response if isinstance(response, bytes) else response.SerializeToString()
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+# Taking them apart.
+
+
+def unpack_produce(content: bytes) -> Framed[pb.ProduceRequest]:
+    """A ProduceRequest with its frames beside it; raises DecodeError."""
+    return Framed(*_unpack(pb.ProduceRequest, content))
+
+
+def unpack_stage(content: bytes) -> Framed[pb.StageRequest]:
+    """A StageRequest with its frames beside it; raises DecodeError."""
+    return Framed(*_unpack(pb.StageRequest, content))
+
+
+def _unpack(kind: type[_Request], content: bytes) -> tuple[_Request, Sequence[View]]:
+    if len(content) < _BY_PROTOBUF:
+        message = kind.FromString(content)
+        frames = list(message.frames)
+        del message.frames[:]
+        return message, frames
+    rest, found = _split(memoryview(content), FRAMES)
+    return kind.FromString(rest), found
+
+
+def unpack_fetched(content: bytes) -> Fetched:
+    """A FetchResponse with the frames of each partition as views on these bytes; raises DecodeError."""
+    rest, partitions = _split(memoryview(content), 1)
+    found = []
+    for partition in partitions:
+        head, frames = _split(partition, FRAMES)
+        found.append(FetchedFrames(pb.FetchedPartition.FromString(head), frames[-1:]))
+    return Fetched(found, pb.FetchResponse.FromString(rest).generation)
+
+
+def _split(content: memoryview, wanted: int) -> tuple[bytes, list[memoryview]]:
+    """All fields but those of bytes with the number `wanted`, and these."""
+    rest: list[memoryview] = []
+    found: list[memoryview] = []
+    position = size = 0
+    while position < len(content):
+        start = position
+        tag, position = _read_varint(content, position)
+        match tag & 7:
+            case 0:
+                _, position = _read_varint(content, position)
+            case 1:
+                position += 8
+            case 2:
+                size, position = _read_varint(content, position)
+                position += size
+            case 5:
+                position += 4
+            case _:
+                raise DecodeError("a message has a field of no known kind")
+        if position > len(content):
+            raise DecodeError("a message is cut short")
+        if tag == wanted << 3 | 2:
+            found.append(content[position - size : position])
+        else:
+            rest.append(content[start:position])
+    return b"".join(rest), found
+
+
+def _read_varint(content: memoryview, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        if position >= len(content) or shift > 63:
+            raise DecodeError("a message is cut short")
+        byte = content[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7

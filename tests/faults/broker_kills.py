@@ -1,0 +1,152 @@
+"""`kill -9` of a broker under load: producers and consumers go on when it is back, and nothing is lost or doubled.
+
+The broker dies at any moment, or right before, within or after a write or a sync that it makes: then what was appended
+is in the log and nobody was answered, so producers send it again. Its clients are not told of anything, and none of
+them may fail.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import headwater as hw
+from headwater.log.disk import REAL_DISK
+from tests.faults import Kind, Run, Violation, proof
+from tests.faults.children import Child, SignallingDisk, failures
+from tests.faults.kill_writers import THREADS, in_threads
+from tests.faults.streams import STORE, TOPIC, Reader, Sender, verify
+
+SENDERS = 2
+READERS = 2
+PARTITIONS = 3
+PATIENCE = 60.0
+"""How long everyone has to go on after the last kill. Seconds."""
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def serve(directory: Path, port: int, moment: tuple[int, str] | None) -> None:
+    """A broker, until it is killed; at a moment of its own choosing if one is given."""
+    from headwater.broker import Broker
+    from headwater.config import BrokerConfig
+    from headwater.store import DirectoryStore
+    from headwater.wire.address import Address
+
+    disk = REAL_DISK if moment is None else SignallingDisk(*moment, signal.SIGKILL, lambda: None)
+    store = DirectoryStore(directory / STORE, disk=disk, exclusive=True)
+    Broker(store, BrokerConfig(session_timeout=2.0), listen=Address("127.0.0.1", port)).start()
+    while True:
+        time.sleep(1)
+
+
+def send(directory: Path, name: str, address: str, seed: str) -> None:
+    """A sending process: threads that share a producer, and so its batches."""
+    random = Random(seed)
+    store = hw.open(address)
+    out = store.producer(TOPIC, linger=random.choice((0.0, 0.002)), batch_records=random.choice((10, 10_000)))
+
+    def work(thread: str) -> None:
+        sender = Sender(out, thread, directory, Random(f"{seed}/{thread}"))
+        while True:
+            sender.step()
+
+    in_threads(work, directory, name)
+
+
+def read(directory: Path, name: str, address: str, seed: str) -> None:
+    """A consuming process, the only member of its group."""
+    reader = Reader(hw.open(address, client=hw.ClientConfig(heartbeat=0.5)), name, directory, Random(seed))
+    while True:
+        reader.poll(timeout=0.1)
+
+
+def crew_of(run: Run, address: str) -> dict[str, Child]:
+    """Senders and readers, started."""
+    roles = {f"sender{number}": send for number in range(SENDERS)} | {
+        f"reader{number}": read for number in range(READERS)
+    }
+    crew: dict[str, Child] = {}
+    for name, role in roles.items():
+        seed = str(run.random.random())
+        body = _Role(role, run.directory, name, address, seed)
+        crew[name] = Child(body, run.directory / f"{name}.error")
+    return crew
+
+
+class _Role:
+    def __init__(self, role: object, *arguments: object) -> None:
+        self._role = role
+        self._arguments = arguments
+
+    def __call__(self) -> None:
+        assert callable(self._role)
+        self._role(*self._arguments)
+
+
+def all_go_on(directory: Path) -> Iterator[Violation]:
+    """Whether everyone gets something done from now on, or begins at all."""
+    names = [f"sender{number}{thread}.sent" for number in range(SENDERS) for thread in range(THREADS)]
+    names += [f"reader{number}.read" for number in range(READERS)]
+    before = {name: _size(directory / name) for name in names}
+    deadline = time.monotonic() + PATIENCE
+    waiting = set(names)
+    while waiting and time.monotonic() < deadline and not list(directory.glob("*.error")):
+        time.sleep(0.02)
+        waiting = {name for name in waiting if _size(directory / name) <= before[name]}
+    for name in sorted(waiting):
+        yield Violation(Kind.BLOCKED, f"{name} did not grow for {PATIENCE:g} s although the broker served")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 1  # a journal begins with the end of a line
+
+
+@proof(
+    row=15,
+    title="a broker is killed, between append and answer too, while producers retry and consumers go on",
+    runs=1000,
+    quick=2,
+    timeout=300.0,
+)
+def broker_kills(run: Run) -> Iterator[Violation]:
+    """Serve, kill and serve again while everyone works, kill everyone, and read the topic."""
+    with hw.open(run.directory / STORE) as store:
+        mode = run.random.choice(("always", "never", 0.05))
+        store.create_topic(TOPIC, partitions=PARTITIONS, sync=mode, segment_bytes=256 * 1024, index_interval=1024)
+    port = free_port()
+    kills = 2 if run.quick else 5
+
+    def broker(moment: tuple[int, str] | None) -> Child:
+        return Child(lambda: serve(run.directory, port, moment), run.directory / "broker.error")
+
+    serving = broker(None)
+    crew = crew_of(run, f"hw://127.0.0.1:{port}")
+    try:
+        yield from all_go_on(run.directory)
+        for kill in range(kills):
+            serving.kill()
+            last = kill == kills - 1
+            moment = (run.random.randint(5, 300), run.random.choice(("before", "within", "after")))
+            serving = broker(None if last else moment)
+            if not last:
+                serving.ended_within(
+                    run.random.uniform(1.0, 6.0)
+                )  # if it does not get so far, it is killed where it is
+        yield from all_go_on(run.directory)
+    finally:
+        for child in crew.values():
+            child.kill()
+        serving.kill()
+    yield from failures(run.directory)
+    yield from verify(run.directory)

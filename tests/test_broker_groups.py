@@ -1,0 +1,252 @@
+"""Groups at a broker: sessions, assignments, positions, and what outlives a restart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from headwater.broker import arrivals
+from headwater.config import BrokerConfig
+from headwater.errors import CommitRefused, StaleMember
+from headwater.v1 import broker_pb2 as pb
+from tests.broker import Served, fetch, refusal, served
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as found:
+        yield found
+
+
+def join(broker: Served, *topics: str, group: str = "g", timeout_ms: int = 0) -> pb.JoinGroupResponse:
+    request = pb.JoinGroupRequest(group=group, topics=topics, session_timeout_ms=timeout_ms)
+    answer: pb.JoinGroupResponse = broker.stub.JoinGroup(request)
+    return answer
+
+
+def settle(broker: Served, member_id: str, holding: Iterable[int] = (), **fields: int) -> pb.SettleGroupResponse:
+    places = [pb.TopicPartition(topic="t", partition=number) for number in holding]
+    request = pb.SettleGroupRequest(group="g", member_id=member_id, holding=places, **fields)
+    answer: pb.SettleGroupResponse = broker.stub.SettleGroup(request)
+    return answer
+
+
+def commit(broker: Served, member_id: str, offset: int, partition: int = 0) -> pb.CommitResponse:
+    advance = pb.Advance(topic="t", partition=partition, offset=offset)
+    answer: pb.CommitResponse = broker.stub.Commit(
+        pb.CommitRequest(group="g", member_id=member_id, positions=[advance])
+    )
+    return answer
+
+
+def describe(broker: Served, group: str = "g") -> pb.Group:
+    found: pb.Group = broker.stub.DescribeGroup(pb.DescribeGroupRequest(group=group))
+    return found
+
+
+def owned(answer: pb.SettleGroupResponse) -> set[int]:
+    return {place.partition for place in answer.owned}
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_members_share_the_partitions(broker: Served) -> None:
+    broker.create("t", 4)
+    first = join(broker, "t").member_id
+    assert owned(settle(broker, first)) == {0, 1, 2, 3}
+    second = join(broker, "t").member_id
+    assert owned(settle(broker, second)) == set()
+    leaving = settle(broker, first, {0, 1, 2, 3}).leaving
+    assert len(leaving) == 2
+    settle(broker, first, {0, 1, 2, 3} - {place.partition for place in leaving})
+    assert owned(settle(broker, second)) == {place.partition for place in leaving}
+
+
+def test_a_member_that_leaves_gives_everything_to_the_others(broker: Served) -> None:
+    broker.create("t", 2)
+    first, second = join(broker, "t").member_id, join(broker, "t").member_id
+    broker.stub.LeaveGroup(pb.LeaveGroupRequest(group="g", member_id=first))
+    assert owned(settle(broker, second)) == {0, 1}
+    assert [member.id for member in describe(broker).members] == [second]
+
+
+def test_a_silent_member_is_taken_out_and_the_others_are_told(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "INTERVAL", 3600)  # so that nobody looks for what was not told
+    time.sleep(1.2)
+    broker.create("t", 2)
+    silent = join(broker, "t", timeout_ms=300).member_id
+    settle(broker, silent)
+    living = join(broker, "t").member_id
+    generation = settle(broker, living).generation
+    # A fetch that waits for records ends when the group changes.
+    waiting = broker.stub.Fetch.future(
+        fetch("t", max_wait_ms=60_000, group="g", member_id=living, generation=generation)
+    )
+    assert waiting.result(timeout=25).generation > generation
+    assert owned(settle(broker, living)) == {0, 1}
+    assert (
+        refusal(broker.stub.SettleGroup, pb.SettleGroupRequest(group="g", member_id=silent))[1].__class__ is StaleMember
+    )
+
+
+def test_heartbeats_keep_a_member_whose_handler_is_slow(broker: Served) -> None:
+    broker.create("t")
+    member_id = join(broker, "t", timeout_ms=500).member_id
+    settle(broker, member_id)
+    for _ in range(15):
+        time.sleep(0.1)
+        broker.stub.Heartbeat(pb.HeartbeatRequest(group="g", member_id=member_id))
+    assert [member.id for member in describe(broker).members] == [member_id]
+
+
+def test_heartbeats_do_not_keep_a_member_whose_handler_hangs(broker: Served) -> None:
+    broker.create("t")
+    member_id = join(broker, "t").member_id
+    settle(broker, member_id, max_poll_interval_ms=300)
+
+    def taken_out() -> bool:
+        try:
+            broker.stub.Heartbeat(pb.HeartbeatRequest(group="g", member_id=member_id))
+        except grpc.RpcError:
+            return True
+        return False
+
+    until(taken_out)
+    assert not describe(broker).members
+
+
+def test_a_heartbeat_that_says_so_counts_as_a_poll(broker: Served) -> None:
+    broker.create("t")
+    member_id = join(broker, "t").member_id
+    settle(broker, member_id, max_poll_interval_ms=1000)
+    for _ in range(15):
+        time.sleep(0.1)
+        broker.stub.Heartbeat(pb.HeartbeatRequest(group="g", member_id=member_id, polled=True))
+    assert [member.id for member in describe(broker).members] == [member_id]
+
+
+def test_only_the_owner_of_a_partition_sets_its_position(broker: Served) -> None:
+    broker.create("t")
+    broker.send("t", *[b"x"] * 10)
+    owner, other = join(broker, "t").member_id, join(broker, "t").member_id
+    if not owned(settle(broker, owner)):
+        owner, other = other, owner
+        settle(broker, owner)
+    assert not commit(broker, owner, 5).refused
+    assert commit(broker, other, 7).refused
+    assert commit(broker, "", 7).refused
+    assert [one.offset for one in describe(broker).positions] == [5]
+
+
+def test_positions_do_not_move_back_but_by_a_reset(broker: Served) -> None:
+    broker.create("t")
+    member_id = join(broker, "t").member_id
+    settle(broker, member_id)
+    commit(broker, member_id, 5)
+    back = pb.CommitRequest(group="g", member_id=member_id, positions=[pb.Advance(topic="t", offset=2)])
+    code, error = refusal(broker.stub.Commit, back)
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert isinstance(error, CommitRefused)
+    before = describe(broker).generation
+    broker.stub.ResetGroup(pb.ResetGroupRequest(group="g", positions=[pb.Advance(topic="t", offset=2)]))
+    assert [one.offset for one in describe(broker).positions] == [2]
+    assert describe(broker).generation > before
+    # Until the member has noticed, what it did before the reset counts no more.
+    assert commit(broker, member_id, 9).refused
+
+
+def test_who_is_no_member_commits_where_nobody_is(broker: Served) -> None:
+    broker.create("t")
+    assert not commit(broker, "", 3).refused
+    assert [one.offset for one in describe(broker).positions] == [3]
+    known = describe(broker).positions[0].generation
+    broker.stub.ResetGroup(pb.ResetGroupRequest(group="g", positions=[pb.Advance(topic="t", offset=1)]))
+    advance = pb.Advance(topic="t", offset=4, known_generation=known)
+    assert broker.stub.Commit(pb.CommitRequest(group="g", positions=[advance])).refused
+
+
+def test_patterns_find_topics_that_come_later(broker: Served) -> None:
+    member_id = join(broker, "t*").member_id
+    assert not settle(broker, member_id).owned
+    broker.create("t", 3)
+    assert owned(settle(broker, member_id)) == {0, 1, 2}
+
+
+def test_members_and_positions_outlive_the_broker(tmp_path: Path) -> None:
+    with served(tmp_path) as broker:
+        broker.create("t", 2)
+        member_id = join(broker, "t", timeout_ms=2000).member_id
+        settle(broker, member_id)
+        commit(broker, member_id, 4)
+    with served(tmp_path, BrokerConfig(session_timeout=60)) as broker:
+        assert broker.stub.Heartbeat(pb.HeartbeatRequest(group="g", member_id=member_id)).generation
+        assert owned(settle(broker, member_id, {0, 1})) == {0, 1}
+        assert not commit(broker, member_id, 6).refused
+        assert [one.offset for one in describe(broker).positions] == [6]
+        assert list(broker.stub.ListGroups(pb.ListGroupsRequest()).groups) == ["g"]
+
+
+def test_who_does_not_come_back_after_a_restart_is_taken_out(tmp_path: Path) -> None:
+    with served(tmp_path) as broker:
+        broker.create("t")
+        join(broker, "t")
+    with served(tmp_path, BrokerConfig(session_timeout=0.5)) as broker:
+        until(lambda: not describe(broker).members)
+
+
+def test_the_steward_leaves_members_alone(broker: Served) -> None:
+    broker.create("t")
+    member_id = join(broker, "t").member_id
+    settle(broker, member_id)
+    commit(broker, member_id, 0)
+    broker.stub.RunSteward(pb.RunStewardRequest(options={"group_expiry": "0"}))
+    assert [member.id for member in describe(broker).members] == [member_id]
+
+
+def poll(broker: Served, member_id: str, **fields: int) -> pb.PollResponse:
+    answer: pb.PollResponse = broker.stub.Poll(pb.PollRequest(group="g", member_id=member_id, **fields), timeout=30)
+    return answer
+
+
+def test_a_poll_returns_the_next_records(broker: Served) -> None:
+    broker.create("t", 2)
+    broker.send("t", b"a", b"b", b"c", partition=0)
+    broker.send("t", b"d", partition=1)
+    member_id = join(broker, "t").member_id
+    found: list[bytes] = []
+    while len(found) < 4:
+        answer = poll(broker, member_id, max_records=2)
+        assert answer.partitions
+        found += [record.value for one in answer.partitions for record in one.records]
+    assert sorted(found) == [b"a", b"b", b"c", b"d"]
+    assert not poll(broker, member_id).partitions
+
+
+def test_a_poll_waits_for_records(broker: Served) -> None:
+    broker.create("t")
+    member_id = join(broker, "t").member_id
+    waiting = broker.stub.Poll.future(pb.PollRequest(group="g", member_id=member_id, max_wait_ms=20_000))
+    time.sleep(0.2)
+    broker.send("t", b"late")
+    assert [record.value for record in waiting.result(timeout=30).partitions[0].records] == [b"late"]
+
+
+def test_what_was_polled_and_not_committed_comes_again_after_a_restart(tmp_path: Path) -> None:
+    with served(tmp_path) as broker:
+        broker.create("t")
+        broker.send("t", b"a", b"b", b"c")
+        member_id = join(broker, "t").member_id
+        assert poll(broker, member_id, max_records=2).partitions[0].next_offset == 2
+        commit(broker, member_id, 1)
+    with served(tmp_path) as broker:
+        again = poll(broker, member_id).partitions[0].records
+        assert [record.value for record in again] == [b"b", b"c"]

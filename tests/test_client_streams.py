@@ -1,0 +1,285 @@
+"""Producing, consuming and transactions over a network that fails: everything arrives once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import headwater as hw
+import headwater.aio
+from headwater import BufferFull, ClientConfig, InvalidRecord, Store
+from headwater.client.feed import RemoteFeed
+from headwater.client.transaction import RemoteTransaction
+from tests.served import CLIENT, Served
+
+PATIENCE = 60.0
+NEVER = 3600.0
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with Served(tmp_path / "store") as served:
+        yield served
+
+
+@contextmanager
+def cutting(served: Served, pause: float = 0.15) -> Iterator[None]:
+    """Cut all connections again and again while the block runs."""
+    stop = threading.Event()
+    random = Random(1)
+
+    def cut() -> None:
+        while not stop.wait(random.uniform(0, 2 * pause)):
+            served.network.cut()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def values(served: Served, topic: str = "orders", partition: int = 0) -> list[bytes]:
+    return [record.value for record in served.store.topic(topic).partition(partition).records()]
+
+
+# Producing.
+
+
+def test_records_arrive_once_and_in_order_however_often_connections_break(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders", partitions=2)
+    with cutting(served), store.producer("orders", batch_records=7, linger=0.001) as out:
+        receipts = []
+        for number in range(3000):
+            receipts.append((b"%d" % number, out.send(b"%d" % number, partition=number % 2)))
+            if number % 100 == 0:
+                time.sleep(0.02)
+        out.flush()
+    for partition in (0, 1):
+        found = values(served, partition=partition)
+        assert found == [b"%d" % number for number in range(partition, 3000, 2)]
+        assert all(found[one.offset] == value for value, one in receipts if one.partition == partition)
+
+
+def test_a_restart_of_the_broker_is_not_noticed_by_those_who_send(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders", sync="never")
+    with store.producer("orders", batch_records=10, linger=0.001) as out:
+        for number in range(1500):
+            out.send(b"%d" % number)
+            if number % 500 == 250:
+                served.stop()
+                served.start()
+    assert values(served) == [b"%d" % number for number in range(1500)]
+
+
+def test_sending_does_not_wait_for_the_network_until_the_buffer_is_full(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    with store.producer("orders", linger=NEVER, batch_records=1, block_timeout=0.2) as out:
+        assert out.send(b"first").wait(PATIENCE) == 0
+        served.network.stall()
+        receipts = [out.send(b"%d" % number) for number in range(6)]
+        assert not any(receipt.done for receipt in receipts)
+        assert out.pending == 6
+        with pytest.raises(BufferFull):
+            out.send(b"one too many")
+        served.network.go_on()
+        assert [receipt.wait(PATIENCE) for receipt in receipts] == [1, 2, 3, 4, 5, 6]
+    assert values(served) == [b"first", *(b"%d" % number for number in range(6))]
+
+
+def test_a_refused_batch_fails_alone_and_the_order_stays(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    out = store.producer("orders", linger=NEVER, batch_records=1)
+    assert out.send(b"first").wait(PATIENCE) == 0
+    served.store.alter_topic("orders", max_frame_bytes=65_536)  # the client hears of it a little later
+    receipts, errors = [], 0
+    for number in range(20):
+        value = bytes(100_000) if number in (3, 4, 10) else b"%d" % number
+        try:
+            receipts.append((value, out.send(value)))
+        except InvalidRecord:  # the error of one before, or the client knows by now
+            errors += 1
+            receipts.append((value, out.send(value))) if len(value) < 100 else None
+    try:
+        out.flush()
+    except InvalidRecord:
+        errors += 1
+    out.close()
+    assert errors
+    kept = [value for value, _ in receipts if len(value) < 100]
+    assert values(served) == [b"first", *kept]
+    for value, receipt in receipts:
+        if len(value) < 100:
+            assert values(served)[receipt.offset] == value
+        else:
+            with pytest.raises(InvalidRecord):
+                _ = receipt.offset
+
+
+def test_an_append_without_a_producer_is_repeated_without_being_doubled(served: Served) -> None:
+    store = served.connect()
+    partition = store.create_topic("orders").partition(0)
+    with cutting(served):
+        for number in range(100):
+            assert partition.append(hw.log.encode([b"%d" % number])).base_offset == number
+    assert values(served) == [b"%d" % number for number in range(100)]
+
+
+# Consuming.
+
+
+def test_a_consumer_goes_on_exactly_where_it_was(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    with store.producer("orders", batch_records=50) as out:
+        for number in range(3000):
+            out.send(b"%d" % number)
+    found: list[bytes] = []
+    with cutting(served), store.consumer("orders", group="g", fetch_bytes=1) as inbox:
+        while len(found) < 3000:
+            for record in inbox.poll(20, timeout=1):
+                found.append(record.value)
+                inbox.ack(record)
+    assert found == [b"%d" % number for number in range(3000)]
+
+
+def test_what_is_fetched_ahead_is_bounded(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders", partitions=4)
+    with store.producer("orders", linger=NEVER, batch_records=1) as out:
+        for number in range(200):
+            out.send(bytes(50_000), partition=number % 4)
+    with store.consumer("orders", fetch_bytes=100_000) as inbox:
+        assert len(inbox.poll(1, timeout=PATIENCE)) == 1
+        time.sleep(0.5)
+        feed = inbox._feed
+        assert isinstance(feed, RemoteFeed)
+        held = sum(len(source.held.frames) for source in feed._sources.values() if source.held is not None)
+        read = sum(frame.header.length for cursor in inbox._cursors.values() for frame in cursor.frames)
+        assert 50_000 < held <= 4 * 160_000
+        assert read <= 4 * 160_000
+        left = 199
+        while left:
+            left -= len(inbox.poll(timeout=PATIENCE))
+
+
+def test_a_member_that_handles_for_long_stays_a_member_and_a_dead_one_does_not(served: Served) -> None:
+    one, other = served.connect(), served.connect()
+    one.create_topic("orders", partitions=2)
+    with one.producer("orders") as out:
+        out.send(b"x", partition=0)
+        out.send(b"y", partition=1)
+    slow, dead = one.consumer("orders", group="g"), other.consumer("orders", group="g")
+    deadline = time.monotonic() + PATIENCE
+    while len(slow.assignment()) != 1 or len(dead.assignment()) != 1:
+        assert time.monotonic() < deadline
+    other._connection.close()  # type: ignore[attr-defined]  # as if its process had been killed
+    begun = time.monotonic()
+    while len(slow.assignment()) < 2:
+        assert time.monotonic() < begun + PATIENCE
+        time.sleep(0.05)
+    time.sleep(6)  # longer than a session: only heartbeats tell that it lives
+    (member,) = one.group("g").describe().members
+    assert set(one.group("g").describe().owners.values()) == {member}
+    slow.close()
+
+
+# Transactions.
+
+
+def transform(store: Store, inbox: hw.Consumer) -> int:
+    """One block: what there is of the input goes to the output."""
+    with store.transaction(inbox) as block, block.producer("invoices") as out:
+        records = inbox.poll(25, timeout=0.2)
+        for record in records:
+            out.send(record.value, partition=0)
+            inbox.ack(record)
+    return len(records)
+
+
+def test_every_record_counts_once_in_transactions_whose_answers_are_lost(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    store.create_topic("invoices")
+    with store.producer("orders") as out:
+        for number in range(500):
+            out.send(b"%d" % number)
+    done = 0
+    with cutting(served), store.consumer("orders", group="g") as inbox:
+        while done < 500:
+            try:
+                done += transform(store, inbox)
+            except (hw.StaleMember, hw.TransactionAborted):
+                continue  # told that nothing of it has happened
+    assert values(served, "invoices") == [b"%d" % number for number in range(500)]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group(served: Served, arrives: bool) -> None:
+    store = served.connect(ClientConfig(timeout=1.5, attempt_timeout=0.5, heartbeat=0.2))
+    store.create_topic("orders")
+    store.create_topic("invoices")
+    with store.producer("orders") as out:
+        for number in range(40):
+            out.send(b"%d" % number)
+    inbox = store.consumer("orders", group="g")
+    block = store.transaction(inbox)
+    invoices = block.producer("invoices")
+    for record in inbox.poll(10, timeout=PATIENCE):
+        invoices.send(record.value, partition=0)
+        inbox.ack(record)
+    invoices.flush()
+    assert isinstance(block, RemoteTransaction)
+    block._remote.send()  # so that only the commit itself is left to be asked for
+    served.network.stall(answers_only=arrives)
+    with pytest.raises(hw.BrokerUnavailable):
+        block.commit()
+    assert block.state == "aborted"
+    served.network.cut()
+    served.network.go_on()
+    deadline = time.monotonic() + PATIENCE
+    while len(values(served, "invoices")) < 40 and time.monotonic() < deadline:
+        transform(store, inbox)
+    assert values(served, "invoices") == [b"%d" % number for number in range(40)]
+    inbox.close()
+
+
+# In an event loop.
+
+
+def test_the_same_in_an_event_loop(served: Served) -> None:
+    async def main() -> list[bytes]:
+        found: list[bytes] = []
+        async with headwater.aio.open(served.address, client=CLIENT) as store:
+            await store.create_topic("orders")
+            async with store.producer("orders", batch_records=10) as out:
+                last = [await out.send(b"%d" % number) for number in range(500)][-1]
+                assert await last == 499
+            await asyncio.to_thread(served.stop)
+            await asyncio.to_thread(served.start)
+            async with store.consumer("orders", group="g") as inbox:
+                while len(found) < 500:
+                    for record in await inbox.poll(timeout=1):
+                        found.append(record.value)
+                        await inbox.ack(record)
+                async with store.transaction(inbox) as block, block.producer("orders") as more:
+                    receipt = await more.send(b"more")
+                assert await receipt == 500
+                waiting = asyncio.create_task(inbox.poll(timeout=PATIENCE))
+                assert [record.value for record in await waiting] == [b"more"]
+        return found
+
+    assert asyncio.run(main()) == [b"%d" % number for number in range(500)]
