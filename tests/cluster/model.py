@@ -335,20 +335,19 @@ class Broker(Process):
 
     # Clients.
 
-    def produce(self, producer: int, sequence: int, answer: Callable[[int], None]) -> bool:
-        """Take a record; it is answered when it is acknowledged. Whether it was taken."""
+    def produce(self, producer: int, sequence: int, answer: Callable[[int], None]) -> None:
+        """Take a record, if this one leads and the record is the producer's next; answer when it is acknowledged."""
         replica = self.replica
         if replica is None or not replica.leads:
-            return False
+            return
         offset = self.log.find(producer, sequence)
         if offset is None:
             if sequence != self.log.last_sequence(producer) + 1:
-                return False
+                return
             offset = self.log.end
             self.log.add([Entry(replica.epoch, producer, sequence)])
         self._waiting.append((offset, answer))
         self._answer()
-        return True
 
     def answered(self, offset: int) -> bool:
         """Whether a record is acknowledged, also one that was sent before."""
@@ -568,7 +567,10 @@ class Client(Process):
         def answer(_: int) -> None:
             self.world.send(broker.name, self, lambda: self._acknowledged(sequence, broker.number))
 
-        self.world.send(self.name, broker, lambda: broker.produce(self.number, sequence, answer) and None)
+        def send() -> None:
+            broker.produce(self.number, sequence, answer)
+
+        self.world.send(self.name, broker, send)
 
     def _acknowledged(self, sequence: int, leader: int) -> None:
         self._leader = leader

@@ -1,0 +1,141 @@
+"""The protocol of the cluster, in a world where everything goes wrong: no rule may be missing, and none is idle.
+
+Each seed is one history. A seed that ever showed a fault stays here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from headwater.cluster.election import Election, LogEnd
+from headwater.cluster.metadata import Members, PartitionState, Proposal
+from headwater.cluster.replica import EpochEnd, FetchRequest, Replica
+from tests.cluster.model import PARTITION, Broker, Cluster, Violation
+
+HISTORIES = 150
+ENOUGH = 400
+"""In so many histories a missing rule has shown."""
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, 50))
+def test_nothing_is_lost_doubled_or_told_differently(first: int) -> None:
+    for seed in range(first, first + 50):
+        Cluster(seed).run()
+
+
+def test_a_history_repeats() -> None:
+    one, other = Cluster(7), Cluster(7)
+    one.run()
+    other.run()
+    assert one.world.history == other.world.history
+    assert one.truth.acknowledged
+
+
+# Each rule is taken away once.
+
+
+class FollowersReportWhatIsNotDurable(Replica):
+    def _counted_end(self, request: FetchRequest) -> int:
+        return request.end
+
+
+class LeaderCountsWhatIsNotDurable(Replica):
+    def _own_end(self) -> int:
+        return self.log.end
+
+
+class NewIncarnationInherits(Replica):
+    @property
+    def leads(self) -> bool:
+        return self.state is not None and self.state.leader == self.broker
+
+
+class JoinsBeforeItHasCaughtUp(Replica):
+    def _caught_up(self, progress: object) -> bool:  # noqa: ARG002
+        return True
+
+
+class DivergenceIsNotNoticed(Replica):
+    def _diverges(self, request: FetchRequest) -> bool:
+        return request.end > self.log.end
+
+
+class TruncatesEverything(Replica):
+    def _truncate(self, theirs: EpochEnd) -> None:  # noqa: ARG002
+        self.log.truncate(0)
+
+
+class InheritingElection(Election):
+    def is_led(self, state: PartitionState, alive: Members) -> bool:
+        return state.leader in alive
+
+
+class UncleanElection(Election):
+    def elect(self, state: PartitionState, alive: Members, ends: Mapping[int, LogEnd]) -> PartitionState | None:  # noqa: ARG002
+        living = [one for one in state.replicas if one in alive]
+        if not living:
+            return None
+        members = {**self._kept(state, alive), living[0]: alive[living[0]]}
+        return PartitionState(state.replicas, members, living[0], alive[living[0]], state.epoch + 1)
+
+
+class LostDiskStaysInSync(Broker):
+    def must_leave(self) -> bool:
+        self.lost = False
+        return False
+
+
+class WritesWhateverHasChanged(Broker):
+    def write_proposal(self, proposal: Proposal) -> int:
+        return self.etcd.write([], {PARTITION: proposal.state})
+
+
+class AnswersRepeatsAtOnce(Broker):
+    def produce(self, producer: int, sequence: int, answer: Callable[[int], None]) -> None:
+        offset = self.log.find(producer, sequence)
+        if self.replica is not None and self.replica.leads and offset is not None:
+            self.truth.tell(offset, self.log.entries[offset], self.name, acknowledged=True)
+            answer(offset)
+        else:
+            super().produce(producer, sequence, answer)
+
+
+class ShowsWhatIsNotAcknowledged(Broker):
+    def readable(self) -> int:
+        return self.log.end
+
+
+def with_replica(kind: type[Replica], election: type[Election] = Election) -> type[Broker]:
+    return type(kind.__name__, (Broker,), {"replica_kind": kind, "election_kind": election})
+
+
+@pytest.mark.parametrize(
+    ("broken", "seed"),
+    [
+        (with_replica(FollowersReportWhatIsNotDurable), 0),
+        (with_replica(LeaderCountsWhatIsNotDurable), 0),
+        (with_replica(NewIncarnationInherits, InheritingElection), 0),
+        (with_replica(JoinsBeforeItHasCaughtUp), 224),
+        (with_replica(DivergenceIsNotNoticed), 0),
+        (with_replica(TruncatesEverything), 0),
+        (with_replica(Replica, UncleanElection), 0),
+        (LostDiskStaysInSync, 25),
+        (WritesWhateverHasChanged, 465),
+        (AnswersRepeatsAtOnce, 0),
+        (ShowsWhatIsNotAcknowledged, 0),
+    ],
+    ids=lambda kind: getattr(kind, "__name__", str(kind)),
+)
+def test_without_a_rule_something_is_lost(broken: type[Broker], seed: int) -> None:
+    """The first history to be tried is one that is known to show it; others do where that has become another one."""
+
+    def fails(seed: int) -> bool:
+        try:
+            Cluster(seed, broken).run()
+        except Violation:
+            return True
+        return False
+
+    assert any(fails(number) for number in range(seed, seed + ENOUGH))
