@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint test demo bench peers faults clean help
+.PHONY: setup lock proto lint test test-streams test-spark demo bench peers faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -41,10 +41,19 @@ lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks examples tests
 
+# The tests that start Spark, and all others, each on a processor of its own: together they take as long as the longer half.
+SPARK_TESTS := tests/spark tests/test_documents.py
+
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test: lint ## lint, the tests, and the short form of every fault proof
-	$(BIN)/python -m pytest --quiet
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-streams test-spark
 	$(BIN)/python -m tests.faults all --quick --seed 1
+
+test-streams: $(STAMP) ## the tests without Spark
+	$(BIN)/python -m pytest --quiet $(addprefix --ignore=,$(SPARK_TESTS)) -o cache_dir=.pytest_cache/streams
+
+test-spark: $(STAMP) ## the tests that start Spark
+	$(BIN)/python -m pytest --quiet $(SPARK_TESTS) -o cache_dir=.pytest_cache/spark
 
 demo: $(STAMP) ## a tour of Headwater in the terminal
 	$(BIN)/hw tour
@@ -64,4 +73,4 @@ clean: ## remove everything that is made, .venv included
 	find headwater benchmarks examples tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -10,8 +10,17 @@ from headwater import PartitionClosed
 from headwater.log import Partition, encode
 from tests.backends import OpenPartition
 
+
+def append_all(partition: Partition) -> None:
+    """What became of each append is returned, not raised."""
+    for outcome in partition.append_all([[encode([b"x"])]]):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
 USES: dict[str, Callable[[Partition], object]] = {
     "append": lambda partition: partition.append(encode([b"x"])),
+    "append_all": append_all,
     "sync": lambda partition: partition.sync(),
     "writer_sequence": lambda partition: partition.writer_sequence(b"w" * 16),
     "bounds": lambda partition: partition.bounds(),
