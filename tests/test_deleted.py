@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 
 import pytest
 
-from headwater import PartitionDeleted
+from headwater import PartitionConfig, PartitionDeleted
+from headwater.config import Sync
 from headwater.log import DirectoryPartition, encode
 from headwater.log.reader import MAPPED_FROM
 from tests.backends import OpenDirectory
@@ -50,10 +50,13 @@ def test_a_deleted_partition_is_not_read(
             read()
 
 
-def test_a_deleted_partition_can_be_closed(deleted: DirectoryPartition) -> None:
-    with contextlib.suppress(PartitionDeleted):
-        deleted.close()
-    deleted.close()
+@pytest.mark.parametrize("sync", ["always", 3600.0])
+def test_a_deleted_partition_can_be_closed(open_directory: OpenDirectory, sync: Sync) -> None:
+    partition = open_directory(PartitionConfig(sync=sync))
+    partition.append(encode([b"not durable yet, in one of the modes"]))
+    shutil.rmtree(partition.path)
+    partition.close()
+    partition.close()
 
 
 def test_what_was_read_stays(open_directory: OpenDirectory) -> None:

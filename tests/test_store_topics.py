@@ -156,6 +156,15 @@ def test_a_deleted_topic_is_gone_and_its_name_free(open_store: OpenStore) -> Non
         assert again.send_batch([b"4"])[0].offset == 0
 
 
+def test_a_topic_can_be_deleted_before_it_is_synced(open_store: OpenStore) -> None:
+    store = open_store()
+    store.create_topic("orders", sync=3600.0)
+    with store.producer("orders") as out:
+        out.send(b"1")
+    store.delete_topic("orders")
+    assert store.topics() == []
+
+
 def test_a_topic_deleted_elsewhere_is_noticed(open_directory_store: OpenDirectoryStore) -> None:
     one, other = open_directory_store(), open_directory_store()
     one.create_topic("orders")

@@ -26,6 +26,7 @@ from headwater.errors import (
     OffsetOutOfRange,
     PartitionBusy,
     PartitionClosed,
+    PartitionDeleted,
     PartitionForked,
     PartitionPoisoned,
     WriteFailed,
@@ -539,7 +540,8 @@ class Writer:
             try:
                 if self._poison is None:
                     if self.config.sync != "always" and not self._all_durable():
-                        self.sync()
+                        with suppress(PartitionDeleted):  # then there is nothing left to sync
+                            self.sync()
                     with suppress(OSError):  # a state that is lost is made anew from the log
                         self.page.sync_writes()
             finally:
