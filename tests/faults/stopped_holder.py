@@ -61,7 +61,7 @@ class Scene(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Open what the holder has open, once more, and close it."""
+        """Open what the holder has open, once more, and change something."""
 
     @abstractmethod
     def append_elsewhere(self) -> None:
@@ -87,7 +87,7 @@ class Scene(ABC):
         """What is wrong while the holder is stopped."""
         return [
             *self._busy("an append", self.append),
-            *self._busy("an opening", self.open),
+            *self._busy("a change by a new handle", self.open),
             *_prompt("an append to another partition", self.append_elsewhere),
             *_prompt("a read", self.read),
         ]
@@ -142,7 +142,8 @@ class LogScene(Scene):
         self.producer.step()
 
     def open(self) -> None:
-        DirectoryPartition(self.directory / "log", CONFIG).close()
+        with DirectoryPartition(self.directory / "log", CONFIG) as partition:
+            partition.roll()
 
     def append_elsewhere(self) -> None:
         self.apart.step()
