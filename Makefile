@@ -46,7 +46,7 @@ SPARK_TESTS := tests/spark tests/test_documents.py
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test: lint ## lint, the tests, and the short form of every fault proof
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-streams test-spark
+	@$(MAKE) --no-print-directory --jobs=2 test-streams test-spark
 	$(BIN)/python -m tests.faults all --quick --seed 1
 
 test-streams: $(STAMP) ## the tests without Spark
