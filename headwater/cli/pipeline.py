@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from headwater.cli.apart import apart
 from headwater.cli.output import console, printable, shown, wants_json, write_json
 from headwater.errors import InvalidPipeline, PipelineRunning
 
@@ -121,7 +122,8 @@ def run(
         if metrics_file is not None:
             observers.append(MetricsFile(declaration.name, metrics_file))
         try:
-            run_pipeline(declaration, trigger=_trigger(trigger), observers=observers, show=display.show)
+            with apart():  # a worker of Spark that Ctrl-C ends would show its stack
+                run_pipeline(declaration, trigger=_trigger(trigger), observers=observers, show=display.show)
         except InvalidPipeline as error:
             _refuse(error)
 

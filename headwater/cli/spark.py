@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from headwater.cli.apart import apart
 from headwater.cli.check import describe
 from headwater.cli.output import console, shown, size, wants_json, write_json
 from headwater.errors import InvalidConfiguration
@@ -279,7 +279,7 @@ def _session(master: str, memory: str) -> Iterator[SparkSession]:
     people = console(stderr=True)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     config = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, "spark.driver.memory": memory}
-    with _apart(), people.status("starting Spark") if people.is_terminal else nullcontext():
+    with apart(), people.status("starting Spark") if people.is_terminal else nullcontext():
         spark = headwater.spark.session("hw", master=master, config=config)
         spark.sparkContext.setLogLevel("OFF")
     try:
@@ -289,28 +289,6 @@ def _session(master: str, memory: str) -> Iterator[SparkSession]:
     finally:
         if ours:
             spark.stop()
-
-
-@contextmanager
-def _apart() -> Iterator[None]:
-    """What is started in the block gets a standard error that leads nowhere; this program keeps its own.
-
-    Java and Spark would begin with a page about their logging. With --debug they may.
-    """
-    if "--debug" in sys.argv:
-        yield
-        return
-    own, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    before = sys.stderr
-    try:
-        with os.fdopen(own, "w", closefd=False) as sys.stderr:
-            os.dup2(nowhere, 2)
-            yield
-    finally:
-        sys.stderr = before
-        os.dup2(own, 2)
-        os.close(own)
-        os.close(nowhere)
 
 
 def _plain(error: Exception) -> Exception:
