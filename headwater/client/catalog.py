@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 from headwater.client.connection import Connection
@@ -117,14 +116,18 @@ class RemoteCatalog(Catalog):
 
     # Changes are made by calls of the store's own.
 
-    def create(self, info: TopicInfo) -> TopicInfo:
-        raise NotImplementedError("topics are made by the broker")
+    def create(self, *_: Any) -> TopicInfo:
+        raise self._elsewhere
 
-    def change(self, name: str, change: Callable[[TopicInfo], TopicInfo]) -> TopicInfo:
-        raise NotImplementedError("topics are changed by the broker")
+    def change(self, *_: Any) -> TopicInfo:
+        raise self._elsewhere
 
-    def delete(self, name: str) -> TopicInfo:
-        raise NotImplementedError("topics are deleted by the broker")
+    def delete(self, *_: Any) -> TopicInfo:
+        raise self._elsewhere
+
+    @property
+    def _elsewhere(self) -> StoreError:
+        return StoreError(f"topics of {self._connection} are made, changed and deleted by calls of the store")
 
     def sweep(self, *, dry_run: bool = False) -> int:  # noqa: ARG002
         """What is left of half-deleted topics is the broker's to remove: it does when it begins, and when it cleans."""

@@ -55,6 +55,19 @@ def pauses() -> Iterator[float]:
         pause = min(pause * 2, _LONGEST)
 
 
+class Repeats:
+    """Whether a call was made again after one that may have been carried out: then it may find its own work done."""
+
+    def __init__(self) -> None:
+        self._any = False
+
+    def __call__(self) -> None:
+        self._any = True
+
+    def __bool__(self) -> bool:
+        return self._any
+
+
 class Channel:
     """One connection, while it is good."""
 

@@ -17,6 +17,7 @@ from headwater.errors import (
     OffsetOutOfRange,
     PartitionClosed,
     PartitionDeleted,
+    StoreError,
     UnknownTopic,
 )
 from headwater.log import (
@@ -105,8 +106,8 @@ class RemotePartition(Partition):
     def sync(self) -> None:
         self._call("Sync", pb.SyncRequest(partitions=[self._place]))
 
-    def writer_sequence(self, writer: bytes) -> int:
-        raise NotImplementedError("only the broker knows the writers of its partitions")
+    def writer_sequence(self, writer: bytes) -> int:  # noqa: ARG002
+        raise StoreError(f"{self}: the writers of a partition are known to its broker, whose transactions ask for them")
 
     # Reading.
 

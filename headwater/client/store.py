@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.client.catalog import RemoteCatalog, RemoteSchemas
-from headwater.client.connection import Connection
+from headwater.client.connection import Connection, Repeats
 from headwater.client.credentials import Credentials
 from headwater.client.feed import RemoteFeed
 from headwater.client.group import RemoteGroup
@@ -60,12 +60,7 @@ class RemoteStore(Store):
     # Topics.
 
     def _create(self, info: TopicInfo, schema: Schema) -> None:
-        repeated = False
-
-        def again() -> None:
-            nonlocal repeated
-            repeated = True
-
+        repeats = Repeats()
         request = pb.CreateTopicRequest(
             name=info.name,
             partitions=info.partitions,
@@ -74,10 +69,10 @@ class RemoteStore(Store):
             internal=info.name.startswith("__"),
         )
         try:
-            response = self._connection.call("CreateTopic", request, on_repeat=again)
+            response = self._connection.call("CreateTopic", request, on_repeat=repeats)
         except TopicExists:
             # The first attempt may have made it, and only its answer was lost.
-            found = self._catalog.get(info.name) if repeated else None
+            found = self._catalog.get(info.name) if repeats else None
             if found is None or (found.partitions, found.schemas, found.config) != (
                 info.partitions,
                 info.schemas,
@@ -111,16 +106,11 @@ class RemoteStore(Store):
 
     def delete_topic(self, name: str) -> None:
         self._check_open()
-        repeated = False
-
-        def again() -> None:
-            nonlocal repeated
-            repeated = True
-
+        repeats = Repeats()
         try:
-            self._connection.call("DeleteTopic", pb.DeleteTopicRequest(name=name), on_repeat=again)
+            self._connection.call("DeleteTopic", pb.DeleteTopicRequest(name=name), on_repeat=repeats)
         except UnknownTopic:
-            if not repeated:  # the first attempt may have deleted it, and only its answer was lost
+            if not repeats:  # the first attempt may have deleted it, and only its answer was lost
                 raise
         finally:
             self.forget_topic(name)
@@ -181,16 +171,10 @@ class RemoteStore(Store):
     def statistics(self) -> StoreStatistics:
         self._check_open()
         response = self._connection.call("GetStatistics", pb.GetStatisticsRequest())
-        found = tuple(
-            _topic_statistics(topic)
+        return StoreStatistics.of(
+            TopicStatistics.of(topic.name, map(unpack_statistics, topic.partitions))
             for topic in sorted(response.topics, key=lambda one: one.name)
             if not topic.name.startswith("__")
-        )
-        return StoreStatistics(
-            topics=found,
-            records=sum(topic.records for topic in found),
-            bytes=sum(topic.bytes for topic in found),
-            unhealthy=tuple(f"{topic.name}/{number}" for topic in found for number in topic.unhealthy),
         )
 
     def close(self) -> None:
@@ -205,16 +189,3 @@ class RemoteStore(Store):
 
 def _written(config: TopicConfig) -> dict[str, str]:
     return options_to_text({field.name: getattr(config, field.name) for field in fields(config)})
-
-
-def _topic_statistics(topic: pb.TopicStatistics) -> TopicStatistics:
-    found = tuple(unpack_statistics(one) for one in topic.partitions)
-    return TopicStatistics(
-        name=topic.name,
-        records=sum(one.end - one.start for one in found),
-        bytes=sum(one.bytes for one in found),
-        total_records=sum(one.total_records for one in found),
-        total_bytes=sum(one.total_bytes for one in found),
-        unhealthy=tuple(number for number, one in enumerate(found) if one.poisoned or one.damaged),
-        partitions=found,
-    )

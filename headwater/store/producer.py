@@ -30,6 +30,7 @@ from headwater.store.receipt import Outcome, Receipt
 from headwater.store.routing import partition_of
 from headwater.store.sink import Sink
 from headwater.store.topic import Topic
+from headwater.store.turn import Turn
 from headwater.store.typed import (
     check_marker,
     check_row,
@@ -374,8 +375,8 @@ class Producer:
             pause = min(_BUSY_SHARE * (time_ns() - begun), _LONGEST_PAUSE * self._linger_ns)
             self._pause_ns = max(pause, self._linger_ns)
 
-    def _turn(self, partition: int, timeout: float) -> _Turn:
-        return _Turn(self._writing[partition], self._sink, partition, timeout, self.topic.name)
+    def _turn(self, partition: int, timeout: float) -> Turn:
+        return Turn(self._writing[partition], self._sink, partition, timeout, self.topic.name)
 
     def _move_on(self, partition: int) -> None:
         with self._mutex:
@@ -522,37 +523,6 @@ def _listed(keys: Any) -> list[Any] | None:
         return None
     found: list[Any] = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
     return found
-
-
-class _Turn:
-    """The right to write to one partition, for the length of a block."""
-
-    __slots__ = ("_lock", "_partition", "_sink", "_timeout", "_topic")
-
-    def __init__(self, lock: threading.Lock, sink: Sink, partition: int, timeout: float, topic: str) -> None:
-        self._lock = lock
-        self._sink = sink
-        self._partition = partition
-        self._timeout = timeout
-        self._topic = topic
-
-    def __enter__(self) -> None:
-        begun = time.monotonic()
-        if self._lock.acquire(timeout=self._timeout):
-            try:
-                if self._sink.room(self._partition, max(begun + self._timeout - time.monotonic(), 0)):
-                    return
-            except BaseException:
-                self._lock.release()
-                raise
-            self._lock.release()
-        raise BufferFull(
-            f"the producer of {self._topic!r} is still writing the batch before after {self._timeout:g} s: "
-            f"send more slowly, or raise block_timeout"
-        )
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()

@@ -55,6 +55,17 @@ class StoreStatistics:
     unhealthy: tuple[str, ...]
     """Partitions, as `topic/number`, where damage was found or a sync has failed."""
 
+    @classmethod
+    def of(cls, topics: Iterable[TopicStatistics]) -> StoreStatistics:
+        """The sums over these topics."""
+        found = tuple(topics)
+        return cls(
+            topics=found,
+            records=sum(topic.records for topic in found),
+            bytes=sum(topic.bytes for topic in found),
+            unhealthy=tuple(f"{topic.name}/{number}" for topic in found for number in topic.unhealthy),
+        )
+
 
 class Store(ABC):
     """Topics, producers, consumers and groups. Thread-safe.
@@ -364,13 +375,7 @@ class Store(ABC):
 
     def statistics(self) -> StoreStatistics:
         """The store in numbers."""
-        found = tuple(self.topic(name).statistics() for name in self.topics())
-        return StoreStatistics(
-            topics=found,
-            records=sum(topic.records for topic in found),
-            bytes=sum(topic.bytes for topic in found),
-            unhealthy=tuple(f"{topic.name}/{number}" for topic in found for number in topic.unhealthy),
-        )
+        return StoreStatistics.of(self.topic(name).statistics() for name in self.topics())
 
     def close(self) -> None:
         """Close everything that was opened here, after writing what is pending. Closing twice does no harm."""

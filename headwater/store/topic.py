@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,6 +43,20 @@ class TopicStatistics:
     total_bytes: int
     unhealthy: tuple[int, ...]
     partitions: tuple[PartitionStatistics, ...]
+
+    @classmethod
+    def of(cls, name: str, partitions: Iterable[PartitionStatistics]) -> TopicStatistics:
+        """The sums over these partitions, which are all that the topic has."""
+        found = tuple(partitions)
+        return cls(
+            name=name,
+            records=sum(one.end - one.start for one in found),
+            bytes=sum(one.bytes for one in found),
+            total_records=sum(one.total_records for one in found),
+            total_bytes=sum(one.total_bytes for one in found),
+            unhealthy=tuple(number for number, one in enumerate(found) if one.poisoned or one.damaged),
+            partitions=found,
+        )
 
 
 class Topic:
@@ -173,16 +187,7 @@ class Topic:
 
     def statistics(self) -> TopicStatistics:
         """The topic in numbers."""
-        found = tuple(partition.statistics() for partition in self.partitions())
-        return TopicStatistics(
-            name=self.name,
-            records=sum(one.end - one.start for one in found),
-            bytes=sum(one.bytes for one in found),
-            total_records=sum(one.total_records for one in found),
-            total_bytes=sum(one.total_bytes for one in found),
-            unhealthy=tuple(number for number, one in enumerate(found) if one.poisoned or one.damaged),
-            partitions=found,
-        )
+        return TopicStatistics.of(self.name, (partition.statistics() for partition in self.partitions()))
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r})"

@@ -18,8 +18,9 @@ import headwater as hw
 from headwater.log.disk import REAL_DISK
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, SignallingDisk, failures
-from tests.faults.kill_writers import THREADS, in_threads
-from tests.faults.streams import STORE, TOPIC, Reader, Sender, verify
+from tests.faults.kill_senders import send
+from tests.faults.kill_writers import THREADS
+from tests.faults.streams import STORE, TOPIC, Reader, verify
 
 SENDERS = 2
 READERS = 2
@@ -48,20 +49,6 @@ def serve(directory: Path, port: int, moment: tuple[int, str] | None) -> None:
     Broker(store, BrokerConfig(session_timeout=2.0), listen=Address("127.0.0.1", port)).start()
     while True:
         time.sleep(1)
-
-
-def send(directory: Path, name: str, address: str, seed: str) -> None:
-    """A sending process: threads that share a producer, and so its batches."""
-    random = Random(seed)
-    store = hw.open(address)
-    out = store.producer(TOPIC, linger=random.choice((0.0, 0.002)), batch_records=random.choice((10, 10_000)))
-
-    def work(thread: str) -> None:
-        sender = Sender(out, thread, directory, Random(f"{seed}/{thread}"))
-        while True:
-            sender.step()
-
-    in_threads(work, directory, name)
 
 
 def read(directory: Path, name: str, address: str, seed: str) -> None:

@@ -21,10 +21,10 @@ READERS = 2
 PARTITIONS = 3
 
 
-def _send(directory: Path, name: str, seed: str) -> None:
+def send(directory: Path, name: str, address: str, seed: str) -> None:
     """A sending process: threads that share a producer, and so its batches."""
     random = Random(seed)
-    store = hw.open(directory / STORE)
+    store = hw.open(address)
     out = store.producer(TOPIC, linger=random.choice((0.0, 0.002)), batch_records=random.choice((10, 10_000)))
 
     def work(thread: str) -> None:
@@ -33,6 +33,10 @@ def _send(directory: Path, name: str, seed: str) -> None:
             sender.step()
 
     in_threads(work, directory, name)
+
+
+def _send(directory: Path, name: str, seed: str) -> None:
+    send(directory, name, str(directory / STORE), seed)
 
 
 def _read(directory: Path, name: str, seed: str) -> None:
