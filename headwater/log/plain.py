@@ -12,8 +12,9 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
+from operator import countOf
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +23,13 @@ from headwater.schema import KEY, RAW
 
 FEW: Final = 48
 """Up to so many records Python adds up lengths faster than pyarrow builds an array."""
+
+_LARGEST: Final = (1 << 31) - 1
+"""Where the values of one column end at the latest."""
+_ALIKE: Final = 1 << 16
+"""Up to so many records it is tried whether their values have one length."""
+_SAMPLES: Final = 8
+"""By about so many of them it is mostly seen that they have not."""
 
 
 class _Template(NamedTuple):
@@ -75,14 +83,21 @@ def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: by
     for column in columns:
         if len(column) != count:
             return None
-        size = _add_few(parts, column) if count <= FEW else _add_many(parts, column)
+        size = _add_few(parts, column) if count <= FEW else _add_alike(parts, column) or _add_many(parts, column)
         if size is None:
             return None
         sizes.append(size)
     offsets = 4 * count + 4
     body = 8 * count + sum(offsets + (-offsets & 7) + size + (-size & 7) for size in sizes)
     parts[0] = template.fill(count, sizes, body)
-    return b"".join(parts) if count <= FEW else _gathered(parts, len(parts[0]) + body)
+    size = len(parts[0]) + body
+    if len(parts) < count:
+        return _gathered(parts, size)  # whole columns
+    try:
+        message = b"".join(parts)
+    except TypeError:
+        return None
+    return message if len(message) == size else None  # views of larger items than bytes have other lengths
 
 
 def _gathered(parts: list[Any], size: int) -> pa.Buffer:
@@ -112,6 +127,31 @@ def _add_few(parts: list[Any], column: Sequence[bytes]) -> int | None:
     parts += column
     parts.append(bytes(-size & 7))
     return size
+
+
+def _add_alike(parts: list[Any], column: Sequence[bytes]) -> int | None:
+    """Add values of one length: where they end is known beforehand, which saves half of what `_add_many` takes."""
+    count = len(column)
+    if count > _ALIKE:
+        return None
+    try:
+        each, *others = set(map(len, column[:: count // _SAMPLES]))
+        if others or not each or each * count > _LARGEST or countOf(map(len, column), each) < count:
+            return None
+    except TypeError:
+        return None
+    ends = memoryview(_multiples(each, 1 << count.bit_length()))[: 4 * count + 4]
+    size = each * count
+    parts += (ends, bytes(-len(ends) & 7))
+    parts += column
+    parts.append(bytes(-size & 7))
+    return size
+
+
+@lru_cache(maxsize=16)
+def _multiples(number: int, count: int) -> pa.Buffer:
+    """0 and the first `count` multiples of a number, as far as they fit in 32 bits."""
+    return pa.arange(0, min(number * count, _LARGEST) + 1, number).cast(pa.int32()).buffers()[1]
 
 
 def _add_many(parts: list[Any], column: Sequence[bytes]) -> int | None:
