@@ -24,10 +24,9 @@ from headwater.schema import KEY, RAW
 FEW: Final = 48
 """Up to so many records Python adds up lengths faster than pyarrow builds an array."""
 
-_LARGEST: Final = (1 << 31) - 1
-"""Where the values of one column end at the latest."""
-_ALIKE: Final = 1 << 16
-"""Up to so many records it is tried whether their values have one length."""
+_JOINED_BYTES: Final = 1 << 17
+"""Up to so many bytes Python joins values faster than pyarrow copies them. The C library gives the memory of larger
+pieces back at once, and new pages for each cost more than that gains."""
 _SAMPLES: Final = 8
 """By about so many of them it is mostly seen that they have not."""
 
@@ -91,13 +90,7 @@ def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: by
     body = 8 * count + sum(offsets + (-offsets & 7) + size + (-size & 7) for size in sizes)
     parts[0] = template.fill(count, sizes, body)
     size = len(parts[0]) + body
-    if len(parts) < count:
-        return _gathered(parts, size)  # whole columns
-    try:
-        message = b"".join(parts)
-    except TypeError:
-        return None
-    return message if len(message) == size else None  # views of larger items than bytes have other lengths
+    return b"".join(parts) if count <= FEW or size <= 2 * _JOINED_BYTES else _gathered(parts, size)
 
 
 def _gathered(parts: list[Any], size: int) -> pa.Buffer:
@@ -132,26 +125,25 @@ def _add_few(parts: list[Any], column: Sequence[bytes]) -> int | None:
 def _add_alike(parts: list[Any], column: Sequence[bytes]) -> int | None:
     """Add values of one length: where they end is known beforehand, which saves half of what `_add_many` takes."""
     count = len(column)
-    if count > _ALIKE:
-        return None
     try:
         each, *others = set(map(len, column[:: count // _SAMPLES]))
-        if others or not each or each * count > _LARGEST or countOf(map(len, column), each) < count:
+        if others or not 0 < each * count <= _JOINED_BYTES or countOf(map(len, column), each) < count:
             return None
+        values = b"".join(column)
     except TypeError:
         return None
+    size = len(values)
+    if size != each * count:
+        return None  # a view of larger items than bytes is longer than it says
     ends = memoryview(_multiples(each, 1 << count.bit_length()))[: 4 * count + 4]
-    size = each * count
-    parts += (ends, bytes(-len(ends) & 7))
-    parts += column
-    parts.append(bytes(-size & 7))
+    parts += (ends, bytes(-len(ends) & 7), values, bytes(-size & 7))
     return size
 
 
 @lru_cache(maxsize=16)
 def _multiples(number: int, count: int) -> pa.Buffer:
-    """0 and the first `count` multiples of a number, as far as they fit in 32 bits."""
-    return pa.arange(0, min(number * count, _LARGEST) + 1, number).cast(pa.int32()).buffers()[1]
+    """0 and the first `count` multiples of a number."""
+    return pa.arange(0, number * count + 1, number).cast(pa.int32()).buffers()[1]
 
 
 def _add_many(parts: list[Any], column: Sequence[bytes]) -> int | None:
