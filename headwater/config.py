@@ -56,8 +56,8 @@ class PartitionConfig(Options):
     records that retention wants gone; too short makes many small files."""
 
     index_interval: Annotated[int, size(128, GIB)] = 64 * KIB
-    """One index entry for each so many bytes of log. Larger makes finding an offset or a time read more headers;
-    smaller makes larger indexes, 32 bytes an entry, and slower appends."""
+    """One index entry for each so many bytes of log, at most one for four frames. Larger makes finding an offset or a
+    time read more headers; smaller makes larger indexes, 32 bytes an entry, and slower appends."""
 
     max_frame_bytes: Annotated[int, size(4 * KIB, GIB)] = 64 * MIB
     """Larger frames are refused. A reader holds at least one whole frame: set high, one frame can take that much of

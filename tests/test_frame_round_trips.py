@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -137,13 +138,40 @@ def test_a_frame_of_another_partition_is_not_taken_for_ones_own() -> None:
 
 @pytest.mark.parametrize("count", [1, 5, FEW, FEW + 1, 1000])
 @pytest.mark.parametrize("keyed", [False, True])
-def test_plain_records_become_the_very_bytes_that_arrow_makes(count: int, keyed: bool) -> None:
-    values = [b"value %d" % number for number in range(count)]
-    keys = [b"key %d" % number for number in range(count)] if keyed else None
+@pytest.mark.parametrize("digits", [1, 4])
+def test_plain_records_become_the_very_bytes_that_arrow_makes(count: int, keyed: bool, digits: int) -> None:
+    """Of different lengths with 1 digit or more, and of one length with 4."""
+    values = [b"value %0*d" % (digits, number) for number in range(count)]
+    keys = [b"key %0*d" % (digits, number) for number in range(count)] if keyed else None
     times = [(number * 7919) % 1000 - 500 for number in range(count)]
     plain = encode(values, keys=keys, timestamps=times)
     by_arrow = encode(pa.array(values), keys=keys, timestamps=times)
     assert stored(plain).data.to_pybytes() == stored(by_arrow).data.to_pybytes()
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 100])
+@pytest.mark.parametrize(
+    "odd", [None, b"", b"x", b"longer" * 50, "text" * 25, bytearray(100), memoryview(bytes(400)).cast("i"), [0] * 100]
+)
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_one_record_that_is_not_like_the_others_is_stored_or_refused_as_arrow_does(
+    size: int, odd: Any, place: int
+) -> None:
+    values: list[Any] = [bytes([number % 251]) * size for number in range(1000)]
+    values[place] = odd
+    try:
+        expected = pa.array(values, pa.binary())
+    except pa.ArrowException:
+        with pytest.raises(InvalidRecord):
+            encode(values)
+    else:
+        assert stored(encode(values, timestamps=0)).batch().column("value").equals(expected)
+
+
+def test_lengths_that_differ_and_make_up_for_it_are_kept() -> None:
+    values = [b"same"] * 1000
+    values[1:3] = [b"les", b"more."]
+    assert [record.value for record in stored(encode(values)).records()] == values
 
 
 def test_not_a_number_is_kept() -> None:

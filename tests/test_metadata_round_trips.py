@@ -35,7 +35,7 @@ def built(log_frames: list[tuple[int, int]], interval: int) -> tuple[IndexBuilde
     placed = []
     position = 80
     for offset, (length, timestamp) in enumerate(log_frames):
-        builder.add(position, offset, timestamp)
+        builder.add(position, length, offset, timestamp)
         placed.append((offset, position, timestamp))
         position += length
     return builder, placed
@@ -65,7 +65,8 @@ def test_an_index_never_points_behind_what_is_sought(
     wanted = next((frame for frame in placed if frame[0] == offset), None)
     if wanted is not None:
         assert by_offset is not None
-        assert wanted[1] - interval < by_offset.position <= wanted[1]
+        apart = max(interval, 4 * log_frames[offset][0])
+        assert wanted[1] - apart < by_offset.position <= wanted[1]
     newer = next((frame for frame in placed if frame[2] >= timestamp), None)
     if by_time is not None and newer is not None:
         assert by_time.position <= newer[1]
@@ -73,7 +74,8 @@ def test_an_index_never_points_behind_what_is_sought(
 
 @given(st.data(), uuids)
 def test_damage_to_an_index_is_noticed(data: st.DataObject, log: bytes) -> None:
-    builder, _ = built([(500, 1)] * 5, 128)
+    builder, _ = built([(100, 1)] * 20, 128)
+    assert len(builder.entries) == 5
     content = bytearray(builder.pack(log, 1))
     checked = [*range(48), *(64 + 32 * entry + byte for entry in range(5) for byte in range(28))]
     content[data.draw(st.sampled_from(checked))] ^= data.draw(st.integers(1, 255))
@@ -99,10 +101,15 @@ def test_an_index_header_round_trips(log: bytes, covered: int, timestamp: int, e
 
 def test_an_entry_says_where_a_frame_begins() -> None:
     builder = IndexBuilder(1000)
-    builder.add(80, 0, 5)
-    builder.add(500, 10, 9)
-    builder.add(1080, 20, 7)
+    builder.add(80, 100, 0, 5)
+    builder.add(500, 100, 10, 9)
+    builder.add(1080, 100, 20, 7)
     assert builder.entries[1:] == [IndexEntry(20, 1080, 9)]
+
+
+def test_large_frames_have_fewer_entries() -> None:
+    builder, placed = built([(500, 1)] * 9, 128)
+    assert [entry.position for entry in builder.entries] == [position for _, position, _ in placed[::4]]
 
 
 # Producers.

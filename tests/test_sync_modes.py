@@ -5,19 +5,29 @@ from __future__ import annotations
 import os
 import threading
 import time
+from itertools import pairwise
+
+import pytest
 
 from headwater import PartitionConfig
+from headwater.config import Sync
 from headwater.log import Disk, encode
+from headwater.option import MIB
 from tests.backends import OpenDirectory
 
 
 class WatchedDisk(Disk):
-    """Notes the size of each file when it was synced."""
+    """Notes the size of each file when it was synced, and what of it the device was asked to begin with."""
 
     def __init__(self, pause: float = 0) -> None:
         self.synced: dict[int, int] = {}
         self.syncs = 0
+        self.started: dict[int, list[tuple[int, int]]] = {}
         self._pause = pause
+
+    def start_writing(self, fd: int, position: int, size: int) -> None:
+        super().start_writing(fd, position, size)
+        self.started.setdefault(os.fstat(fd).st_ino, []).append((position, position + size))
 
     def sync(self, fd: int) -> None:
         time.sleep(self._pause)
@@ -67,6 +77,24 @@ def test_never_leaves_it_to_the_kernel(open_directory: OpenDirectory) -> None:
     assert partition.bounds() == (0, 10, 0)
     assert partition.statistics().total_syncs == 0
     assert len(list(partition.records())) == 10
+
+
+@pytest.mark.parametrize("sync", ["never", 3000, "always"])
+def test_the_device_begins_before_it_is_waited_for(open_directory: OpenDirectory, sync: Sync) -> None:
+    """Each byte that no sync is about is given to the device once, a few megabytes at a time, before any sync."""
+    disk = WatchedDisk()
+    partition = open_directory(PartitionConfig(sync=sync, segment_bytes=16 * MIB), disk=disk)
+    for _ in range(40):
+        partition.append(encode([bytes(MIB // 2)]))
+    logs = [path.stat().st_ino for path in sorted(partition.path.glob("*.log"))]
+    if sync == "always":
+        assert not disk.started
+        return
+    assert list(disk.started) == logs
+    for spans in disk.started.values():
+        assert all(4 * MIB <= end - start < 5 * MIB for start, end in spans)
+        assert all(before[1] == after[0] for before, after in pairwise(spans))
+    assert sum(map(len, disk.started.values())) == 4
 
 
 def test_sync_makes_everything_durable_in_every_mode(open_directory: OpenDirectory) -> None:

@@ -8,6 +8,7 @@ promises can be proved against them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import stat
@@ -22,6 +23,12 @@ from headwater.log.entropy import random_bytes
 IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 1024
 TEMPORARY = ".tmp"
 """Files with this suffix are unfinished: whoever finds one under the lock deletes it."""
+
+_SYNC_FILE_RANGE: Any = getattr(ctypes.CDLL(None), "sync_file_range", None)
+if _SYNC_FILE_RANGE is not None:
+    _SYNC_FILE_RANGE.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_WRITE = 2
+"""SYNC_FILE_RANGE_WRITE. Those that wait would take the error of a failed write, which is the next sync's to tell."""
 
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs", "lustre"})
 
@@ -82,6 +89,14 @@ class Disk:
     def truncate(self, fd: int, size: int) -> None:
         """Cut the file off at `size`."""
         os.ftruncate(fd, size)
+
+    def start_writing(self, fd: int, position: int, size: int) -> None:
+        """Have the device begin with these bytes, and wait for nothing: only a sync says that it has them, or has not.
+
+        Where the system cannot be asked for that, it begins when it likes.
+        """
+        if _SYNC_FILE_RANGE is not None:
+            _SYNC_FILE_RANGE(fd, position, size, _WRITE)
 
     def sync(self, fd: int) -> None:
         """Return when the file's bytes and length are on the device."""

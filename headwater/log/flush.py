@@ -45,8 +45,9 @@ class Flush:
                 seed=self._seed,
             )
             self.buffers += (header, frame.message)
-            self._index.add(self.position, self._offset, frame.max_timestamp)
-            self.position += frame.length
+            length = frame.length
+            self._index.add(self.position, length, self._offset, frame.max_timestamp)
+            self.position += length
             self._offset += frame.last_offset_delta + 1
             self._records += frame.record_count
             if frame.identity is not None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
+from operator import countOf
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +23,12 @@ from headwater.schema import KEY, RAW
 
 FEW: Final = 48
 """Up to so many records Python adds up lengths faster than pyarrow builds an array."""
+
+_JOINED_BYTES: Final = 1 << 17
+"""Up to so many bytes Python joins values faster than pyarrow copies them. The C library gives the memory of larger
+pieces back at once, and new pages for each cost more than that gains."""
+_SAMPLES: Final = 8
+"""By about so many of them it is mostly seen that they have not."""
 
 
 class _Template(NamedTuple):
@@ -75,14 +82,15 @@ def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: by
     for column in columns:
         if len(column) != count:
             return None
-        size = _add_few(parts, column) if count <= FEW else _add_many(parts, column)
+        size = _add_few(parts, column) if count <= FEW else _add_alike(parts, column) or _add_many(parts, column)
         if size is None:
             return None
         sizes.append(size)
     offsets = 4 * count + 4
     body = 8 * count + sum(offsets + (-offsets & 7) + size + (-size & 7) for size in sizes)
     parts[0] = template.fill(count, sizes, body)
-    return b"".join(parts) if count <= FEW else _gathered(parts, len(parts[0]) + body)
+    size = len(parts[0]) + body
+    return b"".join(parts) if count <= FEW or size <= 2 * _JOINED_BYTES else _gathered(parts, size)
 
 
 def _gathered(parts: list[Any], size: int) -> pa.Buffer:
@@ -112,6 +120,30 @@ def _add_few(parts: list[Any], column: Sequence[bytes]) -> int | None:
     parts += column
     parts.append(bytes(-size & 7))
     return size
+
+
+def _add_alike(parts: list[Any], column: Sequence[bytes]) -> int | None:
+    """Add values of one length: where they end is known beforehand, which saves half of what `_add_many` takes."""
+    count = len(column)
+    try:
+        each, *others = set(map(len, column[:: count // _SAMPLES]))
+        if others or not 0 < each * count <= _JOINED_BYTES or countOf(map(len, column), each) < count:
+            return None
+        values = b"".join(column)
+    except TypeError:
+        return None
+    size = len(values)
+    if size != each * count:
+        return None  # a view of larger items than bytes is longer than it says
+    ends = memoryview(_multiples(each, 1 << count.bit_length()))[: 4 * count + 4]
+    parts += (ends, bytes(-len(ends) & 7), values, bytes(-size & 7))
+    return size
+
+
+@lru_cache(maxsize=16)
+def _multiples(number: int, count: int) -> pa.Buffer:
+    """0 and the first `count` multiples of a number."""
+    return pa.arange(0, number * count + 1, number).cast(pa.int32()).buffers()[1]
 
 
 def _add_many(parts: list[Any], column: Sequence[bytes]) -> int | None:

@@ -222,7 +222,7 @@ class Reader:
         for position, header in file.walk_whole(SEGMENT_HEADER_BYTES, segment.base):
             if header.base_offset >= after:
                 break
-            builder.add(position, header.base_offset, header.max_timestamp)
+            builder.add(position, header.length, header.base_offset, header.max_timestamp)
         with suppress(OSError):
             self._disk.replace(segment.index_path, builder.pack(segment.header.log, file.end), sync=False)
 

@@ -378,7 +378,7 @@ class Recovery:
         )
         identified = state.identified_position
         for position, header in frames:
-            builder.add(position, header.base_offset, header.max_timestamp)
+            builder.add(position, header.length, header.base_offset, header.max_timestamp)
             if header.producer_id != NO_PRODUCER:
                 identified = position + header.length
         fd = self._disk.open(active.index_path)
@@ -402,7 +402,7 @@ class Recovery:
         bounded = FrameFile(file.fd, state.position, file.seed, file.path)
         identified = 0
         for position, header in bounded.walk_whole(SEGMENT_HEADER_BYTES, active.base):
-            builder.add(position, header.base_offset, header.max_timestamp)
+            builder.add(position, header.length, header.base_offset, header.max_timestamp)
             if header.producer_id != NO_PRODUCER:
                 identified = position + header.length
         self._disk.replace(active.index_path, builder.pack(state.segment, 0), sync=False)

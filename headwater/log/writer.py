@@ -58,6 +58,8 @@ from headwater.log.syncer import sync_later
 
 LOCK_FILE: Final = "lock"
 REPORTS_KEPT: Final = 64
+_WRITTEN_AT_ONCE: Final = 4 * 1024 * 1024
+"""Where appends are not synced one by one, the device begins with them whenever there are so many bytes of them."""
 
 
 class Writer:
@@ -89,6 +91,7 @@ class Writer:
         self._layout = -1
         self._log_fd = -1
         self._index_fd = -1
+        self._started_position = 0
         self._last_sync = time.monotonic()
         self._sync_scheduled = False
         self._sync_mutex = threading.Lock()
@@ -224,6 +227,7 @@ class Writer:
         except FileNotFoundError:
             self._index_fd = -1  # readers walk instead, and the next recovery or roll makes a new one
         self._layout = state.layout
+        self._started_position = 0
         if state.segment != self._log:
             self._log = state.segment
             self._producers = None
@@ -250,6 +254,7 @@ class Writer:
                     room -= waiting[0].size
                     run.append(waiting.pop(0))
                 state = self._append(state, run)
+                self._start_writing(state)
         if state.durable_end < state.end and not self._sync_scheduled and self.config.sync != "never":
             self._sync_scheduled = True
             sync_later(self, float(self.config.sync))
@@ -289,6 +294,13 @@ class Writer:
             self._producers_position = state.position
         _tell(outcomes)
         return state
+
+    def _start_writing(self, state: State) -> None:
+        """Give the device what it can write by itself while more is being appended: the next sync waits for less."""
+        started = max(self._started_position, state.durable_position)
+        if state.position - started >= _WRITTEN_AT_ONCE:
+            self.disk.start_writing(self._log_fd, started, state.position - started)
+            self._started_position = state.position
 
     def _add(self, flush: Flush, ticket: Ticket) -> Appended:
         added = flush.add(ticket)
