@@ -28,7 +28,8 @@ class Piece(NamedTuple):
     def size(self) -> int:
         """About how many bytes it takes."""
         keys = sum(len(key) for key in self.keys if key is not None) if self.keys is not None else 0
-        return int(self.rows.nbytes) + keys + RECORD_BYTES * self.rows.num_rows
+        rows: int = self.rows.nbytes + RECORD_BYTES * self.rows.num_rows
+        return rows + keys
 
     def frame(self, schema: Schema, config: TopicConfig, identity: Identity | None) -> Frame:
         """The rows as one frame."""
@@ -62,22 +63,15 @@ class Gathered(Batch):
     def __len__(self) -> int:
         return self._count
 
-    def fits(self, piece: Piece, schema: Schema, most_bytes: int, most_records: int) -> bool:
-        """Whether the piece can become part of the same frame. The first always can."""
-        if not self.values:
-            return True
-        return (
-            schema is self._schema
-            and self._size + piece.size <= most_bytes
-            and self._count + piece.rows.num_rows <= most_records
-        )
-
-    def gather(self, piece: Piece) -> int:
-        """Take the piece; which record of the frame its first one is."""
-        number = self._count
+    def gather(self, piece: Piece, schema: Schema, most_bytes: int, most_records: int) -> int | None:
+        """Take the piece: which record of the frame its first one is. None if it cannot be; the first always can."""
+        number, size = self._count, self._size + piece.size
+        fits = schema is self._schema and size <= most_bytes and number + piece.rows.num_rows <= most_records
+        if self.values and not fits:
+            return None
         self.values.append(piece)
         self._count += piece.rows.num_rows
-        self._size += piece.size
+        self._size = size
         return number
 
     def frame(self, schema: Schema, config: TopicConfig, identity: Identity | None) -> Frame:  # noqa: ARG002

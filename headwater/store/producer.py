@@ -311,12 +311,13 @@ class Producer:
 
     def _send_frames(self, batch: pa.RecordBatch, keys: Any, partition: int, timestamps: Any) -> list[Receipt]:
         """Frames of about the size of a batch, one after the other."""
+        take = self._write_piece if self._sink.prompt else self._gather
         receipts: list[Receipt] = []
         for start, count in pieces(batch, self._bytes):
             part = slice(start, start + count)
             times = timestamps if timestamps is None or isinstance(timestamps, int) else timestamps[part]
             piece = piece_of(batch.slice(start, count), None if keys is None else keys[part], times)
-            receipts.append(self._write_piece(piece, partition) if self._sink.prompt else self._gather(piece, partition))
+            receipts.append(take(piece, partition))
         return receipts
 
     def _write_piece(self, piece: Piece, partition: int) -> Receipt:
@@ -336,9 +337,10 @@ class Producer:
                 held = self._batches[partition]
                 if not held.values:
                     held = self._batches[partition] = Gathered(partition, self._schema)
-                if isinstance(held, Gathered) and held.fits(piece, self._schema, self._bytes, self._last_number + 1):
-                    number = held.gather(piece)
-                    break
+                most = self._bytes, self._last_number + 1
+                number = held.gather(piece, self._schema, *most) if isinstance(held, Gathered) else None
+            if number is not None:
+                break
             self._write(held)
         try:
             self._write(held, 0)
