@@ -248,7 +248,8 @@ def test_what_a_caller_may_not_see_is_not_there_for_it(served: Served) -> None:
         assert [one.name for one in statistics.topics] == ["invoices", "orders.eu"]
         for name in ("Fetch", "Subscribe", "FetchStream", "Produce", "DescribeTopic", "GetSchema", "ListOffsets",
                      "Sync", "JoinGroup", "Commit", "ListSegments", "GetStatistics", "DeleteTopic", "AlterTopic",
-                     "CreateTopic", "WorkOnPartition", "EvolveTopic", "Stage", "ResetGroup", "CommitTransaction"):  # fmt: skip
+                     "CreateTopic", "WorkOnPartition", "EvolveTopic", "Stage", "ResetGroup",
+                     "CommitTransaction"):  # fmt: skip
             answers = [answer_about(getattr(stub, name), name, topic) for topic in ("payroll", "nothing")]
             assert answers[0].replace("payroll", "nothing") == answers[1], name
             assert "payroll" in answers[0], name
