@@ -324,8 +324,8 @@ class ClientConfig(Options):
     the network after each; more takes that much memory while a broker is away."""
 
     fetch_total_bytes: Annotated[int, size(KIB, TIB)] = 16 * MIB
-    """How much a consumer fetches at a time from all its partitions together; about twice that is held. Small ones cost
-    calls; large ones memory."""
+    """How much a consumer fetches at a time from all its partitions together; about three times that is held. Small
+    ones cost calls; large ones memory."""
 
     fetch_wait: Annotated[float, seconds(0.01, 10 * MINUTE)] = 10.0
     """How long a fetch waits at the broker for the first record. Short ones ask in vain more often; longer than what

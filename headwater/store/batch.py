@@ -32,6 +32,10 @@ class Batch:
         """How many bytes may still come before the batch is written; none before it has begun."""
         self.due_ns = 0
 
+    def __len__(self) -> int:
+        """How many records there are."""
+        return len(self.values)
+
     def begin(self, room: int, due_ns: int) -> None:
         """Make room for the first record; the batch is to be written at the time `due_ns`."""
         self.room = room
@@ -56,8 +60,19 @@ class Batch:
             self.cut(number)
             raise
 
+    def add_all(self, values: list[Any], size: int, timestamp: int) -> None:
+        """Take many records at once, of about `size` bytes together, without keys and headers."""
+        number = len(self.values)
+        try:
+            self.values += values
+            self.timestamps += [timestamp] * len(values)
+            self.room -= size
+        except BaseException:
+            self.cut(number)
+            raise
+
     def cut(self, count: int) -> None:
-        """Back to `count` records, when an interruption (Ctrl-C) has left one that is half there."""
+        """Back to `count` records, when an interruption (Ctrl-C) has left some that are half there."""
         del self.values[count:], self.timestamps[count:], self.keys[count:]
         self.headers.pop(count, None)
 

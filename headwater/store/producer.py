@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from headwater.config import ProducerConfig
 from headwater.errors import BufferFull, InvalidRecord, StoreClosed, TransactionAborted
-from headwater.log import encode_batch
 from headwater.store.batch import RECORD_BYTES, Batch
 from headwater.store.catalog import TopicInfo
+from headwater.store.gathered import Gathered, Piece, piece_of
 from headwater.store.idle import IDLE
 from headwater.store.receipt import Outcome, Receipt
 from headwater.store.routing import partition_of
@@ -32,10 +32,9 @@ from headwater.store.sink import Sink
 from headwater.store.topic import Topic
 from headwater.store.turn import Turn
 from headwater.store.typed import (
+    check_batches,
     check_marker,
     check_row,
-    largest_value,
-    markers,
     pieces,
     raw_values,
     size_of,
@@ -250,16 +249,24 @@ class Producer:
     ) -> list[Receipt]:
         """Write many records at once: a list of values, or Arrow, pandas or Polars data in a typed topic.
 
-        What is pending goes first. The records are written when it returns; there is one receipt for each frame, which
-        tells the offset of the frame's first record. With keys the rows are spread by them; otherwise all of them go
-        to one partition. Input that cannot be stored is refused before anything is written; when the disk fails, the
-        frames before that are in the log.
+        What is pending goes first. The records are written when it returns, or on their way to a broker: then `flush`
+        and the receipts wait for them, and the next call raises what went wrong. There is one receipt for each frame
+        that they fill, which tells the offset of the first record. With keys the rows are spread by them; otherwise all
+        of them go to one partition. Input that cannot be stored is refused before anything is written; when the disk
+        fails, the frames before that are in the log.
         """
-        self.flush()
+        if self._sink.prompt:
+            self.flush()
+        else:
+            self._raise_pending()
+            if type(data) is list and keys is None and (timestamps is None or type(timestamps) is int):
+                receipt = self._take_values(data, partition, timestamps)
+                if receipt is not None:
+                    return [receipt]
         batches = to_batches(raw_values(data) if self._raw else data, self._schema)
         listed = _listed(keys)
         times = timestamps if timestamps is None or isinstance(timestamps, int) else pa.array(timestamps)
-        self._check_batch(batches, listed, times)
+        check_batches(batches, listed, times, self._schema, self._max_value)
         number = self._sticky if partition is None and not self._unready else None
         if listed is None and number is None:
             number = self._route(None, partition)
@@ -277,27 +284,7 @@ class Producer:
             start += batch.num_rows
         if listed is None and number is not None:
             self._move_on(number)
-        self._sink.settle()
-        error = self._take_error()
-        if error is not None:
-            raise error
         return receipts
-
-    def _check_batch(self, batches: list[pa.RecordBatch], keys: list[Any] | None, timestamps: Any) -> None:
-        """Raise for what does not fit together or is over a limit."""
-        count = sum(batch.num_rows for batch in batches)
-        for name, column in (("keys", keys), ("timestamps", timestamps)):
-            if column is not None and not isinstance(column, int) and len(column) != count:
-                raise InvalidRecord(f"{len(column)} {name} for {count} records")
-        largest = max((largest_value(batch) for batch in batches), default=0)
-        if largest > self._max_value:
-            raise InvalidRecord(f"a value of {largest} bytes is over the limit of {self._max_value} (max_value_bytes)")
-        start = 0
-        for batch in batches:
-            for row in markers(batch) if self._raw else ():
-                if keys is None or keys[start + row] is None:
-                    raise InvalidRecord(f"record {start + row}: a delete marker (a value of None) needs a key")
-            start += batch.num_rows
 
     def _send_routed(self, batch: pa.RecordBatch, keys: list[Any], routes: list[int], times: Any) -> list[Receipt]:
         rows: dict[int, list[int]] = {}
@@ -311,23 +298,72 @@ class Producer:
 
     def _send_frames(self, batch: pa.RecordBatch, keys: Any, partition: int, timestamps: Any) -> list[Receipt]:
         """Frames of about the size of a batch, one after the other."""
+        take = self._write_piece if self._sink.prompt else self._gather
         receipts: list[Receipt] = []
         for start, count in pieces(batch, self._bytes):
             part = slice(start, start + count)
-            frame = encode_batch(
-                batch.slice(start, count),
-                self._schema,
-                keys=None if keys is None else keys[part],
-                timestamps=timestamps if timestamps is None or isinstance(timestamps, int) else timestamps[part],
-                compression=self._limits.compression,
-                threshold=self._limits.compression_threshold,
-                identity=self._sink.identity,
-            )
-            outcome = Outcome(partition)
-            with self._turn(partition, self.config.block_timeout):
-                self._sink.append(self.topic, partition, frame, outcome)
-            receipts.append(Receipt((outcome, 0)))
+            times = timestamps if timestamps is None or isinstance(timestamps, int) else timestamps[part]
+            piece = piece_of(batch.slice(start, count), None if keys is None else keys[part], times)
+            receipts.append(take(piece, partition))
         return receipts
+
+    def _write_piece(self, piece: Piece, partition: int) -> Receipt:
+        """Write it as a frame of its own."""
+        frame = piece.frame(self._schema, self._limits, self._sink.identity)
+        outcome = Outcome(partition)
+        with self._turn(partition, self.config.block_timeout):
+            self._sink.append(self.topic, partition, frame, outcome)
+        return Receipt((outcome, 0))
+
+    def _take_values(self, values: list[Any], partition: int | None, timestamp: int | None) -> Receipt | None:
+        """Take a list of plain values as `send` would take each of them. None if there is anything special about it."""
+        if not self._raw or set(map(type, values)) != {bytes}:
+            return None
+        count, size = len(values), sum(map(len, values)) + RECORD_BYTES * len(values)
+        if size > min(self._bytes, self._max_value) or count > self._last_number + 1:
+            return None
+        number = self._route(None, partition)
+        now = time_ns()
+        while True:
+            with self._mutex:
+                if self._closed:
+                    raise StoreClosed(f"the producer of {self.topic.name!r}")
+                batch = self._batches[number]
+                first = len(batch.values)
+                if first == 0:
+                    batch.begin(self._bytes, now + self._pause_ns)
+                if batch.room >= size and first + count <= self._last_number + 1:
+                    batch.add_all(values, size, now if timestamp is None else timestamp)
+                    break
+            self._write(batch)
+        self._send_soon(batch, begun=first == 0)
+        self._move_on(number)
+        return Receipt((batch.outcome, first))
+
+    def _gather(self, piece: Piece, partition: int) -> Receipt:
+        """Take Arrow data for the next frame, or for the one that waits."""
+        while True:
+            with self._mutex:
+                if self._closed:
+                    raise StoreClosed(f"the producer of {self.topic.name!r}")
+                held = self._batches[partition]
+                if not held.values:
+                    held = self._batches[partition] = Gathered(partition, self._schema)
+                most = self._bytes, self._last_number + 1
+                number = held.gather(piece, self._schema, *most) if isinstance(held, Gathered) else None
+            if number is not None:
+                break
+            self._write(held)
+        self._send_soon(held, begun=number == 0)
+        return Receipt((held.outcome, number))
+
+    def _send_soon(self, batch: Batch, *, begun: bool) -> None:
+        """Send the batch, or have it wait for more while enough is on its way. What has just begun is looked after."""
+        try:
+            self._write(batch, 0)
+        except BufferFull:
+            if begun:
+                IDLE.call(_AGAIN, partial(self._write_idle, batch))
 
     # Writing batches.
 
@@ -411,6 +447,8 @@ class Producer:
             self._write_idle(batch)
 
     def _write_idle(self, batch: Batch) -> None:
+        if self._batches[batch.outcome.partition] is not batch:
+            return  # a sender has written it
         self._pause_ns = self._linger_ns
         try:
             self._write(batch, 0)
@@ -467,7 +505,7 @@ class Producer:
     @property
     def pending(self) -> int:
         """How many records are not written yet."""
-        return sum(len(batch.values) for batch in list(self._batches)) + self._sink.pending
+        return sum(map(len, list(self._batches))) + self._sink.pending
 
     @property
     def _busy(self) -> bool:
