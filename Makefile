@@ -33,8 +33,9 @@ lock: ## write the locks anew from pyproject.toml
 	$(COMPILE) --group build $(LOCK_FLAGS) -o $(BUILD_LOCK)
 	$(COMPILE) pyproject.toml --extra broker --extra spark --group dev $(LOCK_FLAGS) -o $(LOCK)
 
-proto: $(STAMP) ## generate the messages of the broker's protocol
+proto: $(STAMP) ## generate the messages of the broker's protocol, and of etcd's
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/v1/broker.proto
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/cluster/etcd.proto
 
 lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff check

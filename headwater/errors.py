@@ -340,6 +340,30 @@ class PermissionDenied(StoreError):
         self.name = name
 
 
+# The cluster.
+
+
+class EtcdUnavailable(StoreError, TimeoutError):
+    """etcd has not answered in time. With `unknown`, what was to be written may have been: read it again first."""
+
+    def __init__(self, where: str, what: str, seconds: float, why: str, *, unknown: bool = False) -> None:
+        outcome = "; whether it has happened is not known" if unknown else ""
+        super().__init__(
+            f"etcd at {where}: {what} was not answered within {seconds:.1f} s ({why}){outcome}: is it running, with a "
+            f"majority of its members, and reachable from here?"
+        )
+        self.what = what
+        self.unknown = unknown
+
+
+class EtcdRefused(StoreError):
+    """etcd has refused something for a reason that does not pass by itself; `code` is the name that gRPC has for it."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
 # Spark.
 
 

@@ -1,0 +1,194 @@
+"""The view: what a broker knows of its cluster, kept up to date by one watch on all of the cluster's keys.
+
+It is a copy and can be late, never wrong about the past: what it shows was so at its `revision`. Whoever acts on it
+does so by writes that etcd refuses when something has changed since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from headwater.cluster.etcd import Etcd
+from headwater.cluster.item import Guard, Item, Put
+from headwater.cluster.keys import ClusterTopic, Keys, Member, PartitionKey, state_from_json, state_to_json
+from headwater.cluster.metadata import Members, PartitionState, Proposal
+from headwater.errors import Damaged, EtcdUnavailable
+
+_log = logging.getLogger(__name__)
+_PAUSE: Final = 0.5
+
+
+class Controller(NamedTuple):
+    """Who is the controller. `guard` is the revision at which its key was created: what its writes are guarded by."""
+
+    broker: int
+    guard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What has changed: brokers by their ids, topics by their names, partitions by their keys."""
+
+    members: frozenset[int] = frozenset()
+    topics: frozenset[str] = frozenset()
+    partitions: frozenset[PartitionKey] = frozenset()
+    controller: bool = False
+
+
+class ClusterView:
+    """The cluster as of a revision of etcd. It belongs to one event loop: nothing changes while nobody awaits."""
+
+    def __init__(self, etcd: Etcd, keys: Keys) -> None:
+        self.keys = keys
+        self.revision = 0
+        """Of etcd, when it was as it is seen here; 0 before the first look."""
+        self.controller: Controller | None = None
+        self._etcd = etcd
+        self._items: dict[str, Item] = {}
+        self._members: dict[int, Member] = {}
+        self._stores: dict[int, bytes] = {}
+        self._topics: dict[str, ClusterTopic] = {}
+        self._partitions: dict[PartitionKey, tuple[PartitionState, int]] = {}
+        self._callbacks: list[Callable[[Changes], None]] = []
+        self._seen = asyncio.Event()
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        """The brokers that are alive, by their ids."""
+        return MappingProxyType(self._members)
+
+    @property
+    def alive(self) -> Members:
+        """The same with no more than their incarnations."""
+        return {member.id: member.incarnation for member in self._members.values()}
+
+    @property
+    def stores(self) -> Mapping[int, bytes]:
+        """The uuid of the directory that each broker was last seen with, also of brokers that are away."""
+        return MappingProxyType(self._stores)
+
+    @property
+    def topics(self) -> Mapping[str, ClusterTopic]:
+        """The topics, by their names."""
+        return MappingProxyType(self._topics)
+
+    @property
+    def partitions(self) -> Mapping[PartitionKey, tuple[PartitionState, int]]:
+        """The state of every partition, and the revision at which it was last changed."""
+        return MappingProxyType(self._partitions)
+
+    def topic_of(self, uuid: bytes) -> ClusterTopic | None:
+        """The topic with a uuid; None when it was deleted."""
+        return next((topic for topic in self._topics.values() if topic.info.uuid == uuid), None)
+
+    def on_change(self, callback: Callable[[Changes], None]) -> None:
+        """Call this in the event loop whenever something has changed, with what; the view shows it already."""
+        self._callbacks.append(callback)
+
+    async def seen(self) -> None:
+        """Wait until there is something to see: the first look at etcd."""
+        await self._seen.wait()
+
+    async def follow(self) -> None:
+        """Keep up with etcd, for ever: it outlasts restarts, compactions and outages of etcd."""
+        async for look in self._etcd.follow(self.keys.prefix):
+            if look.complete:
+                gone = self._items.keys() - {item.key for item in look.items}
+                changed = self._apply(gone, look.items)
+            else:
+                changed = self._apply(look.removed, look.items)
+            self.revision = look.revision
+            self._seen.set()
+            if changed != Changes():
+                for callback in self._callbacks:
+                    callback(changed)
+
+    async def propose(self, key: PartitionKey, proposal: Proposal) -> bool | None:
+        """Ask etcd for a change of a partition: True when it was taken, False when it was refused for sure.
+
+        While there is no answer it is asked for again, which does no harm: it is taken at most once. None when an
+        answer was lost and the partition has changed since, by this or by another change: what it is now counts.
+        """
+        guards = [Guard(self.keys.partition(key), changed=proposal.revision)]
+        guards += [Guard(self.keys.broker(broker), created=since) for broker, since in proposal.alive.items()]
+        change = [Put(self.keys.partition(key), state_to_json(proposal.state))]
+        lost = False
+        while True:
+            try:
+                if await self._etcd.write(guards, change):
+                    return True
+                return None if lost else False
+            except EtcdUnavailable as error:
+                lost = lost or error.unknown
+            known = self._partitions.get(key)
+            if known is None or known[1] > proposal.revision:
+                return None if lost else False
+            await asyncio.sleep(_PAUSE * (0.5 + random.random()))
+
+    # What etcd tells.
+
+    def _apply(self, removed: Iterable[str], items: Iterable[Item]) -> Changes:
+        members: set[int] = set()
+        topics: set[str] = set()
+        partitions: set[PartitionKey] = set()
+        controller = False
+        changed: dict[str, Item | None] = dict.fromkeys(removed) | {item.key: item for item in items}
+        for key, item in changed.items():
+            if item == self._items.get(key):
+                continue
+            place = self.keys.place(key)
+            try:
+                if place.kind == "brokers":
+                    members.add(self._put_member(int(place.name), item))
+                elif place.kind == "stores":
+                    members.add(self._put_store(int(place.name), item))
+                elif place.kind == "topics":
+                    topics.add(self._put_topic(place.name, item))
+                elif place.kind == "partitions":
+                    partitions.add(self._put_partition(place.partition, item))
+                elif place.kind == "controller":
+                    self.controller = None if item is None else Controller(int(item.value), item.created)
+                    controller = True
+            except (Damaged, ValueError) as error:
+                # Somebody else has written there. What was known before stays; nobody elects a leader by nonsense.
+                _log.error("%s in etcd cannot be read, and is not taken: %s", key, error)
+                continue
+            if item is None:
+                self._items.pop(key, None)
+            else:
+                self._items[key] = item
+        return Changes(frozenset(members), frozenset(topics), frozenset(partitions), controller)
+
+    def _put_member(self, broker: int, item: Item | None) -> int:
+        if item is None:
+            self._members.pop(broker, None)
+        else:
+            self._members[broker] = Member.from_json(item.value, broker, item.created)
+        return broker
+
+    def _put_store(self, broker: int, item: Item | None) -> int:
+        if item is None:
+            self._stores.pop(broker, None)
+        else:
+            self._stores[broker] = bytes.fromhex(item.value.decode())
+        return broker
+
+    def _put_topic(self, name: str, item: Item | None) -> str:
+        if item is None:
+            self._topics.pop(name, None)
+        else:
+            self._topics[name] = ClusterTopic.from_json(item.value, name)
+        return name
+
+    def _put_partition(self, key: PartitionKey, item: Item | None) -> PartitionKey:
+        if item is None:
+            self._partitions.pop(key, None)
+        else:
+            self._partitions[key] = (state_from_json(item.value), item.changed)
+        return key
