@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final, Self
 
 from headwater.cluster import etcd_pb2 as pb
@@ -74,7 +74,7 @@ class Etcd:
         answer: pb.TxnResponse = await self._connection.call(_TXN, request, repeatable=False)
         return answer.header.revision if answer.succeeded else 0
 
-    def follow(self, prefix: str) -> AsyncIterator[Look]:
+    def follow(self, prefix: str) -> AsyncGenerator[Look, None]:
         """Everything below a prefix, then every change of it, for ever."""
         return follow(self._connection, prefix, lambda: self.read(prefix))
 

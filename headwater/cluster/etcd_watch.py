@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -34,7 +35,8 @@ class Look(NamedTuple):
 
     revision: int
     items: Sequence[Item]
-    removed: Sequence[str] = ()
+    removed: Mapping[str, int] = MappingProxyType({})
+    """Keys that are gone, each with the revision since which it is."""
     complete: bool = False
 
 
@@ -46,7 +48,9 @@ class _Lost(Exception):
     """The watch has ended; the message says why."""
 
 
-async def follow(connection: EtcdConnection, prefix: str, read: Callable[[], Awaitable[Look]]) -> AsyncIterator[Look]:
+async def follow(
+    connection: EtcdConnection, prefix: str, read: Callable[[], Awaitable[Look]]
+) -> AsyncGenerator[Look, None]:
     """Look at everything below a prefix, and at every change from then on, for ever.
 
     Raises EtcdRefused only when there has been nothing to see yet; later, the reason may pass.
@@ -75,7 +79,7 @@ async def follow(connection: EtcdConnection, prefix: str, read: Callable[[], Awa
             await asyncio.sleep(_REFUSED_PAUSE)
 
 
-async def _watch(connection: EtcdConnection, prefix: str, start: int) -> AsyncIterator[Look]:
+async def _watch(connection: EtcdConnection, prefix: str, start: int) -> AsyncGenerator[Look, None]:
     """Changes from a revision on, until the watch is lost."""
     channel = await connection.channel()
     stream = _Stream(channel.stream(_WATCH))
@@ -104,13 +108,11 @@ async def _watch(connection: EtcdConnection, prefix: str, start: int) -> AsyncIt
 
 def _changes(events: Sequence[pb.Event]) -> Look:
     """What is different after some events: for each key, the last of them."""
-    items: dict[str, Item | None] = {}
-    for event in events:
-        items[name_of(event.kv)] = None if event.type == pb.Event.DELETE else Item.of(event.kv)
-    removed = [key for key, item in items.items() if item is None]
+    last = {name_of(event.kv): event for event in events}
+    items = [Item.of(event.kv) for event in last.values() if event.type == pb.Event.PUT]
+    removed = {key: event.kv.mod_revision for key, event in last.items() if event.type == pb.Event.DELETE}
     # Not the header's revision: in some versions of etcd it can be ahead of events that are yet to come.
-    revision = max(event.kv.mod_revision for event in events)
-    return Look(revision, [item for item in items.values() if item is not None], removed)
+    return Look(max(event.kv.mod_revision for event in events), items, removed)
 
 
 class _Stream:

@@ -17,11 +17,12 @@ class Item:
     value: bytes
     created: int
     changed: int
+    lease: int = 0
 
     @classmethod
     def of(cls, found: pb.KeyValue) -> Item:
         """The item in etcd's own form."""
-        return cls(name_of(found), found.value, found.create_revision, found.mod_revision)
+        return cls(name_of(found), found.value, found.create_revision, found.mod_revision, found.lease)
 
 
 def name_of(found: pb.KeyValue) -> str:

@@ -39,17 +39,32 @@ class Member:
     address: str
     store: bytes
     version: str = ""
+    lease: int = 0
+    session: str = ""
+    """Random: by it, a broker knows its own registration again when the answer to it was lost."""
+    draining: bool = False
+    """Whether it is about to leave: others are to lead in its place."""
 
     def to_json(self) -> bytes:
-        """What is registered; the incarnation is etcd's to say."""
-        return _written({"address": self.address, "store": self.store.hex(), "version": self.version})
+        """What is registered; the incarnation and the lease are etcd's to say."""
+        return _written(
+            {
+                "address": self.address,
+                "store": self.store.hex(),
+                "version": self.version,
+                "session": self.session,
+                "draining": self.draining,
+            }
+        )
 
     @classmethod
-    def from_json(cls, content: bytes, broker: int, incarnation: int) -> Member:
+    def from_json(cls, content: bytes, broker: int, incarnation: int, lease: int = 0) -> Member:
         """The broker that has registered this; raises Damaged."""
 
         def read(found: dict[str, Any]) -> Member:
-            return cls(broker, incarnation, str(found["address"]), bytes.fromhex(found["store"]), str(found["version"]))
+            store = bytes.fromhex(found["store"])
+            about = (str(found["address"]), store, str(found["version"]))
+            return cls(broker, incarnation, *about, lease, str(found["session"]), bool(found["draining"]))
 
         return _read("the registration of a broker", content, read)
 
@@ -147,7 +162,10 @@ class Keys:
     def __init__(self, cluster: str = DEFAULT_CLUSTER) -> None:
         self.prefix = f"/headwater/{cluster}/"
         self.controller = f"{self.prefix}controller"
-        self.topics = f"{self.prefix}topics/"
+        """Who controls the cluster, under a lease."""
+        self.secret = f"{self.prefix}secret"
+        """What the brokers sign with, so that one knows again what another has given out."""
+        self.all_partitions = f"{self.prefix}partitions/"
 
     def broker(self, broker: int) -> str:
         """Where a living broker is registered."""
@@ -159,15 +177,11 @@ class Keys:
 
     def topic(self, name: str) -> str:
         """A topic's description."""
-        return f"{self.topics}{name}"
+        return f"{self.prefix}topics/{name}"
 
     def partition(self, key: PartitionKey) -> str:
         """A partition's state."""
-        return f"{self.partitions(key[0])}{key[1]}"
-
-    def partitions(self, topic: bytes) -> str:
-        """What the keys of all partitions of a topic begin with."""
-        return f"{self.prefix}partitions/{topic.hex()}/"
+        return f"{self.all_partitions}{key[0].hex()}/{key[1]}"
 
     def place(self, key: str) -> Place:
         """What a key is about."""

@@ -7,28 +7,43 @@ does so by writes that etcd refuses when something has changed since.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from headwater.cluster.etcd import Etcd
+from headwater.cluster.etcd_watch import Look
 from headwater.cluster.item import Guard, Item, Put
 from headwater.cluster.keys import ClusterTopic, Keys, Member, PartitionKey, state_from_json, state_to_json
 from headwater.cluster.metadata import Members, PartitionState, Proposal
-from headwater.errors import Damaged, EtcdUnavailable
+from headwater.errors import Damaged, EtcdRefused, EtcdUnavailable
 
 _log = logging.getLogger(__name__)
 _PAUSE: Final = 0.5
 
 
-class Controller(NamedTuple):
-    """Who is the controller. `guard` is the revision at which its key was created: what its writes are guarded by."""
+class Office(NamedTuple):
+    """Who is the controller, since which revision: by that, its writes are guarded."""
 
     broker: int
-    guard: int
+    incarnation: int
+    since: int
+
+    @staticmethod
+    def to_json(broker: int, incarnation: int) -> bytes:
+        """What a broker writes to become it."""
+        return json.dumps({"broker": broker, "incarnation": incarnation}).encode()
+
+    @classmethod
+    def of(cls, item: Item) -> Office:
+        """What stands in the key; raises ValueError."""
+        found = json.loads(item.value)
+        return cls(int(found["broker"]), int(found["incarnation"]), item.created)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +63,10 @@ class ClusterView:
         self.keys = keys
         self.revision = 0
         """Of etcd, when it was as it is seen here; 0 before the first look."""
-        self.controller: Controller | None = None
+        self.controller: Office | None = None
         self._etcd = etcd
         self._items: dict[str, Item] = {}
         self._members: dict[int, Member] = {}
-        self._stores: dict[int, bytes] = {}
         self._topics: dict[str, ClusterTopic] = {}
         self._partitions: dict[PartitionKey, tuple[PartitionState, int]] = {}
         self._callbacks: list[Callable[[Changes], None]] = []
@@ -69,11 +83,6 @@ class ClusterView:
         return {member.id: member.incarnation for member in self._members.values()}
 
     @property
-    def stores(self) -> Mapping[int, bytes]:
-        """The uuid of the directory that each broker was last seen with, also of brokers that are away."""
-        return MappingProxyType(self._stores)
-
-    @property
     def topics(self) -> Mapping[str, ClusterTopic]:
         """The topics, by their names."""
         return MappingProxyType(self._topics)
@@ -83,6 +92,11 @@ class ClusterView:
         """The state of every partition, and the revision at which it was last changed."""
         return MappingProxyType(self._partitions)
 
+    def topic_revision(self, name: str) -> int:
+        """The revision at which a topic was last changed; 0 when there is none of that name."""
+        item = self._items.get(self.keys.topic(name))
+        return 0 if item is None else item.changed
+
     def topic_of(self, uuid: bytes) -> ClusterTopic | None:
         """The topic with a uuid; None when it was deleted."""
         return next((topic for topic in self._topics.values() if topic.info.uuid == uuid), None)
@@ -91,23 +105,38 @@ class ClusterView:
         """Call this in the event loop whenever something has changed, with what; the view shows it already."""
         self._callbacks.append(callback)
 
+    def off_change(self, callback: Callable[[Changes], None]) -> None:
+        """Call it no more."""
+        self._callbacks.remove(callback)
+
     async def seen(self) -> None:
         """Wait until there is something to see: the first look at etcd."""
         await self._seen.wait()
 
     async def follow(self) -> None:
         """Keep up with etcd, for ever: it outlasts restarts, compactions and outages of etcd."""
-        async for look in self._etcd.follow(self.keys.prefix):
-            if look.complete:
-                gone = self._items.keys() - {item.key for item in look.items}
-                changed = self._apply(gone, look.items)
-            else:
-                changed = self._apply(look.removed, look.items)
-            self.revision = look.revision
-            self._seen.set()
-            if changed != Changes():
-                for callback in self._callbacks:
-                    callback(changed)
+        async with aclosing(self._etcd.follow(self.keys.prefix)) as looks:
+            async for look in looks:
+                self._take(look)
+
+    async def refresh(self) -> None:
+        """Look at etcd now: what is seen then includes everything that was written before, answered or not."""
+        self._take(await self._etcd.read(self.keys.prefix))
+
+    def _take(self, look: Look) -> None:
+        """Take in what was seen, unless it is older than what is known: two looks can overtake each other."""
+        if look.revision <= self.revision:
+            return
+        if look.complete:
+            gone: Iterable[str] = self._items.keys() - {item.key for item in look.items}
+            changed = self._apply(gone, look.items, look.revision)
+        else:
+            since = self.revision
+            gone = [key for key, revision in look.removed.items() if revision > since]
+            changed = self._apply(gone, [item for item in look.items if item.changed > since], look.revision)
+        if changed != Changes():
+            for callback in list(self._callbacks):
+                callback(changed)
 
     async def propose(self, key: PartitionKey, proposal: Proposal) -> bool | None:
         """Ask etcd for a change of a partition: True when it was taken, False when it was refused for sure.
@@ -126,6 +155,9 @@ class ClusterView:
                 return None if lost else False
             except EtcdUnavailable as error:
                 lost = lost or error.unknown
+            except EtcdRefused as error:
+                _log.error("a change of partition %d of %s cannot be made: %s", key[1], key[0].hex(), error)
+                return None if lost else False
             known = self._partitions.get(key)
             if known is None or known[1] > proposal.revision:
                 return None if lost else False
@@ -133,7 +165,7 @@ class ClusterView:
 
     # What etcd tells.
 
-    def _apply(self, removed: Iterable[str], items: Iterable[Item]) -> Changes:
+    def _apply(self, removed: Iterable[str], items: Iterable[Item], revision: int) -> Changes:
         members: set[int] = set()
         topics: set[str] = set()
         partitions: set[PartitionKey] = set()
@@ -146,16 +178,14 @@ class ClusterView:
             try:
                 if place.kind == "brokers":
                     members.add(self._put_member(int(place.name), item))
-                elif place.kind == "stores":
-                    members.add(self._put_store(int(place.name), item))
                 elif place.kind == "topics":
                     topics.add(self._put_topic(place.name, item))
                 elif place.kind == "partitions":
                     partitions.add(self._put_partition(place.partition, item))
                 elif place.kind == "controller":
-                    self.controller = None if item is None else Controller(int(item.value), item.created)
+                    self.controller = None if item is None else Office.of(item)
                     controller = True
-            except (Damaged, ValueError) as error:
+            except (Damaged, ValueError, KeyError, TypeError) as error:
                 # Somebody else has written there. What was known before stays; nobody elects a leader by nonsense.
                 _log.error("%s in etcd cannot be read, and is not taken: %s", key, error)
                 continue
@@ -163,20 +193,15 @@ class ClusterView:
                 self._items.pop(key, None)
             else:
                 self._items[key] = item
+        self.revision = revision
+        self._seen.set()
         return Changes(frozenset(members), frozenset(topics), frozenset(partitions), controller)
 
     def _put_member(self, broker: int, item: Item | None) -> int:
         if item is None:
             self._members.pop(broker, None)
         else:
-            self._members[broker] = Member.from_json(item.value, broker, item.created)
-        return broker
-
-    def _put_store(self, broker: int, item: Item | None) -> int:
-        if item is None:
-            self._stores.pop(broker, None)
-        else:
-            self._stores[broker] = bytes.fromhex(item.value.decode())
+            self._members[broker] = Member.from_json(item.value, broker, item.created, item.lease)
         return broker
 
     def _put_topic(self, name: str, item: Item | None) -> str:

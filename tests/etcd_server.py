@@ -1,0 +1,126 @@
+"""etcd as a process of its own, as users have it: started on free ports, stopped, killed and paused.
+
+It is the one that the system has, Debian's by preference, or the one that comes with a Python package. Where there is
+neither, the tests that need one are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+from headwater.wire.address import Address
+
+PATIENCE: Final = 60.0
+
+
+def binary() -> str | None:
+    """Where etcd is."""
+    packaged = Path(sys.prefix) / "bin" / "etcd"
+    return shutil.which("etcd") or (str(packaged) if packaged.exists() else None)
+
+
+needs_etcd = pytest.mark.skipif(binary() is None, reason="there is no etcd here: install etcd-server")
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EtcdServer:
+    """One member of etcd, with its data in a directory, so that it can be started again."""
+
+    def __init__(self, directory: Path, *flags: str, scheme: str = "http", name: str = "one") -> None:
+        self.directory = directory
+        self.address = Address("127.0.0.1", free_port())
+        self.peer = f"http://127.0.0.1:{free_port()}"
+        self.name = name
+        self.cluster = f"{name}={self.peer}"
+        """All members that it knows: here itself alone."""
+        self.url = f"{scheme}://{self.address}"
+        self._flags = flags
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *flags: str, wait: bool = True) -> Self:
+        """Start it, also again."""
+        path = binary()
+        assert path is not None
+        command = [path, "--name", self.name, "--data-dir", str(self.directory / self.name)]
+        command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
+        command += ["--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer]
+        command += ["--initial-cluster", self.cluster]
+        command += ["--logger", "zap", "--log-level", "warn", *self._flags, *flags]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=_environment())
+        if wait:
+            self.wait()
+        return self
+
+    def wait(self) -> None:
+        """Wait until it listens."""
+        assert self.process is not None
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and self.process.poll() is None:
+            with closing(socket.socket()) as probe:
+                if probe.connect_ex(self.address) == 0:
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"etcd does not start:\n{(self.directory / f'{self.name}.log').read_text()}")
+
+    def pause(self) -> None:
+        """Stop it in the middle of whatever it does; its connections stay."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9, and wait for the end. Doing it twice does no harm."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for that."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+
+
+def started_together(directory: Path, count: int) -> list[EtcdServer]:
+    """Several members of one etcd, started."""
+    servers = [EtcdServer(directory, name=f"member{number}") for number in range(count)]
+    cluster = ",".join(server.cluster for server in servers)
+    for server in servers:
+        server.cluster = cluster
+        server.start(wait=False)
+    for server in servers:
+        server.wait()
+    return servers
