@@ -275,13 +275,13 @@ class EtcdConnection:
         """Ask a member for its version, before anything is entrusted to it, and tell it who this is."""
         await channel.ready(deadline)
         status = await channel.call(_STATUS, pb.StatusRequest(), deadline)
-        self._check_version(channel.endpoint, status.version)
+        self.check_version(channel.endpoint, status.version)
         if self._access.user is not None:
             request = pb.AuthenticateRequest(name=self._access.user, password=self._access.password)
             answer = await channel.call(_AUTHENTICATE, request, deadline)
             channel.metadata = (*channel.metadata, ("token", answer.token))
 
-    def _check_version(self, endpoint: Address, text: str) -> None:
+    def check_version(self, endpoint: Address, text: str) -> None:
         """Refuse an etcd that lacks what is needed, or that can corrupt itself when it is killed."""
         found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
         version = tuple(map(int, found.groups())) if found is not None else ()

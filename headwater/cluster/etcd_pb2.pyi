@@ -295,20 +295,6 @@ class AuthenticateResponse(_message.Message):
     token: str
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
 
-class CompactionRequest(_message.Message):
-    __slots__ = ("revision", "physical")
-    REVISION_FIELD_NUMBER: _ClassVar[int]
-    PHYSICAL_FIELD_NUMBER: _ClassVar[int]
-    revision: int
-    physical: bool
-    def __init__(self, revision: _Optional[int] = ..., physical: _Optional[bool] = ...) -> None: ...
-
-class CompactionResponse(_message.Message):
-    __slots__ = ("header",)
-    HEADER_FIELD_NUMBER: _ClassVar[int]
-    header: ResponseHeader
-    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ...) -> None: ...
-
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
