@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
-from headwater.cluster.replica import EpochEnd, NotLeader
+from headwater.cluster.replica import EpochEnd, NotLeading
 from headwater.errors import Damaged
 from headwater.log import DirectoryPartition, StoredFrame
 from headwater.log.disk import REAL_DISK, Disk, read_plain
@@ -59,8 +59,11 @@ class DurableLog:
         self._epochs = self._load_epochs()
         self.watermark = self._load_watermark()
         """The last that was made durable."""
-        self.short = self.end < self.watermark
+
+    @property
+    def short(self) -> bool:
         """Whether acknowledged records are missing here."""
+        return self.end < self.watermark
 
     # For the event loop.
 
@@ -113,25 +116,25 @@ class DurableLog:
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """The right to append, for the length of a block; raises NotLeader."""
+        """The right to append, for the length of a block; raises NotLeading."""
         with self._mutex:
             if self._led is None:
-                raise NotLeader
+                raise NotLeading
             yield
 
     def copy(self, epoch: int, frames: Sequence[StoredFrame]) -> None:
-        """Write what the leader of an epoch has sent, as it is; raises NotLeader when another one is followed by now."""
+        """Write what the leader of an epoch has sent, as it is; raises NotLeading when that one is followed no more."""
         with self._mutex:
             if self._followed != epoch:
-                raise NotLeader
+                raise NotLeading
             self._note([EpochStart(frame.header.leader_epoch, frame.header.base_offset) for frame in frames])
             self.partition.copy(frames)
 
     def cut(self, epoch: int, offset: int) -> None:
-        """Remove what the leader of an epoch does not have, for good; raises NotLeader like `copy`."""
+        """Remove what the leader of an epoch does not have, for good; raises NotLeading like `copy`."""
         with self._mutex:
             if self._followed != epoch:
-                raise NotLeader
+                raise NotLeading
             if offset < self.partition.bounds().end:
                 self.partition.truncate(offset)
 

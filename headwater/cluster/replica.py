@@ -70,7 +70,7 @@ class FetchResponse(NamedTuple):
     diverging: EpochEnd | None = None
 
 
-class NotLeader(Exception):
+class NotLeading(Exception):
     """This replica does not lead the partition, or not in that epoch."""
 
 
@@ -140,9 +140,9 @@ class Replica:
     # Leading.
 
     def fetch(self, request: FetchRequest, now: float) -> FetchResponse:
-        """Answer a follower; raises NotLeader when either of the two is in another epoch."""
+        """Answer a follower; raises NotLeading when either of the two is in another epoch."""
         if not self.leads or request.epoch != self.epoch:
-            raise NotLeader
+            raise NotLeading
         if self._diverges(request):
             found = self.log.end_of(request.last_epoch)
             return FetchResponse(self.epoch, request.end, (), self.high_watermark, found)

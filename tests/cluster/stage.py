@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 
 from headwater.cluster.election import Election
 from headwater.cluster.metadata import PartitionState, Proposal
-from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeader, Replica
+from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
 from tests.cluster.log import Entry, SimulatedLog
 from tests.cluster.model import MIN_INSYNC, PATIENCE, Violation
 
@@ -143,7 +143,7 @@ class Stage:
         """The leader's answer; None when it refuses."""
         try:
             return self.replicas[leader].fetch(request, self.now)
-        except NotLeader:
+        except NotLeading:
             return None
         finally:
             self._look()

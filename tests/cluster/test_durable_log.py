@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cluster.durable_log import EPOCHS_FILE, WATERMARK_FILE, DurableLog, EpochStart, Span
-from headwater.cluster.replica import EpochEnd, NotLeader
+from headwater.cluster.replica import EpochEnd, NotLeading
 from headwater.log import DirectoryPartition, Disk, encode
 from headwater.log.disk import REAL_DISK
 from headwater.testing import RecordingDisk
@@ -77,24 +77,24 @@ def test_a_damaged_file_of_epochs_is_made_anew(tmp_path: Path, damaged: bytes) -
 
 def test_only_a_leader_appends_and_only_its_follower_copies(tmp_path: Path) -> None:
     leader, follower = opened(tmp_path / "leader"), opened(tmp_path / "follower")
-    with pytest.raises(NotLeader), leader.leading():
+    with pytest.raises(NotLeading), leader.leading():
         pass
     lead(leader, 1, 4)
     frames = leader.frames(Span(0, 4), 1 << 20)
-    with pytest.raises(NotLeader):
+    with pytest.raises(NotLeading):
         follower.copy(1, frames)
     follower.follow(1)
     follower.copy(1, frames)
     follower.follow(2)
-    with pytest.raises(NotLeader):
+    with pytest.raises(NotLeading):
         follower.copy(1, frames)
-    with pytest.raises(NotLeader):
+    with pytest.raises(NotLeading):
         follower.cut(1, 0)
     follower.add(frames)
     assert follower.end == 4
     check_epochs(follower)
     leader.follow(2)
-    with pytest.raises(NotLeader), leader.leading():
+    with pytest.raises(NotLeading), leader.leading():
         pass
 
 
