@@ -38,8 +38,11 @@ class ClusterTopicMethods(Topics):
     async def get_metadata(self, request: pb.GetMetadataRequest, call: Call) -> pb.Metadata:
         members = self._node.membership.view.members.values()
         addresses = {member.id: parse_address(member.address) for member in members}
-        found = [await self._topic(name) for name in request.topics if call.sees(name)]
-        topics = found if request.topics else self._topics(call, internal=True)
+        topics = []
+        if request.topics:
+            topics = [await self._topic(name) for name in request.topics if call.sees(name)]
+        elif not request.brokers_only:
+            topics = self._topics(call, internal=True)
         return pb.Metadata(
             cluster_id=self._node.cluster,
             broker_id=self._node.broker,

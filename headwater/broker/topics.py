@@ -24,7 +24,8 @@ class Topics:
         self._address = address
 
     async def get_metadata(self, request: pb.GetMetadataRequest, call: Call) -> pb.Metadata:
-        topics = await self._core.read(self._described, list(request.topics), call, True)
+        wanted = list(request.topics)
+        topics = [] if request.brokers_only else await self._core.read(self._described, wanted, call, True)
         here = self._core.config.broker_id
         return pb.Metadata(
             cluster_id="",

@@ -7,7 +7,6 @@ opens another stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -74,13 +73,9 @@ class Link:
 
     async def _read(self, questions: asyncio.Queue[pb.ReplicaFetch]) -> None:
         """Take the answers for as long as the stream lasts."""
-
-        async def asked() -> AsyncIterator[pb.ReplicaFetch]:
-            while True:
-                yield await questions.get()
-
         why = "the stream has ended"
-        call = self._stub.Replicate(asked())
+        call = self._stub.Replicate()
+        writing = asyncio.create_task(_send(call, questions))
         try:
             async for found in call:
                 answer = self._answers.get((found.topic_uuid, found.partition))
@@ -89,6 +84,7 @@ class Link:
         except grpc.aio.AioRpcError as error:
             why = error.details() or error.code().name
         finally:
+            writing.cancel()
             call.cancel()
             answers, self._answers = self._answers, {}
             for answer in answers.values():
@@ -109,6 +105,12 @@ class Link:
             with suppress(asyncio.CancelledError):
                 await self._reading
         await self._channel.close()
+
+
+async def _send(call: Any, questions: asyncio.Queue[pb.ReplicaFetch]) -> None:
+    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the stream has broken: its reader tells
+        while True:
+            await call.write(await questions.get())
 
 
 class Links:

@@ -219,7 +219,8 @@ class Replica:
             ):
                 members[broker] = progress.incarnation
         joined = members != dict(self.state.in_sync)
-        for broker in [one for one in members if not joined and one != self.broker and self._stays_away(one, now)]:
+        away = [one for one in members if one != self.broker and (one not in alive or self._stays_away(one, now))]
+        for broker in away if not joined else ():
             if self._may_shrink(members):
                 del members[broker]
         if members == dict(self.state.in_sync):

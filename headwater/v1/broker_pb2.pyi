@@ -40,10 +40,12 @@ class Error(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., attributes: _Optional[str] = ...) -> None: ...
 
 class GetMetadataRequest(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "brokers_only")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_ONLY_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    brokers_only: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., brokers_only: _Optional[bool] = ...) -> None: ...
 
 class Metadata(_message.Message):
     __slots__ = ("cluster_id", "brokers", "topics", "broker_id", "version")
