@@ -27,7 +27,7 @@ from headwater.config import TopicConfig
 from headwater.errors import EtcdUnavailable
 from headwater.schema import RAW
 from headwater.store.catalog import TopicInfo
-from headwater.wire.address import Address
+from headwater.wire.address import Address, parse_endpoints
 
 LEASE: Final = 2
 """As short as etcd allows."""
@@ -201,8 +201,6 @@ class MemberProcess:
 
 
 async def _serve(directory: Path, endpoints: str, broker: int, lease: int) -> None:
-    from headwater.cluster.etcd_connection import parse_endpoints
-
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             await reader.read()

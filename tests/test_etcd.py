@@ -12,10 +12,10 @@ from random import Random
 import pytest
 
 from headwater.cluster.etcd import Etcd
-from headwater.cluster.etcd_connection import EtcdAccess, EtcdConnection, parse_endpoints
+from headwater.cluster.etcd_connection import EtcdAccess, EtcdConnection
 from headwater.cluster.item import Delete, Guard, Item, Put
 from headwater.errors import EtcdRefused, EtcdUnavailable, InvalidConfiguration
-from headwater.wire.address import Address
+from headwater.wire.address import Address, parse_endpoints
 from tests.aio import run
 from tests.certificates import Authority, needs_openssl
 from tests.etcd_server import EtcdServer, free_port, needs_etcd, started_together
