@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from headwater.cluster.etcd import Etcd
-from headwater.cluster.etcd_connection import EtcdAccess, EtcdConnection, parse_endpoints
+from headwater.cluster.etcd_connection import EtcdAccess, EtcdConnection
 from headwater.cluster.item import Delete, Guard, Item, Put
 from headwater.errors import EtcdRefused, EtcdUnavailable, InvalidConfiguration
-from headwater.wire.address import Address
+from headwater.wire.address import Address, parse_endpoints
 from tests.aio import run
 from tests.certificates import Authority, needs_openssl
 from tests.etcd_server import EtcdServer, free_port, needs_etcd, started_together
@@ -303,14 +304,15 @@ def test_members_with_tls_want_the_authority_and_a_certificate(tmp_path: Path) -
     authority = Authority(tmp_path)
     pair = authority.sign("etcd", "DNS:localhost", "IP:127.0.0.1")
     mine = authority.sign("broker")
-    flags = ("--cert-file", str(pair.certificate), "--key-file", str(pair.key), "--client-cert-auth")
-    flags += ("--trusted-ca-file", str(authority.certificate))
+    flags = ["--cert-file", str(pair.certificate), "--key-file", str(pair.key), "--client-cert-auth"]
+    flags += ["--trusted-ca-file", str(authority.certificate)]
 
     async def main(server: EtcdServer) -> None:
-        files = {"tls_certificate": str(mine.certificate), "tls_key": str(mine.key)}
-        async with Etcd([server.address], EtcdAccess(tls_ca=str(authority.certificate), **files)) as etcd:
+        own = EtcdAccess(tls_certificate=str(mine.certificate), tls_key=str(mine.key))
+        known = EtcdAccess(tls_ca=str(authority.certificate))
+        async with Etcd([server.address], replace(own, tls_ca=known.tls_ca)) as etcd:
             assert await etcd.write([], [Put("/key", b"")])
-        for access in (EtcdAccess(), EtcdAccess(tls_ca=str(authority.certificate)), EtcdAccess(**files)):
+        for access in (EtcdAccess(), known, own):
             async with Etcd([server.address], access, timeout=1.0) as etcd:
                 with pytest.raises(EtcdUnavailable):
                     await etcd.get("/key")

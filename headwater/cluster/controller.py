@@ -157,13 +157,9 @@ class Controller:
         """Wait until the view shows what was written: else it would be planned again."""
         try:
             async with asyncio.timeout(_CATCHING_UP):
-                while self._view.revision < revision:
-                    await self._changed.wait()
-                    self._changed.clear()
+                await self._view.reach(revision)
         except TimeoutError:
             await self._view.refresh()
-        finally:
-            self._changed.set()
 
 
 def _batches(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:

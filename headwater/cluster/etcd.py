@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 from typing import Final, Self
 
 from headwater.cluster import etcd_pb2 as pb
 from headwater.cluster.etcd_connection import Channel, EtcdAccess, EtcdConnection, Method
 from headwater.cluster.etcd_watch import Look, follow
 from headwater.cluster.item import Delete, Guard, Item, Put, end_of
-from headwater.errors import EtcdRefused
-from headwater.wire.address import Address
+from headwater.config import BrokerConfig
+from headwater.errors import EtcdRefused, InvalidConfiguration
+from headwater.wire.address import Address, parse_endpoints
 
 _RANGE: Final = Method("KV/Range", pb.RangeRequest, pb.RangeResponse)
 _TXN: Final = Method("KV/Txn", pb.TxnRequest, pb.TxnResponse)
@@ -26,6 +28,30 @@ _ANYONE: Final = EtcdAccess()
 
 MOST_CHANGES: Final = 100
 """No write has more changes or guards than this: etcd's own limit is 128 each, unless it is told otherwise."""
+
+
+def etcd_of(config: BrokerConfig) -> Etcd:
+    """The etcd that a broker's configuration names; raises InvalidConfiguration."""
+    if config.etcd is None:
+        raise InvalidConfiguration("a cluster needs etcd: name its members as host:port,host:port")
+    access = EtcdAccess(
+        user=config.etcd_user,
+        password=_password(config.etcd_password_file),
+        tls_ca=config.etcd_tls_ca,
+        tls_certificate=config.etcd_tls_certificate,
+        tls_key=config.etcd_tls_key,
+        allow_unsafe_version=config.etcd_unsafe_version,
+    )
+    return Etcd(parse_endpoints(config.etcd), access)
+
+
+def _password(file: str | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration(f"{file}, with etcd's password, cannot be read: {error}") from error
 
 
 class Etcd:

@@ -20,12 +20,11 @@ import grpc
 
 from headwater.cluster import etcd_pb2 as pb
 from headwater.errors import EtcdRefused, EtcdUnavailable, InvalidConfiguration
-from headwater.wire.address import Address, parse_address
+from headwater.wire.address import Address
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-ETCD_PORT: Final = 2379
 _PAUSE: Final = 0.1
 _SLOWEST_PAUSE: Final = 1.0
 _OLDEST: Final = (3, 4, 0)
@@ -101,11 +100,6 @@ def _read(file: str | None) -> bytes | None:
         return Path(file).read_bytes()
     except OSError as error:
         raise InvalidConfiguration(f"{file} cannot be read: {error.strerror}") from error
-
-
-def parse_endpoints(text: str) -> list[Address]:
-    """The members of etcd in `host:port,host:port`; raises InvalidConfiguration."""
-    return [parse_address(part, ETCD_PORT) for part in text.split(",")]
 
 
 class Method:

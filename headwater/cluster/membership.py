@@ -89,13 +89,17 @@ class Membership:
 
     async def leave(self) -> None:
         """End the membership: at once where etcd answers, else when the lease ends."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._lookout.close()
+        await self._stop()
         with suppress(EtcdUnavailable, EtcdRefused):
             await self.registration.leave()
         await self.etcd.close()
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        self._lookout.close()
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:

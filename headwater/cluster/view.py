@@ -70,7 +70,7 @@ class ClusterView:
         self._topics: dict[str, ClusterTopic] = {}
         self._partitions: dict[PartitionKey, tuple[PartitionState, int]] = {}
         self._callbacks: list[Callable[[Changes], None]] = []
-        self._seen = asyncio.Event()
+        self._moved = asyncio.Event()
 
     @property
     def members(self) -> Mapping[int, Member]:
@@ -111,7 +111,12 @@ class ClusterView:
 
     async def seen(self) -> None:
         """Wait until there is something to see: the first look at etcd."""
-        await self._seen.wait()
+        await self.reach(1)
+
+    async def reach(self, revision: int) -> None:
+        """Wait until what is seen is of this revision, or later; it must be that of a change of the cluster's keys."""
+        while self.revision < revision:
+            await self._moved.wait()
 
     async def follow(self) -> None:
         """Keep up with etcd, for ever: it outlasts restarts, compactions and outages of etcd."""
@@ -194,7 +199,8 @@ class ClusterView:
             else:
                 self._items[key] = item
         self.revision = revision
-        self._seen.set()
+        self._moved.set()
+        self._moved = asyncio.Event()
         return Changes(frozenset(members), frozenset(topics), frozenset(partitions), controller)
 
     def _put_member(self, broker: int, item: Item | None) -> int:
