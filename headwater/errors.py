@@ -246,6 +246,20 @@ class TopicExists(StoreError):
         self.name = name
 
 
+class NotLeader(StoreError):
+    """Another broker of the cluster leads the partition, or none does at the moment. Clients look for it by themselves.
+
+    `leader` is its address, as far as the broker that was asked knows it.
+    """
+
+    def __init__(self, topic: str, partition: int, leader: str | None) -> None:
+        where = "none does at the moment" if leader is None else f"the one at {leader} does"
+        super().__init__(f"{topic}/{partition} is not led by this broker: {where}; ask again, there")
+        self.topic = topic
+        self.partition = partition
+        self.leader = leader
+
+
 class BufferFull(StoreError, TimeoutError):
     """A producer's buffer stayed full for longer than its timeout. The record was not taken."""
 

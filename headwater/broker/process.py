@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ from headwater.broker.guard import Guard
 from headwater.broker.logs import Logs
 from headwater.broker.memory import keep_memory
 from headwater.broker.tls import Certificates
+from headwater.cluster.etcd import Etcd
+from headwater.cluster.etcd_connection import ETCD_PORT
 from headwater.config import BrokerConfig
 from headwater.environment import overridden
 from headwater.errors import HeadwaterError, InvalidConfiguration, StoreError, Unauthenticated
@@ -52,6 +55,12 @@ def guard_of(config: BrokerConfig) -> Guard | None:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
 
 
+def etcd_of(config: BrokerConfig) -> Etcd:
+    """A client of the etcd that a configuration names."""
+    assert config.etcd is not None
+    return Etcd([parse_address(one, ETCD_PORT) for one in config.etcd.split(",")])
+
+
 def run_broker(config: BrokerConfig) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish what was accepted. A second one ends it at once."""
     check_exposure(config)
@@ -70,7 +79,8 @@ def run_broker(config: BrokerConfig) -> None:
             stack.callback(guard.close)
             guard.watch()
         credentials = certificates.credentials() if certificates is not None else None
-        broker = Broker(store, config, guard or OPEN, listen=listen, credentials=credentials)
+        etcd = partial(etcd_of, config) if config.etcd is not None else None
+        broker = Broker(store, config, guard or OPEN, listen=listen, credentials=credentials, etcd=etcd)
         pages = _serve_pages(config, broker, guard, certificates)
         if pages is not None:
             stack.callback(pages.close)

@@ -16,7 +16,7 @@ from headwater.broker.admission import Frames
 from headwater.broker.budget import Hold
 from headwater.broker.call import Call, Refused, check_readable
 from headwater.broker.core import Core, Meters, partition_of, topic_of
-from headwater.broker.lane import Lanes
+from headwater.broker.lane import Batch, Lanes
 from headwater.broker.plain import Records, records_of
 from headwater.errors import HeadwaterError, InvalidRecord, StoreError
 from headwater.log import Appended
@@ -155,14 +155,22 @@ class Producing:
             if message.records or not message.HasField("partition"):
                 raise InvalidRecord("a request has records, or frames and a partition")
             batch = Frames(self._core, call.caller, message.topic_uuid, frames)
-            accepted.whole = self._lanes.append(TopicPartition(message.topic, message.partition), batch)
+            accepted.whole = self._append(TopicPartition(message.topic, message.partition), batch, message.acks)
             return accepted
         if not message.records:
             raise InvalidRecord("a request has at least one record or frame")
         for partition, records in (await self._core.read(self._route, message)).items():
             place = TopicPartition(message.topic, partition)
-            accepted.parts.append((partition, records, self._lanes.append(place, records)))
+            accepted.parts.append((partition, records, self._append(place, records, message.acks)))
         return accepted
+
+    def _append(self, place: TopicPartition, batch: Batch, acks: pb.Acks) -> asyncio.Future[Appended]:
+        """Queue a batch. In a cluster it is answered when the replicas have it that its sender asks for."""
+        cluster = self._core.cluster
+        if cluster is None:
+            return self._lanes.append(place, batch)
+        cluster.check_leads(place)
+        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=acks == pb.ACKS_ALL)
 
     def _route(self, message: pb.ProduceRequest) -> dict[int, Records]:
         info = topic_of(self._store, message)

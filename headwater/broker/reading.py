@@ -21,6 +21,7 @@ from headwater.broker.sessions import sessions_of
 from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
 from headwater.log import Bounds, Partition, StoredFrame
 from headwater.option import MIB
+from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
 from headwater.wire.packing import FetchedFrames, pack_fetched
@@ -146,9 +147,9 @@ class Reading:
         answer = pb.PartitionOffsets(topic=place.topic, partition=place.partition)
         try:
             partition = partition_of(self._store, place)
-            answer.log_start, answer.log_end, answer.durable_end = partition.bounds()
+            answer.log_start, answer.log_end, answer.durable_end = bounds_of(self._core, place, partition)
             found = None if timestamp is None else partition.offset_at(timestamp)
-            if found is not None:
+            if found is not None and (self._core.cluster is None or found < answer.log_end):
                 answer.offset_at = found
         except HeadwaterError as error:
             answer.error.CopyFrom(pack_error(error))
@@ -168,7 +169,7 @@ class _Piece:
         self._start = self._end = 0
         try:
             self._partition = partition_of(core.store, self._place)
-            self._bounds = self._partition.bounds()
+            self._bounds = bounds_of(core, self._place, self._partition)
             self._start = self.next_offset = self._offset(position, self._partition)
             self._end = self._bounds.end
             if position.HasField("end"):
@@ -236,6 +237,16 @@ class _Piece:
         if self.error is not None:
             answer.error.CopyFrom(pack_error(self.error))
         return FetchedFrames(answer, () if as_records or self.error else _contiguous(self.frames))
+
+
+def bounds_of(core: Core, place: pb.TopicPartition, partition: Partition) -> Bounds:
+    """What of a partition can be shown. In a cluster: what is acknowledged, and where it is led; raises NotLeader."""
+    if core.cluster is None:
+        return partition.bounds()
+    end = core.cluster.readable(TopicPartition(place.topic, place.partition))
+    start, stored, _ = partition.bounds()
+    end = max(min(end, stored), start)
+    return Bounds(start, end, end)
 
 
 def _go_on(request: pb.FetchRequest, answer: _Answer) -> None:

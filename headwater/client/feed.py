@@ -26,6 +26,7 @@ from headwater.config import ConsumerConfig
 from headwater.errors import (
     BrokerUnavailable,
     HeadwaterError,
+    NotLeader,
     OffsetOutOfRange,
     PartitionDeleted,
     UnknownTopic,
@@ -217,21 +218,42 @@ class RemoteFeed(Feed):
             self._calls = [call for call in self._calls if call not in needless]
         for call in needless:
             call.future.cancel()  # it would bring the same
-        request = self._request(wanted, 0.0)
-        if group is not None:
-            request.group = group.name
-            request.member_id = member or ""
-        channel = self._connection.channel()
-        try:
-            response = channel.stub.Fetch(
-                request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
-            )
-        except grpc.RpcError as failure:
-            self._failed(*self._connection.explain(failure, channel))
-        except ValueError:
-            self._failed(None, "the connection was lost")
-        else:
-            self._take(response, wanted)
+        for channel, part in self._by_leader(wanted):
+            request = self._request(part, 0.0)
+            if group is not None:
+                request.group = group.name
+                request.member_id = member or ""
+            try:
+                response = channel.stub.Fetch(
+                    request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
+                )
+            except grpc.RpcError as failure:
+                self._failed(*self._explain(failure, channel, part))
+            except ValueError:
+                self._failed(None, "the connection was lost")
+            else:
+                self._take(response, part)
+
+    def _by_leader(self, wanted: dict[TopicPartition, int]) -> list[tuple[Channel, dict[TopicPartition, int]]]:
+        """The way to each broker that is to be asked, and what for."""
+        leaders = self._remote.leaders
+        if not leaders.clustered:
+            return [(self._connection.channel(), wanted)]
+        found: dict[int, tuple[Channel, dict[TopicPartition, int]]] = {}
+        for place, offset in wanted.items():
+            channel = leaders.channel(place)
+            found.setdefault(id(channel), (channel, {}))[1][place] = offset
+        return list(found.values())
+
+    def _explain(
+        self, failure: grpc.RpcError, channel: Channel, wanted: dict[TopicPartition, int]
+    ) -> tuple[HeadwaterError | None, str]:
+        """What a failure says; for whom the channel was the way to a leader it is none any more."""
+        found = self._connection.explain(failure, channel)
+        if found[0] is None:
+            for place in wanted:
+                self._remote.leaders.lose(place, channel)
+        return found
 
     # Fetching ahead.
 
@@ -254,22 +276,21 @@ class RemoteFeed(Feed):
                 self._calls.remove(call)
                 needless.append(call)
             missing = dict(wanted.items() - {pair for call in self._calls for pair in call.wanted.items()})
-            if missing and len(self._calls) >= _CALLS:
+            if missing and len(self._calls) >= _CALLS * self._remote.leaders.count:
                 needless += self._calls
                 self._calls = []
                 missing = wanted
         for call in needless:
             call.future.cancel()
-        if missing:
-            self._begin(missing)
+        for channel, part in self._by_leader(missing) if missing else ():
+            self._begin(channel, part)
 
-    def _begin(self, wanted: dict[TopicPartition, int]) -> None:
+    def _begin(self, channel: Channel, wanted: dict[TopicPartition, int]) -> None:
         wait = self._connection.config.fetch_wait
         request = self._request(wanted, wait)
         if self._group is not None:
             request.group = self._group.name
         try:
-            channel = self._connection.channel()
             call = _Call(wanted, channel)
             call.future = channel.stub.Fetch.future(
                 request, timeout=wait + self._connection.config.attempt_timeout, metadata=self._connection.metadata
@@ -304,7 +325,7 @@ class RemoteFeed(Feed):
             response = call.future.result()
         except grpc.RpcError as failure:
             try:
-                self._failed(*self._connection.explain(failure, call.channel))
+                self._failed(*self._explain(failure, call.channel, call.wanted))
             except HeadwaterError as refusal:
                 self._refusal = refusal
                 self.watch.ring()
@@ -325,6 +346,11 @@ class RemoteFeed(Feed):
                 if source is None or start is None:
                     continue
                 error = unpack_error(found.error) if found.HasField("error") else None
+                if isinstance(error, NotLeader):
+                    self._remote.leaders.moved(place, error)
+                    source.rest_until = time.monotonic() + _REST
+                    LATER.call(_REST, self.watch.ring)
+                    continue
                 if isinstance(error, UnknownTopic | PartitionDeleted):
                     self._remote.forget_topic(place.topic)
                 if error is not None or found.next_offset > start:

@@ -70,7 +70,7 @@ class FetchResponse(NamedTuple):
     diverging: EpochEnd | None = None
 
 
-class NotLeader(Exception):
+class NotLeading(Exception):
     """This replica does not lead the partition, or not in that epoch."""
 
 
@@ -140,9 +140,9 @@ class Replica:
     # Leading.
 
     def fetch(self, request: FetchRequest, now: float) -> FetchResponse:
-        """Answer a follower; raises NotLeader when either of the two is in another epoch."""
+        """Answer a follower; raises NotLeading when either of the two is in another epoch."""
         if not self.leads or request.epoch != self.epoch:
-            raise NotLeader
+            raise NotLeading
         if self._diverges(request):
             found = self.log.end_of(request.last_epoch)
             return FetchResponse(self.epoch, request.end, (), self.high_watermark, found)
@@ -219,7 +219,8 @@ class Replica:
             ):
                 members[broker] = progress.incarnation
         joined = members != dict(self.state.in_sync)
-        for broker in [one for one in members if not joined and one != self.broker and self._stays_away(one, now)]:
+        away = [one for one in members if one != self.broker and (one not in alive or self._stays_away(one, now))]
+        for broker in away if not joined else ():
             if self._may_shrink(members):
                 del members[broker]
         if members == dict(self.state.in_sync):

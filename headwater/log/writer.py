@@ -268,10 +268,9 @@ class Writer:
         for ticket in tickets:
             try:
                 known = self._known(ticket)
+                outcomes.append((ticket, known if known is not None else self._add(flush, ticket)))
             except HeadwaterError as error:
                 ticket.error = error
-                continue
-            outcomes.append((ticket, known if known is not None else self._add(flush, ticket)))
         awaited = max((found.end_offset for _, found in outcomes if found.duplicate), default=0)
         try:
             if flush.size:
@@ -302,7 +301,7 @@ class Writer:
     def _known(self, ticket: Ticket) -> Appended | None:
         """The outcome of the original when the ticket is a retry."""
         identity = ticket.frames[0].identity
-        if identity is None:
+        if identity is None or ticket.copied:
             return None
         found = self.producers().check(identity, ticket.frames[0].record_count)
         return None if found is None else Appended(found.base_offset, found.end_offset, duplicate=True)

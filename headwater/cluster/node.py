@@ -1,0 +1,398 @@
+"""A node: a broker's part in its cluster. It holds replicas, leads some of them and follows the leaders of the others.
+
+It goes by the view of the cluster that the membership keeps. What the broker asks of it, it answers for the partitions
+that are led here; for the others it knows who to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from headwater.cluster.durable_log import DurableLog
+from headwater.cluster.election import LogEnd
+from headwater.cluster.etcd import Etcd
+from headwater.cluster.following import WAIT, Follower, Threads
+from headwater.cluster.hosted import Hosted
+from headwater.cluster.identity import identity_of
+from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
+from headwater.cluster.link import Links
+from headwater.cluster.membership import Membership
+from headwater.cluster.metadata import Proposal
+from headwater.cluster.replica import FetchRequest, NotLeading
+from headwater.cluster.topics import ClusterTopics
+from headwater.cluster.view import Changes
+from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
+from headwater.log import Appended, DirectoryPartition
+from headwater.store.catalog import TopicInfo
+from headwater.store.directory_store import DirectoryStore
+from headwater.store.topic import TopicPartition
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import pack_error
+
+_log = logging.getLogger(__name__)
+_TICK: Final = 0.2
+"""How often changes of in-sync sets are thought of, and what became durable by itself is looked for. Seconds."""
+_KEEPING: Final = 1.0
+"""How often high watermarks are made durable. Seconds."""
+_AGAIN: Final = 1.0
+_DRAINING: Final = 10.0
+
+
+class ClusterNode:
+    """A broker in a cluster. It belongs to one event loop, but what says otherwise."""
+
+    def __init__(
+        self,
+        store: DirectoryStore,
+        threads: Threads,
+        etcd: Etcd,
+        cluster: str,
+        broker: int,
+        tell: Callable[[TopicPartition], None],
+    ) -> None:
+        """`tell` is called when there is more to read in a partition that is led here."""
+        self.store = store
+        self.cluster = cluster
+        self.broker = broker
+        self._threads = threads
+        self._etcd = etcd
+        self._tell = tell
+        self._hosted: dict[PartitionKey, Hosted] = {}
+        self._by_place: dict[TopicPartition, Hosted] = {}
+        self._links = Links()
+        self._membership: Membership | None = None
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ended = False
+
+    # A life.
+
+    async def start(self, address: str) -> None:
+        """Join the cluster. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
+        identity = await self._threads.write(identity_of, self.store.path, self.cluster, self.broker)
+        membership = Membership(self._etcd, identity, address, ask=self._ask, missing=self._missing)
+        membership.view.on_change(self._seen)
+        membership.registration.on_incarnation(self._become)
+        self._membership = membership
+        await membership.start()
+        self._begin(self._keep_up())
+        self._begin(self._tend())
+        self._begin(self._keep_watermarks())
+
+    @property
+    def membership(self) -> Membership:
+        """The membership of the cluster, once it has begun."""
+        if self._membership is None:
+            raise StoreError("the broker has not joined its cluster yet: try again")
+        return self._membership
+
+    @property
+    def topics(self) -> ClusterTopics:
+        """How topics are made, changed and deleted."""
+        return ClusterTopics(self._etcd, self.membership.view)
+
+    async def drain(self) -> None:
+        """Let others lead, as far as there are any: before the broker stops to answer."""
+        if self._membership is not None:
+            await self._membership.drain(_DRAINING)
+
+    async def leave(self) -> None:
+        """End it all, and make durable what is known to be acknowledged."""
+        self._ended = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._links.close()
+        if self._membership is not None:
+            await self._membership.leave()
+        else:
+            await self._etcd.close()
+        await self._keep_all()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a part of the cluster's node has failed and works no more", exc_info=task.exception())
+
+    # What the cluster says.
+
+    def _seen(self, changes: Changes) -> None:
+        for key in changes.partitions:
+            hosted = self._hosted.get(key)
+            known = self.membership.view.partitions.get(key)
+            if hosted is not None and known is not None:
+                hosted.observe(*known)
+        for hosted in self._hosted.values() if changes.members else ():
+            hosted.wake()
+        self._changed.set()
+
+    def _become(self, incarnation: int) -> None:
+        if incarnation:  # without a registration it goes on as who it was: the protocol sees to it that this is safe
+            for hosted in self._hosted.values():
+                hosted.become(incarnation)
+        self._changed.set()
+
+    async def _keep_up(self) -> None:
+        """Have the topics and replicas here that the cluster wants here, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._host()
+            except (HeadwaterError, OSError) as error:
+                _log.error("not all that the cluster wants here can be made: %s", error)
+                await asyncio.sleep(_AGAIN)
+                self._changed.set()
+
+    async def _host(self) -> None:
+        view = self.membership.view
+        for topic in list(view.topics.values()):
+            await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+        for key, hosted in list(self._hosted.items()):
+            if view.topic_of(key[0]) is None:
+                self._forget(hosted)
+                await self._threads.write(self._remove, hosted)
+        for key, (state, revision) in list(view.partitions.items()):
+            owner = view.topic_of(key[0])
+            if owner is None or self.broker not in state.replicas or key in self._hosted:
+                continue
+            hosted = self._open(key, owner, await self._threads.read(self._log_of, owner.info, key[1]))
+            known = view.partitions.get(key, (state, revision))
+            hosted.become(self.membership.registration.incarnation)
+            hosted.observe(*known)
+            hosted.task = self._begin(self._play(hosted))
+
+    def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
+        place = TopicPartition(topic.info.name, key[1])
+        hosted = Hosted(key, place, log, self.broker, topic.min_insync, self._tell)
+        self._hosted[key] = self._by_place[place] = hosted
+        return hosted
+
+    def _forget(self, hosted: Hosted) -> None:
+        if hosted.task is not None:
+            hosted.task.cancel()
+        del self._hosted[hosted.key]
+        if self._by_place.get(hosted.place) is hosted:
+            del self._by_place[hosted.place]
+
+    def _remove(self, hosted: Hosted) -> None:
+        """In a thread: the topic was deleted, and goes from here as well."""
+        try:
+            if self.store.describe_topic(hosted.place.topic).uuid == hosted.key[0]:
+                self.store.delete_topic(hosted.place.topic)
+        except UnknownTopic:
+            pass  # with another of its partitions
+
+    def _log_of(self, info: TopicInfo, number: int) -> DurableLog:
+        partition = self.store.partition(info, number)
+        assert isinstance(partition, DirectoryPartition)
+        return DurableLog(partition)
+
+    async def _missing(self) -> Collection[PartitionKey]:
+        """Before it is registered: the partitions of which something that was acknowledged is missing here."""
+        view = self.membership.view
+        found: list[PartitionKey] = []
+        for key, (state, _) in list(view.partitions.items()):
+            topic = view.topic_of(key[0])
+            if topic is not None and self.broker in state.in_sync and key not in self._hosted:
+                await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+                log: DurableLog = await self._threads.read(self._log_of, topic.info, key[1])
+                if log.short:
+                    found.append(key)
+        return found
+
+    # Roles.
+
+    async def _play(self, hosted: Hosted) -> None:
+        """Take on the role that the cluster gives a replica, for ever."""
+        while True:
+            replica = hosted.replica
+            epoch = replica.epoch
+            try:
+                if replica.state is None or (not replica.leads and replica.state.leader < 0):
+                    await self._threads.write(hosted.log.follow, epoch)
+                elif replica.leads:
+                    await self._threads.write(hosted.log.lead, epoch)
+                    if hosted.replica is replica and replica.epoch == epoch:
+                        hosted.led = epoch
+                        hosted.appended()
+                        _log.info("%s is led here, in epoch %d", hosted, epoch)
+                else:
+                    await self._threads.write(hosted.log.follow, epoch)
+                    hosted.log.refresh()
+                    await Follower(hosted, self._links, self._threads).follow(lambda: self._leader(hosted))
+                    continue
+            except (HeadwaterError, OSError) as error:
+                _log.error("%s cannot be led or followed: %s", hosted, error)
+                await asyncio.sleep(_AGAIN)
+                continue
+            while hosted.replica is replica and replica.epoch == epoch:
+                await hosted.changed()
+
+    def _leader(self, hosted: Hosted) -> Member | None:
+        """Who leads a partition, as far as it is alive."""
+        state = hosted.replica.state
+        member = None if state is None else self.membership.view.members.get(state.leader)
+        return member if member is None or state is None or member.incarnation == state.leader_incarnation else None
+
+    async def _tend(self) -> None:
+        """Propose changes of in-sync sets, and find what has become durable by itself."""
+        while True:
+            await asyncio.sleep(_TICK)
+            for hosted in list(self._hosted.values()):
+                if hosted.leads:
+                    hosted.appended()
+                    proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
+                    if proposal is not None:
+                        self._begin(self._propose(hosted, proposal))
+
+    async def _propose(self, hosted: Hosted, proposal: Proposal) -> None:
+        replica = hosted.replica
+        _log.info("%s: in sync are to be %s", hosted, sorted(proposal.state.in_sync))
+        if await self.membership.view.propose(hosted.key, proposal) is False:
+            replica.refused(proposal)
+
+    async def _keep_watermarks(self) -> None:
+        while True:
+            await asyncio.sleep(_KEEPING)
+            await self._keep_all()
+
+    async def _keep_all(self) -> None:
+        for hosted in list(self._hosted.values()):
+            if hosted.replica.high_watermark > hosted.log.watermark:
+                try:
+                    await self._threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
+                except (HeadwaterError, OSError) as error:
+                    _log.error("%s: what is acknowledged could not be noted: %s", hosted, error)
+
+    # What other brokers ask.
+
+    async def serve(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
+        """Answer a follower, when there is something or its patience is over."""
+        answer = pb.ReplicaFetched(
+            topic_uuid=question.topic_uuid, partition=question.partition, epoch=question.epoch, end=question.end
+        )
+        hosted = self._hosted.get((question.topic_uuid, question.partition))
+        try:
+            if hosted is None:
+                raise NotLeading
+            await self._fill(answer, question, hosted)
+        except NotLeading:
+            place = hosted.place if hosted is not None else TopicPartition("", question.partition)
+            answer.error.CopyFrom(pack_error(NotLeader(*place, None)))
+        except HeadwaterError as error:
+            _log.error("%s cannot be read for a follower: %s", hosted, error)
+            answer.error.CopyFrom(pack_error(error))
+        return answer
+
+    async def _fill(self, answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Hosted) -> None:
+        request = FetchRequest(
+            question.replica,
+            question.incarnation,
+            question.epoch,
+            question.end,
+            question.durable_end,
+            question.last_epoch,
+        )
+        deadline = time.monotonic() + min(question.max_wait_ms / 1000, WAIT)
+        while True:
+            response = hosted.fetch(request)
+            left = deadline - time.monotonic()
+            if (
+                response.batches
+                or response.diverging is not None
+                or response.high_watermark != question.high_watermark
+                or left <= 0
+            ):
+                break
+            await hosted.changed(left)
+        answer.high_watermark = response.high_watermark
+        answer.log_start = hosted.log.start
+        if response.diverging is not None:
+            answer.diverging.epoch, answer.diverging.end = response.diverging
+        elif response.batches:
+            frames = await self._threads.read(self._frames, hosted.log, response.batches[0], question.max_bytes)
+            if not hosted.leads or hosted.led != question.epoch:
+                raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
+            answer.frames = frames
+
+    def _frames(self, log: DurableLog, span: Any, max_bytes: int) -> bytes:
+        return b"".join(memoryview(frame.data) for frame in log.frames(span, max_bytes))
+
+    def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
+        """How far the logs go that are whole."""
+        held = ((key, self._hosted.get(key)) for key in keys)
+        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and not hosted.log.short}
+
+    async def _ask(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
+        """For the controller: how far another broker's logs go, or those that are here."""
+        if member.id == self.broker:
+            return self.log_ends(keys)
+        places = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
+        found = await self._links.to(member).log_ends(pb.ListLogEndsRequest(partitions=places), timeout=5.0)
+        return {(one.topic_uuid, one.partition): LogEnd(one.epoch, one.end) for one in found.ends}
+
+    # What the broker asks.
+
+    def acknowledged(
+        self, place: TopicPartition, appended: asyncio.Future[Appended], *, by_all: bool
+    ) -> asyncio.Future[Appended]:
+        """What was appended, once it is acknowledged; fails with NotLeader."""
+        return asyncio.ensure_future(self._acknowledged(place, self._by_place.get(place), appended, by_all))
+
+    async def _acknowledged(
+        self, place: TopicPartition, hosted: Hosted | None, appended: asyncio.Future[Appended], by_all: bool
+    ) -> Appended:
+        try:
+            if hosted is None:
+                raise NotLeading
+            return await hosted.acknowledged(appended, by_all=by_all)
+        except NotLeading:
+            raise self.not_leader(place) from None
+
+    def check_leads(self, place: TopicPartition) -> None:
+        """Raise NotLeader unless appends to the partition are taken here."""
+        hosted = self._by_place.get(place)
+        if hosted is None or not hosted.leads:
+            raise self.not_leader(place)
+
+    @contextmanager
+    def leading(self, place: TopicPartition) -> Iterator[None]:
+        """In a thread: the right to append to a partition, for the length of a block; raises NotLeader."""
+        hosted = self._by_place.get(place)
+        try:
+            if hosted is None:
+                raise NotLeading
+            with hosted.leading():
+                yield
+        except NotLeading:
+            raise self.not_leader(place) from None
+
+    def readable(self, place: TopicPartition) -> int:
+        """In any thread: before which offset records can be shown; raises NotLeader."""
+        hosted = self._by_place.get(place)
+        if hosted is None or not hosted.leads:
+            raise self.not_leader(place)
+        return hosted.replica.high_watermark
+
+    def not_leader(self, place: TopicPartition) -> NotLeader:
+        """In any thread: the error that tells where to go instead."""
+        address = None
+        view = self._membership.view if self._membership is not None else None
+        topic = view.topics.get(place.topic) if view is not None else None
+        if view is not None and topic is not None:
+            state, _ = view.partitions.get((topic.info.uuid, place.partition), (None, 0))
+            member = view.members.get(state.leader) if state is not None else None
+            address = None if member is None or member.id == self.broker else member.address
+        return NotLeader(place.topic, place.partition, address)

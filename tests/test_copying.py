@@ -1,0 +1,81 @@
+"""Copies: frames of one replica become frames of another, the same records at the same offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater import PartitionError
+from headwater.config import PartitionConfig
+from headwater.log import Appended, DirectoryPartition, Identity, encode
+
+UUID = bytes(range(16))
+
+
+def opened(path: Path, **options: object) -> DirectoryPartition:
+    return DirectoryPartition(path, PartitionConfig(**options), uuid=UUID)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> DirectoryPartition:
+    """Frames of two epochs, one of a producer, and a group of two frames."""
+    partition = opened(tmp_path / "leader")
+    partition.lead(3)
+    partition.append(encode([b"0", b"1"], keys=[b"k", None], timestamps=5))
+    partition.append(encode([b"2"], identity=Identity(b"p" * 16, 1, 0)))
+    partition.lead(7)
+    partition.append([encode([b"3"]), encode([b"4", b"5"], compression="zstd")])
+    return partition
+
+
+def test_a_copy_has_the_same_records_epochs_and_groups(leader: DirectoryPartition, tmp_path: Path) -> None:
+    follower = opened(tmp_path / "follower")
+    follower.copy(list(leader.frames()))
+    assert list(follower.records()) == list(leader.records())
+    for mine, theirs in zip(follower.frames(), leader.frames(), strict=True):
+        assert mine.data[44:] == theirs.data[44:]  # all but the stamp, which is about the file that it is in
+        for field in ("base_offset", "leader_epoch", "group", "body_crc", "producer_id", "base_sequence"):
+            assert getattr(mine.header, field) == getattr(theirs.header, field)
+    assert follower.bounds() == leader.bounds()
+
+
+def test_copies_survive_reopening_and_go_over_segments(leader: DirectoryPartition, tmp_path: Path) -> None:
+    with opened(tmp_path / "follower", segment_bytes=4096) as follower:
+        for _ in range(20):
+            leader.append(encode([b"x" * 700]))
+        follower.copy(list(leader.frames(0, 10)))
+    with opened(tmp_path / "follower", segment_bytes=4096) as follower:
+        follower.copy(list(leader.frames(10)))
+        assert follower.statistics().segments > 1
+        assert list(follower.records()) == list(leader.records())
+
+
+def test_a_copy_knows_the_producers(leader: DirectoryPartition, tmp_path: Path) -> None:
+    follower = opened(tmp_path / "follower")
+    follower.copy(list(leader.frames()))
+    again = encode([b"2"], identity=Identity(b"p" * 16, 1, 0))
+    assert follower.append(again) == Appended(2, 3, duplicate=True)
+    assert follower.append(encode([b"6"], identity=Identity(b"p" * 16, 1, 1))) == Appended(6, 7)
+
+
+def test_a_copy_that_does_not_fit_is_refused(leader: DirectoryPartition, tmp_path: Path) -> None:
+    follower = opened(tmp_path / "follower")
+    with pytest.raises(PartitionError, match="does not fit"):
+        follower.copy(list(leader.frames(2)))
+    with pytest.raises(PartitionError, match="within a group"):
+        follower.copy(list(leader.frames(0, 4)))
+    assert follower.bounds().end == 0
+    follower.copy(list(leader.frames(0, 3)))
+    with pytest.raises(PartitionError, match="does not fit"):
+        follower.copy(list(leader.frames(0, 3)))
+    assert follower.bounds().end == 3
+
+
+def test_a_follower_that_was_cut_goes_on_copying(leader: DirectoryPartition, tmp_path: Path) -> None:
+    follower = opened(tmp_path / "follower")
+    follower.copy(list(leader.frames(0, 3)))
+    follower.append(encode([b"stray"]))
+    follower.truncate(3)
+    follower.copy(list(leader.frames(3)))
+    assert list(follower.records()) == list(leader.records())
