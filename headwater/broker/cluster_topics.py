@@ -26,6 +26,8 @@ from headwater.wire.address import Address, parse_address
 from headwater.wire.topics import options_from_text, pack_topic
 
 _NO_LEADER: Final = 0xFFFFFFFF
+_REPLICATION: Final = 3
+"""How often records are kept where nobody says so, if there are as many brokers."""
 
 
 class ClusterTopicMethods(Topics):
@@ -105,7 +107,7 @@ class ClusterTopicMethods(Topics):
         schema = Schema(schema_from(request.schema)) if request.schema else RAW
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
         info = TopicInfo(name, random_bytes(16), request.partitions or 1, (schema.id,), config, time.time_ns())
-        replication = self._core.config.replication
+        replication = self._core.config.replication or min(len(self._node.membership.view.members), _REPLICATION)
         topic = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
         try:
             await self._node.topics.create(topic)

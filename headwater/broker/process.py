@@ -24,8 +24,7 @@ from headwater.broker.guard import Guard
 from headwater.broker.logs import Logs
 from headwater.broker.memory import keep_memory
 from headwater.broker.tls import Certificates
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.etcd_connection import ETCD_PORT
+from headwater.cluster.etcd import etcd_of
 from headwater.config import BrokerConfig
 from headwater.environment import overridden
 from headwater.errors import HeadwaterError, InvalidConfiguration, StoreError, Unauthenticated
@@ -53,12 +52,6 @@ def guard_of(config: BrokerConfig) -> Guard | None:
         return Guard(Path(config.access)) if config.access is not None else None
     except OSError as error:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
-
-
-def etcd_of(config: BrokerConfig) -> Etcd:
-    """A client of the etcd that a configuration names."""
-    assert config.etcd is not None
-    return Etcd([parse_address(one, ETCD_PORT) for one in config.etcd.split(",")])
 
 
 def run_broker(config: BrokerConfig) -> None:

@@ -67,6 +67,11 @@ class Writer(threading.Thread):
         assert self.error is None
 
 
+def _send(store: hw.Store, value: bytes) -> None:
+    with store.producer("numbers") as out:
+        out.send(value)
+
+
 def check(cluster: ClusterProcesses, writer: Writer, topic: str = "numbers") -> None:
     """Readers see what was acknowledged, each once and at its place; in the end all replicas have the same."""
     with hw.open(cluster.address) as store:
@@ -122,11 +127,10 @@ def test_all_brokers_killed_at_once_lose_nothing(cluster: ClusterProcesses) -> N
 def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: ClusterProcesses) -> None:
     with hw.open(cluster.address) as store:
         store.create_topic("numbers")
+        _send(store, b"before")
     leader = cluster.partition("numbers").leader
     other = (leader + 1) % 3
     with cluster.brokers[leader].connected() as stub:
-        request = pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"before")])
-        assert stub.Produce(request, timeout=PATIENCE).base_offset == 0
         cluster.pause(leader)
         late = stub.Produce.future(
             pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"late")]), timeout=PATIENCE
@@ -145,16 +149,13 @@ def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: Clu
 def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses) -> None:
     with hw.open(cluster.address) as store:
         store.create_topic("numbers")
+        _send(store, b"one")
     found = cluster.partition("numbers")
     others = [broker for broker in range(3) if broker != found.leader]
     with cluster.brokers[found.leader].connected() as stub:
-        request = pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"one")])
-        stub.Produce(request, timeout=PATIENCE)
         for broker in others:
             cluster.pause(broker)
-        request = pb.ProduceRequest(
-            topic="numbers", partition=0, frames=[frame_of(b"two")], acks=pb.ACKS_LEADER
-        )
+        request = pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"two")], acks=pb.ACKS_LEADER)
         assert stub.Produce(request, timeout=PATIENCE).base_offset == 1
         answer = stub.Fetch(fetch("numbers", as_records=True)).partitions[0]
         assert [record.value for record in answer.records] == [b"one"]
