@@ -254,6 +254,29 @@ def test_nobody_is_taken_for_dead_who_was_never_reached_or_still_listens(server:
     run(main())
 
 
+def test_who_drains_is_not_held_up_by_a_connection(server: EtcdServer) -> None:
+    async def main() -> None:
+        held: set[asyncio.StreamWriter] = set()
+
+        async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            held.add(writer)
+            await reader.read()
+            held.remove(writer)
+            writer.close()
+
+        listening = await asyncio.start_server(hold, "127.0.0.1", 0)
+        there = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with nodes([server.address], 1):
+            node = await Node([server.address], 2, address=there).start()
+            await until(lambda: len(held) == 1)
+            await node.membership.drain(10)
+            await until(lambda: not held)
+            await node.membership.leave()
+        listening.close()
+
+    run(main())
+
+
 # The directory.
 
 

@@ -76,6 +76,7 @@ class Controller:
         while True:
             try:
                 await self._view.refresh()
+                self._changed.set()
                 return
             except (EtcdUnavailable, EtcdRefused):
                 await asyncio.sleep(_TICK)

@@ -39,6 +39,8 @@ class Lookout:
     def _changed(self, changes: Changes) -> None:
         for broker in changes.members - {self._broker}:
             member = self._view.members.get(broker)
+            if member is not None and member.draining:
+                member = None  # it is about to go, and would wait for this connection to end
             known = self._tasks.get(broker)
             if known is not None and (member is None or member.incarnation != known[0].incarnation):
                 known[1].cancel()
