@@ -170,7 +170,7 @@ class Producing:
         if cluster is None:
             return self._lanes.append(place, batch)
         cluster.check_leads(place)
-        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=acks == pb.ACKS_ALL)
+        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=acks != pb.ACKS_LEADER)
 
     def _route(self, message: pb.ProduceRequest) -> dict[int, Records]:
         info = topic_of(self._store, message)

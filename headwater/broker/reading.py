@@ -160,6 +160,7 @@ class _Piece:
     """What a fetch gets of one partition. What is wrong with it is told there, and the others go on."""
 
     def __init__(self, core: Core, position: pb.FetchPosition) -> None:
+        self._core = core
         self._place = position.partition
         self._partition: Partition | None = None
         self._bounds = Bounds(0, 0, 0)
@@ -212,7 +213,7 @@ class _Piece:
             if self.frames:  # what is good before the damage comes first
                 self.next_offset = self.frames[-1].header.next_offset
             else:
-                self.error, self.next_offset = error, None
+                self.error, self.next_offset = damage_told(self._core, self._place, error), None
         except HeadwaterError as error:
             self.error, self.next_offset = error, None
         return size
@@ -247,6 +248,13 @@ def bounds_of(core: Core, place: pb.TopicPartition, partition: Partition) -> Bou
     start, stored, _ = partition.bounds()
     end = max(min(end, stored), start)
     return Bounds(start, end, end)
+
+
+def damage_told(core: Core, place: pb.TopicPartition, error: HeadwaterError) -> HeadwaterError:
+    """What a reader is told who has met damage. In a cluster another replica may be whole."""
+    if core.cluster is None:
+        return error
+    return core.cluster.damaged(TopicPartition(place.topic, place.partition), error)
 
 
 def _go_on(request: pb.FetchRequest, answer: _Answer) -> None:

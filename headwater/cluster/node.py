@@ -23,6 +23,7 @@ from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.link import Links
 from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
+from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import FetchRequest, NotLeading
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
@@ -40,6 +41,10 @@ _TICK: Final = 0.2
 _KEEPING: Final = 1.0
 """How often high watermarks are made durable. Seconds."""
 _AGAIN: Final = 1.0
+_LOOKING: Final = 0.5
+"""How often it is looked whether readers have met damage. Seconds."""
+_REPAIRING: Final = 10.0
+"""How long a repair has before damage is looked for again. Seconds."""
 _DRAINING: Final = 10.0
 
 
@@ -66,6 +71,8 @@ class ClusterNode:
         self._by_place: dict[TopicPartition, Hosted] = {}
         self._links = Links()
         self._membership: Membership | None = None
+        self._unworthy: set[PartitionKey] = set()
+        """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = False
@@ -84,6 +91,7 @@ class ClusterNode:
         self._begin(self._tend())
         self._begin(self._keep_watermarks())
         self._begin(self._retain())
+        self._begin(self._look_for_damage())
 
     @property
     def membership(self) -> Membership:
@@ -201,17 +209,26 @@ class ClusterNode:
         return DurableLog(partition)
 
     async def _missing(self) -> Collection[PartitionKey]:
-        """Before it is registered: the partitions of which something that was acknowledged is missing here."""
+        """Before it is registered: the partitions of which something that was acknowledged is missing here.
+
+        What is damaged counts as missing where others have it.
+        """
         view = self.membership.view
-        found: list[PartitionKey] = []
+        self._unworthy = set()
         for key, (state, _) in list(view.partitions.items()):
             topic = view.topic_of(key[0])
-            if topic is not None and self.broker in state.in_sync and key not in self._hosted:
+            if topic is None or self.broker not in state.replicas:
+                continue
+            hosted = self._hosted.get(key)
+            if hosted is not None:
+                log = hosted.log
+            else:
                 await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
-                log: DurableLog = await self._threads.read(self._log_of, topic.info, key[1])
-                if log.short:
-                    found.append(key)
-        return found
+                log = await self._threads.read(self._log_of, topic.info, key[1])
+            spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
+            if log.short or (spare and await self._threads.read(log.damaged_at) is not None):
+                self._unworthy.add(key)
+        return set(self._unworthy)
 
     # Roles.
 
@@ -231,8 +248,9 @@ class ClusterNode:
                         _log.info("%s is led here, in epoch %d", hosted, epoch)
                 else:
                     await self._threads.write(hosted.log.follow, epoch)
-                    hosted.log.refresh()
-                    await Follower(hosted, self._links, self._threads).follow(lambda: self._leader(hosted))
+                    await self._mend(hosted)
+                    following = Follower(hosted, self._links, self._threads).follow(lambda: self._leader(hosted))
+                    await self._until_role_changes(hosted, asyncio.create_task(following))
                     continue
             except (HeadwaterError, OSError) as error:
                 _log.error("%s cannot be led or followed: %s", hosted, error)
@@ -240,6 +258,56 @@ class ClusterNode:
                 continue
             while hosted.replica is replica and replica.epoch == epoch:
                 await hosted.changed()
+
+    async def _until_role_changes(self, hosted: Hosted, following: asyncio.Task[None]) -> None:
+        """Follow, and let go of a leader that does not answer as soon as there is another one."""
+        replica = hosted.replica
+        epoch = replica.epoch
+        following.add_done_callback(lambda _: hosted.wake())
+        try:
+            while hosted.replica is replica and replica.epoch == epoch and not following.done():
+                await hosted.changed()
+        finally:
+            following.cancel()
+        (error,) = await asyncio.gather(following, return_exceptions=True)
+        if isinstance(error, Exception):
+            _log.error("%s has stopped to follow, and begins anew", hosted, exc_info=error)
+            await asyncio.sleep(_AGAIN)
+
+    async def _mend(self, hosted: Hosted) -> None:
+        """Remove what is damaged, if that was the reason to register anew: then nobody counts on this replica.
+
+        Not before it is registered again: until then it may be in the in-sync set.
+        """
+        registered = self.membership.registration.incarnation
+        if hosted.key in self._unworthy and registered and hosted.replica.incarnation == registered:
+            self._unworthy.discard(hosted.key)
+            await self._threads.write(hosted.log.cut_damage)
+        hosted.log.refresh()
+        hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
+
+    async def _look_for_damage(self) -> None:
+        """See to it that replicas are repaired of which readers have found some damaged."""
+        while True:
+            await asyncio.sleep(_LOOKING)
+            for hosted in list(self._hosted.values()):
+                if await self._threads.read(hosted.log.damaged_at) is not None and self._can_be_spared(hosted):
+                    _log.warning("%s is damaged here, and is fetched from another broker", hosted)
+                    self.membership.registration.renew()
+                    await asyncio.sleep(_REPAIRING)
+                    break
+
+    def _can_be_spared(self, hosted: Hosted) -> bool:
+        state = hosted.replica.state
+        alive = self.membership.view.alive
+        return state is not None and can_be_spared(state, self.broker, hosted.min_insync, alive)
+
+    def damaged(self, place: TopicPartition, error: HeadwaterError) -> HeadwaterError:
+        """In any thread: what a reader is told who has met damage: to ask again, if another one can lead."""
+        hosted = self._by_place.get(place)
+        if hosted is None or not self._can_be_spared(hosted):
+            return error
+        return NotLeader(*place, None)
 
     def _leader(self, hosted: Hosted) -> Member | None:
         """Who leads a partition, as far as it is alive."""
@@ -371,24 +439,30 @@ class ClusterNode:
     def acknowledged(
         self, place: TopicPartition, appended: asyncio.Future[Appended], *, by_all: bool
     ) -> asyncio.Future[Appended]:
-        """What was appended, once it is acknowledged; fails with NotLeader."""
-        return asyncio.ensure_future(self._acknowledged(place, self._by_place.get(place), appended, by_all))
+        """What is being appended, once it is acknowledged; fails with NotLeader.
+
+        The epoch is that of this moment, not of the one when the append is done: see `Hosted.acknowledged`.
+        """
+        hosted = self._leading_here(place)
+        return asyncio.ensure_future(self._acknowledged(hosted, appended, hosted.led, by_all))
 
     async def _acknowledged(
-        self, place: TopicPartition, hosted: Hosted | None, appended: asyncio.Future[Appended], by_all: bool
+        self, hosted: Hosted, appended: asyncio.Future[Appended], epoch: int, by_all: bool
     ) -> Appended:
         try:
-            if hosted is None:
-                raise NotLeading
-            return await hosted.acknowledged(appended, by_all=by_all)
+            return await hosted.acknowledged(appended, epoch, by_all=by_all)
         except NotLeading:
-            raise self.not_leader(place) from None
+            raise self.not_leader(hosted.place) from None
 
     def check_leads(self, place: TopicPartition) -> None:
         """Raise NotLeader unless appends to the partition are taken here."""
+        self._leading_here(place)
+
+    def _leading_here(self, place: TopicPartition) -> Hosted:
         hosted = self._by_place.get(place)
         if hosted is None or not hosted.leads:
             raise self.not_leader(place)
+        return hosted
 
     @contextmanager
     def leading(self, place: TopicPartition) -> Iterator[None]:
@@ -404,10 +478,7 @@ class ClusterNode:
 
     def readable(self, place: TopicPartition) -> int:
         """In any thread: before which offset records can be shown; raises NotLeader."""
-        hosted = self._by_place.get(place)
-        if hosted is None or not hosted.leads:
-            raise self.not_leader(place)
-        return hosted.replica.high_watermark
+        return self._leading_here(place).replica.high_watermark
 
     def not_leader(self, place: TopicPartition) -> NotLeader:
         """In any thread: the error that tells where to go instead."""

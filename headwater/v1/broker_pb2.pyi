@@ -9,6 +9,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
+    ACKS_UNSPECIFIED: _ClassVar[Acks]
     ACKS_ALL: _ClassVar[Acks]
     ACKS_LEADER: _ClassVar[Acks]
 
@@ -20,6 +21,7 @@ class PartitionWork(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PARTITION_WORK_DELETE_BEFORE: _ClassVar[PartitionWork]
     PARTITION_WORK_COMPACT: _ClassVar[PartitionWork]
     PARTITION_WORK_RETAIN: _ClassVar[PartitionWork]
+ACKS_UNSPECIFIED: Acks
 ACKS_ALL: Acks
 ACKS_LEADER: Acks
 PARTITION_WORK_UNSPECIFIED: PartitionWork

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -214,3 +215,29 @@ def test_a_follower_that_was_away_for_longer_than_records_are_kept_catches_up(
         cluster.stop()
         for broker in range(3):
             assert [one for one in cluster.records(broker, "numbers") if one[0] >= start] == expected
+
+
+def test_a_damaged_leader_is_repaired_by_the_others_and_no_reader_sees_it(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers")
+        with store.producer("numbers") as out:
+            for number in range(50):
+                out.send(b"%d" % number)
+                out.flush()
+    damaged = cluster.wait("numbers", in_sync={0, 1, 2}).leader
+    (log,) = (cluster.directory / f"broker{damaged}" / "numbers" / "0").glob("*.log")
+    with log.open("r+b") as file:
+        file.seek(log.stat().st_size // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    with hw.open(cluster.address) as store:
+        partition = store.partition(store.describe_topic("numbers"), 0)
+        assert [record.value for record in partition.records()] == [b"%d" % number for number in range(50)]
+        _send(store, b"after")
+    assert cluster.wait("numbers", in_sync={0, 1, 2}).leader != damaged
+    time.sleep(1.5)  # until followers have heard of the end of what is acknowledged
+    cluster.stop()
+    for broker in range(3):
+        values = [value for _, value in cluster.records(broker, "numbers")]
+        assert values == [*(b"%d" % number for number in range(50)), b"after"]
