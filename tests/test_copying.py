@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headwater import PartitionError
 from headwater.config import PartitionConfig
 from headwater.log import Appended, DirectoryPartition, Identity, encode
+from headwater.testing import RecordingDisk
 
 UUID = bytes(range(16))
 
@@ -79,3 +81,36 @@ def test_a_follower_that_was_cut_goes_on_copying(leader: DirectoryPartition, tmp
     follower.truncate(3)
     follower.copy(list(leader.frames(3)))
     assert list(follower.records()) == list(leader.records())
+
+
+def test_a_follower_that_is_too_late_goes_on_where_the_leader_begins(
+    leader: DirectoryPartition, tmp_path: Path
+) -> None:
+    with opened(tmp_path / "follower") as follower:
+        follower.copy(list(leader.frames(0, 2)))
+        leader.roll()
+        leader.delete_before(6)
+        leader.append(encode([b"6"]))
+        follower.restart(6, leader.producers_at(6))
+        assert follower.bounds() == (6, 6, 6)
+    with opened(tmp_path / "follower") as follower:
+        follower.copy(list(leader.frames()))
+        assert list(follower.records()) == list(leader.records())
+        assert follower.append(encode([b"2"], identity=Identity(b"p" * 16, 1, 0))) == Appended(2, 3, duplicate=True)
+        assert follower.append(encode([b"7"], identity=Identity(b"p" * 16, 1, 1))) == Appended(7, 8)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_loss_while_it_restarts_leaves_the_old_log_or_the_new_one(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    (tmp_path / "disk").mkdir()
+    disk = RecordingDisk(tmp_path / "disk")
+    with DirectoryPartition(tmp_path / "disk" / "log", uuid=UUID, disk=disk) as follower:
+        follower.append(encode([b"0", b"1"]))
+        begun = len(disk.trace)
+        follower.restart(9, follower.producers_at(2))
+    disk.power_loss(tmp_path / "after", chance, after=chance.randrange(begun - 1, len(disk.trace)), torn=True)
+    with opened(tmp_path / "after" / "log") as after:
+        start, end, _ = after.bounds()
+        assert (start, end) in [(0, 2), (0, 9), (9, 9)]
+        assert after.append(encode([b"next"])).base_offset == end

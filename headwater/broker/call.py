@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from headwater.broker.access import Kind, Right
 from headwater.broker.budget import Hold
 from headwater.broker.core import Connection, Core
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreError
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
 from headwater.wire.service import METHODS
 
@@ -29,6 +29,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _MARGIN_LEAST: Final = 0.05
 _MARGIN_MOST: Final = 1.0
+_SINGLE: Final = frozenset(
+    {
+        *("JoinGroup", "SettleGroup", "Heartbeat", "LeaveGroup", "Commit", "ResetGroup", "Poll"),
+        *("Stage", "DropStages", "CommitTransaction", "RollForward"),
+        *("WorkOnPartition", "RunSteward"),
+    }
+)
+"""What works on the files of one broker, behind the back of the others."""
 _ERROR_BYTES: Final = 4096
 """Metadata has to stay small: many clients take no more than 8 KiB of it."""
 
@@ -117,8 +125,23 @@ class Calls:
             name = _CAPITAL.sub("_", method.name).lower()
             work = next(getattr(part, name) for part in parts if hasattr(part, name))
             wrap = self._streaming if method.response_streams else self._unary
-            found[method.name] = wrap(method.name, work)
+            found[method.name] = wrap(method.name, self._offered(method.name, work))
         return SimpleNamespace(**found)
+
+    def _offered(self, name: str, work: Callable[[Any, Call], Any]) -> Callable[[Any, Call], Any]:
+        """The method, unless it is one that a cluster has not."""
+        if name not in _SINGLE:
+            return work
+
+        def check(request: Any, call: Call) -> Any:
+            if self._core.cluster is not None:
+                raise StoreError(
+                    f"{name} is not offered in a cluster yet: groups, transactions and work on the log of a partition "
+                    f"need a broker on its own"
+                )
+            return work(request, call)
+
+        return check
 
     def _unary(
         self, name: str, method: Callable[[Any, Call], Awaitable[Any]]

@@ -103,6 +103,8 @@ class Lane:
         cluster = self._core.cluster
         with nullcontext() if cluster is None else cluster.leading(self.place):
             outcomes = partition.append_all([frames for _, frames in ready])
+            if cluster is not None:
+                partition.sync()  # whatever the mode: only what is durable is acknowledged by replicas
         for (one, _), outcome in zip(ready, outcomes, strict=True):
             one.outcome = outcome
 

@@ -129,6 +129,7 @@ class DurableLog:
                 raise NotLeading
             self._note([EpochStart(frame.header.leader_epoch, frame.header.base_offset) for frame in frames])
             self.partition.copy(frames)
+            self.partition.sync()  # whatever the mode: a follower tells what is durable
 
     def cut(self, epoch: int, offset: int) -> None:
         """Remove what the leader of an epoch does not have, for good; raises NotLeading like `copy`."""
@@ -137,6 +138,23 @@ class DurableLog:
                 raise NotLeading
             if offset < self.partition.bounds().end:
                 self.partition.truncate(offset)
+
+    def retain(self, high_watermark: int) -> None:
+        """Delete what is no longer wanted, and acknowledged."""
+        self.partition.retain(keep_from=high_watermark)
+
+    def restart(self, epoch: int, offset: int, producers: bytes, epochs: Sequence[EpochStart]) -> None:
+        """Go on where the leader's log begins by now, which is beyond this one's end; raises NotLeading like `copy`."""
+        with self._mutex:
+            if self._followed != epoch:
+                raise NotLeading
+            self.partition.restart(offset, producers)
+            self._write(EPOCHS_FILE, epochs)
+            self._epochs = list(epochs)
+
+    def epochs_before(self, offset: int) -> list[EpochStart]:
+        """The epochs that begin before an offset."""
+        return [one for one in self._epochs if one.start < offset]
 
     def frames(self, span: Span, max_bytes: int) -> list[StoredFrame]:
         """The first frames of a span: whole groups, of about so many bytes."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from headwater.client.frames import verified
-from headwater.cluster.durable_log import Span
+from headwater.cluster.durable_log import EpochStart, Span
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import Member
 from headwater.cluster.link import Links
@@ -111,6 +111,9 @@ class Follower:
 
     async def _copy(self, found: pb.ReplicaFetched) -> None:
         hosted = self._hosted
+        if found.log_start > hosted.log.end:
+            await self._restart(found)
+            return
         spans: tuple[Span, ...] = ()
         if found.frames:
             end = await self._threads.write(self._write, found)
@@ -120,6 +123,14 @@ class Follower:
         if start > hosted.log.start:
             await self._threads.write(hosted.log.partition.delete_before, start)
             hosted.log.refresh()
+
+    async def _restart(self, found: pb.ReplicaFetched) -> None:
+        """Go on where the leader's log begins: what is before that is gone everywhere."""
+        hosted = self._hosted
+        _log.warning("%s goes on at offset %d: what was before it was deleted", hosted, found.log_start)
+        epochs = [EpochStart(one.epoch, one.start) for one in found.epochs]
+        await self._threads.write(hosted.log.restart, found.epoch, found.log_start, found.producers, epochs)
+        hosted.log.refresh()
 
     def _write(self, found: pb.ReplicaFetched) -> int:
         """In a thread: verify the frames and put them into the log; where it ends then."""

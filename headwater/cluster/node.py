@@ -83,6 +83,7 @@ class ClusterNode:
         self._begin(self._keep_up())
         self._begin(self._tend())
         self._begin(self._keep_watermarks())
+        self._begin(self._retain())
 
     @property
     def membership(self) -> Membership:
@@ -276,6 +277,18 @@ class ClusterNode:
                 except (HeadwaterError, OSError) as error:
                     _log.error("%s: what is acknowledged could not be noted: %s", hosted, error)
 
+    async def _retain(self) -> None:
+        """Delete what topics no longer want, where they are led; followers hear of it with what they fetch."""
+        while True:
+            await asyncio.sleep(self.store.defaults.steward.interval)
+            for hosted in list(self._hosted.values()):
+                if hosted.leads:
+                    try:
+                        await self._threads.write(hosted.log.retain, hosted.replica.high_watermark)
+                    except (HeadwaterError, OSError) as error:
+                        _log.error("%s: what is not wanted any more could not be deleted: %s", hosted, error)
+                    hosted.log.refresh()
+
     # What other brokers ask.
 
     async def serve(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
@@ -308,6 +321,9 @@ class ClusterNode:
         deadline = time.monotonic() + min(question.max_wait_ms / 1000, WAIT)
         while True:
             response = hosted.fetch(request)
+            if request.end < hosted.log.start:
+                await self._fill_start(answer, hosted)
+                return
             left = deadline - time.monotonic()
             if (
                 response.batches
@@ -326,6 +342,13 @@ class ClusterNode:
             if not hosted.leads or hosted.led != question.epoch:
                 raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
             answer.frames = frames
+
+    async def _fill_start(self, answer: pb.ReplicaFetched, hosted: Hosted) -> None:
+        """Retention was faster than the follower: it goes on where the log begins."""
+        log = hosted.log
+        answer.log_start, answer.high_watermark = log.start, hosted.replica.high_watermark
+        answer.epochs.extend(pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.start))
+        answer.producers = await self._threads.read(log.partition.producers_at, log.start)
 
     def _frames(self, log: DurableLog, span: Any, max_bytes: int) -> bytes:
         return b"".join(memoryview(frame.data) for frame in log.frames(span, max_bytes))

@@ -18,6 +18,7 @@ from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.frame import GROUP_LAST, Frame, StoredFrame, Take, Taken
 from headwater.log.lock import PartitionLock
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
+from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.reader import OnDamage, Reader
 from headwater.log.report import RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts, expired
@@ -147,6 +148,17 @@ class DirectoryPartition(Partition):
         self._writer.commit(tickets)
         for ticket in tickets:
             ticket.outcome()
+
+    def restart(self, offset: int, producers: bytes) -> None:
+        """Go on at an offset beyond the end, as another replica does that has removed everything before it.
+
+        `producers` is what that one's `producers_at` says.
+        """
+        self._writer.delete_before(offset, ProducerTable.unpack(producers))
+
+    def producers_at(self, offset: int) -> bytes:
+        """Who has written what is before an offset, for `restart`."""
+        return load_producers(self.path, self._state().partition, offset).pack()
 
     def lead(self, epoch: int) -> None:
         """Give frames this leader's epoch from now on."""

@@ -415,13 +415,16 @@ class Writer:
             self._roll(state)
             return True
 
-    def _roll(self, state: State) -> State:
-        """Everything in the old segment is durable before the new one can be found: recovery builds on that."""
+    def _roll(self, state: State, base: int | None = None, producers: ProducerTable | None = None) -> State:
+        """Everything in the old segment is durable before the new one can be found: recovery builds on that.
+
+        The new one begins at the end, or further on at `base`, with who has written what up to there.
+        """
         state = self.page.write(self._sync(state)._replace(flags=CHANGING))
-        table = self.producers()
+        table = producers or self.producers()
         now = self.clock.now_ns()
         table.expire(now - int(self.config.producer_expiry * 1e9))
-        header = new_segment_header(state.partition, state.end, now)
+        header = new_segment_header(state.partition, state.end if base is None else base, now)
         path = self.directory / f"{header.base:020d}.log"
         if self._index_fd >= 0:
             sealed = IndexHeader(state.segment, state.position, state.segment_max_timestamp, state.index_entries)
@@ -473,9 +476,14 @@ class Writer:
             self.disk.sync_directory(self.directory)
             self._recover()
 
-    def delete_before(self, offset: int) -> int:
-        """Make `offset` the first one and delete the segments that lie wholly below it; how many."""
+    def delete_before(self, offset: int, producers: ProducerTable | None = None) -> int:
+        """Make `offset` the first one and delete the segments that lie wholly below it; how many.
+
+        With `producers`, who have written what is below, it may lie beyond the end: the log goes on from there.
+        """
         with self.locked() as state:
+            if offset > state.end and producers is not None:
+                state = self._roll(state, offset, producers)
             if offset > state.end:
                 raise OffsetOutOfRange(offset, state.start, state.end, str(self.directory))
             if offset <= state.start:

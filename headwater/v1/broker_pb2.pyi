@@ -885,7 +885,7 @@ class ReplicaFetch(_message.Message):
     def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., replica: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
 
 class ReplicaFetched(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "frames")
+    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "frames")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -894,6 +894,8 @@ class ReplicaFetched(_message.Message):
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     DIVERGING_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
@@ -903,8 +905,18 @@ class ReplicaFetched(_message.Message):
     log_start: int
     diverging: EpochEnd
     error: Error
+    producers: bytes
+    epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
     frames: bytes
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+
+class EpochStart(_message.Message):
+    __slots__ = ("epoch", "start")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    start: int
+    def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
 
 class EpochEnd(_message.Message):
     __slots__ = ("epoch", "end")

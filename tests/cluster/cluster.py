@@ -73,12 +73,12 @@ class ClusterProcesses:
     def wait(self, topic: str, number: int = 0, *, in_sync: set[int], at: int | None = None) -> pb.PartitionMetadata:
         """Wait until these are in sync, and one of them leads."""
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        while True:
             found = self.partition(topic, number, at=at)
             if set(found.in_sync) == in_sync and found.leader in in_sync:
                 return found
+            assert time.monotonic() < deadline, f"{found.leader} leads, and in sync are {list(found.in_sync)}"
             time.sleep(0.05)
-        raise AssertionError(f"{topic}/{number} is led by {found.leader}, and in sync are {list(found.in_sync)}")
 
     def log(self, broker: int) -> str:
         """What a broker has said in its last life."""

@@ -183,3 +183,34 @@ def test_a_topic_made_at_one_broker_is_there_at_all_and_so_is_its_end(cluster: C
     while any(path.exists() for path in paths):
         assert time.monotonic() < deadline, "the records of a deleted topic stay"
         time.sleep(0.05)
+
+
+def test_a_follower_that_was_away_for_longer_than_records_are_kept_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_STEWARD_INTERVAL", "0.5s")
+    with ClusterProcesses(tmp_path) as cluster:
+        with hw.open(cluster.address) as store:
+            store.create_topic("numbers", segment_bytes=4096, retention_bytes=8192)
+            _send(store, b"first")
+            away = next(broker for broker in range(3) if broker != cluster.partition("numbers").leader)
+            cluster.kill(away)
+            with store.producer("numbers") as out:
+                for number in range(60):
+                    out.send(b"%d" % number * 200)
+                    out.flush()
+            partition = store.partition(store.describe_topic("numbers"), 0)
+            deadline = time.monotonic() + PATIENCE
+            while partition.bounds().start == 0:
+                assert time.monotonic() < deadline, "nothing is deleted"
+                time.sleep(0.05)
+            cluster.begin(away)
+            cluster.wait("numbers", in_sync={0, 1, 2})
+            _send(store, b"last")
+            start, end, _ = partition.bounds()
+            expected = [(record.offset, record.value) for record in partition.records()]
+        assert expected[-1] == (end - 1, b"last")
+        time.sleep(2)  # until followers have heard of it
+        cluster.stop()
+        for broker in range(3):
+            assert [one for one in cluster.records(broker, "numbers") if one[0] >= start] == expected
