@@ -23,6 +23,7 @@ from tests.broker import served
 from tests.etcd_server import free_port, needs_some_etcd
 from tests.processes import PATIENCE, ROOT
 from tests.processes import hw as run
+from tests.test_documents import CLUSTERED, blocks
 
 pytestmark = needs_some_etcd
 
@@ -131,6 +132,24 @@ def test_a_cluster_that_is_brought_up_replicates_and_outlives_a_broker() -> None
         assert "broker 2 is started again" in said
         assert not any(map(alive, cluster.pids))
         assert not Path(cluster.document["directory"]).exists()
+
+
+def test_the_programs_of_the_document_run() -> None:
+    with up() as cluster:
+        program = "\n".join(blocks(CLUSTERED, "python"))
+        there = "hw://127.0.0.1:6174,127.0.0.1:6175,127.0.0.1:6176"
+        assert there in program
+        result = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program.replace(there, cluster.document["store"])],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == "1000\n"
+        assert cluster.end(signal.SIGTERM)[0] == 0
 
 
 def test_files_that_are_kept_are_used_again(tmp_path: Path) -> None:
