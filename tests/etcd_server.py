@@ -1,18 +1,16 @@
 """etcd as a process of its own, as users have it: started on free ports, stopped, killed and paused.
 
-It is the one that the system has, Debian's by preference, or the one that comes with a Python package. Where there is
-neither, the tests that need one are skipped, and say so.
+It is the one that the system has. The one that comes with a Python package can corrupt its data when it is killed, so
+nothing is proved with that: where there is no other, these tests are skipped, and say so.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from contextlib import closing
@@ -21,18 +19,18 @@ from typing import Any, Final, Self
 
 import pytest
 
+from headwater.cluster.local import find_etcd
 from headwater.wire.address import Address
 
 PATIENCE: Final = 60.0
 
 
-def binary() -> str | None:
-    """Where etcd is."""
-    packaged = Path(sys.prefix) / "bin" / "etcd"
-    return shutil.which("etcd") or (str(packaged) if packaged.exists() else None)
-
-
-needs_etcd = pytest.mark.skipif(binary() is None, reason="there is no etcd here: install etcd-server")
+_FOUND: Final = find_etcd()
+needs_some_etcd = pytest.mark.skipif(_FOUND is None, reason="there is no etcd here: install etcd-server")
+needs_etcd = pytest.mark.skipif(
+    _FOUND is None or _FOUND.unsafe,
+    reason="clusters are not proved: there is no etcd here that survives being killed; install etcd-server",
+)
 
 
 def free_port() -> int:
@@ -58,9 +56,8 @@ class EtcdServer:
 
     def start(self, *flags: str, wait: bool = True) -> Self:
         """Start it, also again."""
-        path = binary()
-        assert path is not None
-        command = [path, "--name", self.name, "--data-dir", str(self.directory / self.name)]
+        assert _FOUND is not None
+        command = [_FOUND.path, "--name", self.name, "--data-dir", str(self.directory / self.name)]
         command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
         command += ["--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer]
         command += ["--initial-cluster", self.cluster]

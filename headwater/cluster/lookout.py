@@ -21,6 +21,9 @@ from headwater.wire.address import Address, parse_address
 _log = logging.getLogger(__name__)
 _CONNECTING: Final = 2.0
 _PAUSE: Final = 1.0
+_FRAME_HEAD: Final = 9
+_GOING_AWAY: Final = 7
+"""Of HTTP/2, which is what brokers speak: the bytes before each frame, and the kind of the last one."""
 _DOUBTS: Final = 3
 """So many connections in a row must be refused."""
 _DOUBT_PAUSE: Final = 0.1
@@ -86,9 +89,12 @@ async def _stay_connected(address: Address) -> None:
     """Hold a connection until it ends. Raises OSError or TimeoutError when there is none to be had."""
     reader, writer = await _connect(address)
     try:
-        with suppress(OSError):
-            while await reader.read(4096):
-                pass  # the greeting of gRPC, which is of no interest here
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readexactly(_FRAME_HEAD)
+                await reader.readexactly(int.from_bytes(head[:3], "big"))
+                if head[3] == _GOING_AWAY:
+                    return  # it stops, and waits for whoever is connected
     finally:
         writer.close()
 

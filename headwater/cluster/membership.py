@@ -47,10 +47,11 @@ class Membership:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """See the cluster, and be registered. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
+        """Be registered, and see oneself in the cluster. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
         await self.view.refresh()
         self._begin(self.view.follow())
         await self.registration.register()
+        await self.view.refresh()
         self._begin(self.registration.keep())
         self._begin(self.controller.run())
 
