@@ -6,15 +6,18 @@ another in a file are one piece of memory, which is copied once, into the answer
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from headwater.broker.arrivals import GROUP, Key, Waiter
+import grpc
+
+from headwater.broker.arrivals import GROUP, INTERVAL, Key, Waiter
 from headwater.broker.budget import Hold
-from headwater.broker.call import Call
+from headwater.broker.call import Call, check_readable
 from headwater.broker.core import Core, partition_of
 from headwater.broker.plain import to_records
 from headwater.broker.sessions import sessions_of
@@ -71,6 +74,43 @@ class Reading:
                 _go_on(request, answer)
                 if not request.positions:
                     return
+
+    async def fetch_stream(
+        self,
+        requests: AsyncIterator[pb.FetchRequest],  # noqa: ARG002 - read by the call, which costs less
+        call: Call,
+    ) -> AsyncGenerator[bytes]:
+        request = await call.context.read()
+        if request is grpc.aio.EOF:
+            return
+        check_readable(request)
+        self._check(request, call)
+        with self._core.arrivals.expecting(_keys(request)) as waiter:
+            allowance = _Allowance(request.max_bytes or _DEFAULT_BYTES, waiter)
+            listening = asyncio.create_task(allowance.listen(call))
+            request.max_wait_ms = request.max_wait_ms or round(self._core.config.max_wait * 1000)
+            try:
+                while not self._core.draining.is_set():
+                    if listening.done():
+                        listening.result()  # raises what was wrong with what the client said
+                    if allowance.bytes <= 0:
+                        if listening.done():
+                            return
+                        await allowance.wait()
+                        continue
+                    answer, hold = await self._fetched(request, call, waiter, self._deadline(request, call))
+                    try:
+                        call.identify_again()
+                        self._check(request, call)  # rights may have changed since it began
+                        allowance.bytes -= len(answer.content)
+                        yield answer.content
+                    finally:
+                        hold.give_back()
+                    _go_on(request, answer)
+                    if not request.positions:
+                        return
+            finally:
+                listening.cancel()
 
     def _check(self, request: pb.FetchRequest, call: Call) -> None:
         if not request.positions:
@@ -154,6 +194,29 @@ class Reading:
         except HeadwaterError as error:
             answer.error.CopyFrom(pack_error(error))
         return answer
+
+
+class _Allowance:
+    """How many bytes of answers a client has room for."""
+
+    def __init__(self, size: int, waiter: Waiter) -> None:
+        self.bytes = size
+        self._waiter = waiter
+
+    async def listen(self, call: Call) -> None:
+        """Take what the client allows besides, for as long as it says something."""
+        try:
+            while (request := await call.context.read()) is not grpc.aio.EOF:
+                check_readable(request)
+                self.bytes += request.max_bytes
+                self._waiter.wake()
+        finally:
+            self._waiter.wake()
+
+    async def wait(self) -> None:
+        """Wait until something has happened: more may be allowed by then."""
+        self._waiter.clear()
+        await self._waiter.wait(INTERVAL)
 
 
 class _Piece:

@@ -48,11 +48,6 @@ class Leaders:
             self._learn(self.connection.call("GetMetadata", pb.GetMetadataRequest(brokers_only=True)))
         return bool(self._clustered)
 
-    @property
-    def count(self) -> int:
-        """How many brokers lead something, as far as it is known."""
-        return max(len(set(self._addresses.values())), 1)
-
     def of(self, topic: str, partition: int) -> Connection:
         """A connection whose calls go to the broker that leads a partition."""
         place = (topic, partition)

@@ -126,6 +126,7 @@ class RemoteSink:
     """Frames go to the partitions of one topic, by way of a broker. Thread-safe."""
 
     identity: Identity | None = None  # frames are signed when they are sent
+    prompt = False
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,9 @@ import headwater as hw
 from headwater.v1 import broker_pb2 as pb
 from tests.broker import fetch, frame_of
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.crew import TOPIC, Crew
 from tests.etcd_server import needs_etcd
+from tests.faults.violation import Violation
 
 pytestmark = needs_etcd
 
@@ -26,134 +26,60 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
         yield processes
 
 
-class Writer(threading.Thread):
-    """Sends numbers, one after the other, and notes where each was acknowledged."""
-
-    def __init__(self, address: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self._address = address
-        self._topic = topic
-        self._ended = threading.Event()
-        self.acknowledged: dict[bytes, tuple[int, int]] = {}
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            with hw.open(self._address) as store, store.producer(self._topic) as out:
-                number = 0
-                while not self._ended.is_set():
-                    sent = {}
-                    for _ in range(5):
-                        value = b"%d" % number
-                        sent[value] = out.send(value, key=value)
-                        number += 1
-                    out.flush()
-                    self.acknowledged |= {value: (one.partition, one.offset) for value, one in sent.items()}
-        except BaseException as error:
-            self.error = error
-            raise
-
-    def wait(self, more: int) -> None:
-        """Wait until so many more are acknowledged."""
-        wanted, deadline = len(self.acknowledged) + more, time.monotonic() + PATIENCE
-        while len(self.acknowledged) < wanted:
-            assert self.error is None
-            assert time.monotonic() < deadline, "nothing is acknowledged any more"
-            time.sleep(0.01)
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join(PATIENCE)
-        assert not self.is_alive()
-        assert self.error is None
-
-
 def _send(store: hw.Store, value: bytes) -> None:
     with store.producer("numbers") as out:
         out.send(value)
 
 
-def check(cluster: ClusterProcesses, writer: Writer, topic: str = "numbers") -> None:
-    """Readers see what was acknowledged, each once and at its place; in the end all replicas have the same."""
-    with hw.open(cluster.address) as store:
-        info = store.describe_topic(topic)
-        found: dict[bytes, tuple[int, int]] = {}
-        for number in range(info.partitions):
-            for record in store.partition(info, number).records():
-                assert record.value is not None
-                assert record.value not in found, f"{record.value!r} is there twice"
-                found[record.value] = (number, record.offset)
-    lost = {value: place for value, place in writer.acknowledged.items() if found.get(value) != place}
-    assert not lost
-    brokers = list(cluster.brokers)
-    for number in range(info.partitions):
-        cluster.wait(topic, number, in_sync=set(brokers))
-    time.sleep(1.5)  # until followers have heard of the end of what is acknowledged
-    cluster.stop()
-    for number in range(info.partitions):
-        copies = [cluster.records(broker, topic, number) for broker in brokers]
-        assert all(copy == copies[0] for copy in copies)
+def found(*parts: Iterator[Violation]) -> list[str]:
+    """What a crew has found wrong."""
+    return [str(one) for part in parts for one in part]
 
 
 def test_a_killed_leader_takes_nothing_with_it(cluster: ClusterProcesses) -> None:
-    with hw.open(cluster.address) as store:
-        store.create_topic("numbers", partitions=3)
-    writer = Writer(cluster.address, "numbers")
-    writer.start()
+    crew = Crew(cluster)
+    assert not found(crew.go_on())
     for _ in range(3):
-        writer.wait(100)
-        leader = cluster.partition("numbers").leader
+        leader = cluster.partition(TOPIC).leader
         cluster.kill(leader)
-        writer.wait(100)
+        assert not found(crew.go_on())
         cluster.begin(leader)
-        cluster.wait("numbers", in_sync={0, 1, 2})
-    writer.end()
-    check(cluster, writer)
+        cluster.wait(TOPIC, in_sync={0, 1, 2})
+    assert not found(crew.check())
 
 
 def test_all_brokers_killed_at_once_lose_nothing(cluster: ClusterProcesses) -> None:
-    with hw.open(cluster.address) as store:
-        store.create_topic("numbers", partitions=2)
-    writer = Writer(cluster.address, "numbers")
-    writer.start()
-    for _ in range(2):
-        writer.wait(100)
-        cluster.kill(0, 1, 2)
-        cluster.begin(*random.sample(range(3), 3))
-        writer.wait(100)
-    writer.end()
-    check(cluster, writer)
+    crew = Crew(cluster)
+    assert not found(crew.go_on())
+    cluster.kill(0, 1, 2)
+    cluster.begin(2, 0, 1)
+    assert not found(crew.go_on(), crew.check())
 
 
 def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: ClusterProcesses) -> None:
-    with hw.open(cluster.address) as store:
-        store.create_topic("numbers")
-        _send(store, b"before")
-    leader = cluster.partition("numbers").leader
+    crew = Crew(cluster, partitions=1, writers=1)
+    assert not found(crew.go_on())
+    leader = cluster.wait(TOPIC, in_sync={0, 1, 2}).leader
     other = (leader + 1) % 3
     with cluster.brokers[leader].connected() as stub:
         cluster.pause(leader)
-        late = stub.Produce.future(
-            pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"late")]), timeout=PATIENCE
-        )
-        cluster.wait("numbers", in_sync={0, 1, 2} - {leader}, at=other)
-        writer = Writer(cluster.address, "numbers")
-        writer.start()
-        writer.wait(50)
+        request = pb.ProduceRequest(topic=TOPIC, partition=0, frames=[frame_of(b"late 0")])
+        late = stub.Produce.future(request, timeout=PATIENCE)
+        cluster.wait(TOPIC, in_sync={0, 1, 2} - {leader}, at=other)
+        assert not found(crew.go_on())
         cluster.go_on(leader)
         assert late.exception(timeout=PATIENCE) is not None, "who was replaced acknowledges nothing"
-    cluster.wait("numbers", in_sync={0, 1, 2}, at=other)
-    writer.end()
-    check(cluster, writer)
+    cluster.wait(TOPIC, in_sync={0, 1, 2}, at=other)
+    assert not found(crew.go_on(), crew.check())
 
 
 def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses) -> None:
     with hw.open(cluster.address) as store:
         store.create_topic("numbers")
         _send(store, b"one")
-    found = cluster.partition("numbers")
-    others = [broker for broker in range(3) if broker != found.leader]
-    with cluster.brokers[found.leader].connected() as stub:
+    state = cluster.partition("numbers")
+    others = [broker for broker in range(3) if broker != state.leader]
+    with cluster.brokers[state.leader].connected() as stub:
         for broker in others:
             cluster.pause(broker)
         request = pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"two")], acks=pb.ACKS_LEADER)
