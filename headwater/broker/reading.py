@@ -186,8 +186,8 @@ class Reading:
     def _offsets(self, place: pb.TopicPartition, timestamp: int | None) -> pb.PartitionOffsets:
         answer = pb.PartitionOffsets(topic=place.topic, partition=place.partition)
         try:
-            partition = partition_of(self._store, place)
-            answer.log_start, answer.log_end, answer.durable_end = bounds_of(self._core, place, partition)
+            partition, bounds = shown(self._core, place)
+            answer.log_start, answer.log_end, answer.durable_end = bounds
             found = None if timestamp is None else partition.offset_at(timestamp)
             if found is not None and (self._core.cluster is None or found < answer.log_end):
                 answer.offset_at = found
@@ -232,8 +232,7 @@ class _Piece:
         self.next_offset: int | None = None
         self._start = self._end = 0
         try:
-            self._partition = partition_of(core.store, self._place)
-            self._bounds = bounds_of(core, self._place, self._partition)
+            self._partition, self._bounds = shown(core, self._place)
             self._start = self.next_offset = self._offset(position, self._partition)
             self._end = self._bounds.end
             if position.HasField("end"):
@@ -303,14 +302,17 @@ class _Piece:
         return FetchedFrames(answer, () if as_records or self.error else _contiguous(self.frames))
 
 
-def bounds_of(core: Core, place: pb.TopicPartition, partition: Partition) -> Bounds:
-    """What of a partition can be shown. In a cluster: what is acknowledged, and where it is led; raises NotLeader."""
+def shown(core: Core, place: pb.TopicPartition) -> tuple[Partition, Bounds]:
+    """A partition, and what of it can be shown: in a cluster what is acknowledged, where it is led; or NotLeader."""
     if core.cluster is None:
-        return partition.bounds()
-    end = core.cluster.readable(TopicPartition(place.topic, place.partition))
-    start, stored, _ = partition.bounds()
-    end = max(min(end, stored), start)
-    return Bounds(start, end, end)
+        partition = partition_of(core.store, place)
+        return partition, partition.bounds()
+    # First who leads: a broker that does not may not even have heard of the topic yet.
+    acknowledged = core.cluster.readable(TopicPartition(place.topic, place.partition))
+    partition = partition_of(core.store, place)
+    start, end, _ = partition.bounds()
+    end = max(min(acknowledged, end), start)
+    return partition, Bounds(start, end, end)
 
 
 def damage_told(core: Core, place: pb.TopicPartition, error: HeadwaterError) -> HeadwaterError:

@@ -11,6 +11,7 @@ from headwater.broker.access import BROKER
 from headwater.broker.call import Call, Refused, check_readable
 from headwater.broker.core import Core
 from headwater.cluster.node import ClusterNode
+from headwater.errors import PermissionDenied
 from headwater.v1 import broker_pb2 as pb
 
 
@@ -21,9 +22,11 @@ class Replicating:
         self._core = core
 
     def _node(self, call: Call) -> ClusterNode:
-        call.check("admin", "broker", BROKER)
+        """For brokers alone: what is not acknowledged yet is for nobody else, and neither is a say in what is."""
         if self._core.cluster is None:
             raise Refused("the broker is in no cluster")
+        if not call.by_broker:
+            raise PermissionDenied(call.caller.name, "admin", "broker", BROKER)
         return self._core.cluster
 
     async def replicate(

@@ -295,7 +295,11 @@ class RemoteFeed(Feed):
             return [(self._connection.channel(), wanted)]
         found: dict[int, tuple[Channel, dict[TopicPartition, int]]] = {}
         for place, offset in wanted.items():
-            channel = leaders.channel(place)
+            try:
+                channel = leaders.channel(place)
+            except UnknownTopic:
+                self._remote.forget_topic(place.topic)  # the consumer finds out by itself
+                continue
             found.setdefault(id(channel), (channel, {}))[1][place] = offset
         return list(found.values())
 

@@ -7,6 +7,7 @@ opens another stream.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from contextlib import suppress
 from typing import Any, Final
 
@@ -31,12 +32,25 @@ OPTIONS: Final = (
 )
 
 
+PASSWORD_KEY: Final = "headwater-cluster"
+"""By which brokers know each other: what stands there only those know who can read the cluster's secret."""
+
+
+def password_of(secret: bytes) -> str:
+    """What a broker says to another one of its cluster."""
+    return hmac.digest(secret, b"broker", "sha256").hex()
+
+
 class Link:
     """To one incarnation of another broker. It belongs to one event loop."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, secret: bytes, credentials: grpc.ChannelCredentials | None) -> None:
         self.member = member
-        self._channel = grpc.aio.insecure_channel(member.address, options=OPTIONS)
+        self._metadata = ((PASSWORD_KEY, password_of(secret)),)
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(member.address, options=OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(member.address, credentials, options=OPTIONS)
         self._stub: Any = Stub(self._channel)
         self._questions: asyncio.Queue[pb.ReplicaFetch] = asyncio.Queue()
         self._answers: dict[PartitionKey, asyncio.Future[pb.ReplicaFetched]] = {}
@@ -66,7 +80,9 @@ class Link:
     async def log_ends(self, request: pb.ListLogEndsRequest, timeout: float) -> pb.ListLogEndsResponse:
         """How far the other's logs go; raises BrokerUnavailable."""
         try:
-            found: pb.ListLogEndsResponse = await self._stub.ListLogEnds(request, timeout=timeout)
+            found: pb.ListLogEndsResponse = await self._stub.ListLogEnds(
+                request, timeout=timeout, metadata=self._metadata
+            )
         except grpc.aio.AioRpcError as error:
             raise self._unavailable(error.details() or error.code().name) from None
         return found
@@ -74,7 +90,7 @@ class Link:
     async def _read(self, questions: asyncio.Queue[pb.ReplicaFetch]) -> None:
         """Take the answers for as long as the stream lasts."""
         why = "the stream has ended"
-        call = self._stub.Replicate()
+        call = self._stub.Replicate(metadata=self._metadata)
         writing = asyncio.create_task(_send(call, questions))
         try:
             async for found in call:
@@ -116,7 +132,9 @@ async def _send(call: Any, questions: asyncio.Queue[pb.ReplicaFetch]) -> None:
 class Links:
     """The links of a broker, made when they are first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+        self.secret = b""
+        self._credentials = credentials
         self._links: dict[int, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -125,7 +143,7 @@ class Links:
         known = self._links.get(member.id)
         if known is None or known.member != member:
             self.drop(member.id)
-            known = self._links[member.id] = Link(member)
+            known = self._links[member.id] = Link(member, self.secret, self._credentials)
         return known
 
     def drop(self, broker: int) -> None:

@@ -7,11 +7,14 @@ that are led here; for the others it knows who to ask.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
+
+import grpc
 
 from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.election import LogEnd
@@ -20,7 +23,7 @@ from headwater.cluster.following import WAIT, Follower, Threads
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
-from headwater.cluster.link import Links
+from headwater.cluster.link import PASSWORD_KEY, Links, password_of
 from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.repair import can_be_spared
@@ -59,8 +62,12 @@ class ClusterNode:
         cluster: str,
         broker: int,
         tell: Callable[[TopicPartition], None],
+        credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
-        """`tell` is called when there is more to read in a partition that is led here."""
+        """`tell` is called when there is more to read in a partition that is led here.
+
+        With `credentials` the other brokers are called over TLS.
+        """
         self.store = store
         self.cluster = cluster
         self.broker = broker
@@ -69,7 +76,7 @@ class ClusterNode:
         self._tell = tell
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._by_place: dict[TopicPartition, Hosted] = {}
-        self._links = Links()
+        self._links = Links(credentials)
         self._membership: Membership | None = None
         self._unworthy: set[PartitionKey] = set()
         """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
@@ -147,6 +154,7 @@ class ClusterNode:
         self._changed.set()
 
     def _become(self, incarnation: int) -> None:
+        self._links.secret = self.membership.registration.secret
         if incarnation:  # without a registration it goes on as who it was: the protocol sees to it that this is safe
             for hosted in self._hosted.values():
                 hosted.become(incarnation)
@@ -453,6 +461,12 @@ class ClusterNode:
             return await hosted.acknowledged(appended, epoch, by_all=by_all)
         except NotLeading:
             raise self.not_leader(hosted.place) from None
+
+    def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Whether what comes with a call shows that another broker of the cluster makes it."""
+        said = next((value for key, value in metadata if key == PASSWORD_KEY), None)
+        secret = self._links.secret
+        return bool(secret) and isinstance(said, str) and hmac.compare_digest(said, password_of(secret))
 
     def check_leads(self, place: TopicPartition) -> None:
         """Raise NotLeader unless appends to the partition are taken here."""

@@ -6,12 +6,16 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 import headwater as hw
 from headwater.v1 import broker_pb2 as pb
-from tests.broker import fetch, frame_of
+from headwater.wire.service import Stub
+from tests.broker import fetch, frame_of, refusal
+from tests.certificates import Authority, needs_openssl
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
 from tests.etcd_server import needs_etcd
@@ -167,3 +171,34 @@ def test_a_damaged_leader_is_repaired_by_the_others_and_no_reader_sees_it(cluste
     for broker in range(3):
         values = [value for _, value in cluster.records(broker, "numbers")]
         assert values == [*(b"%d" % number for number in range(50)), b"after"]
+
+
+@needs_openssl
+def test_brokers_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
+    """TLS, certificates on both sides, and an access file: replication works, and is for brokers alone."""
+    authority = Authority(tmp_path)
+    pair = authority.sign("broker", "IP:127.0.0.1")
+    client = authority.sign("billing")
+    (tmp_path / "access.yaml").write_text(
+        'users:\n  billing:\n    topics: {"*": [read, write, admin]}\n    broker: read\n'
+    )
+    flags = ["--access", str(tmp_path / "access.yaml"), "--tls-client-ca", str(authority.certificate)]
+    flags += ["--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key)]
+    with ClusterProcesses(tmp_path / "cluster", 3, *flags) as cluster:
+        secure: dict[str, Any] = {
+            "tls_ca": str(authority.certificate),
+            "tls_certificate": str(client.certificate),
+            "tls_key": str(client.key),
+        }
+        with hw.open(cluster.address, **secure) as store:
+            store.create_topic("numbers")
+            _send(store, b"one")
+            partition = store.partition(store.describe_topic("numbers"), 0)
+            assert [record.value for record in partition.records()] == [b"one"]
+        credentials = grpc.ssl_channel_credentials(
+            authority.certificate.read_bytes(), client.key.read_bytes(), client.certificate.read_bytes()
+        )
+        with grpc.secure_channel(cluster.brokers[0].address, credentials) as channel:
+            code, error = refusal(Stub(channel).ListLogEnds, pb.ListLogEndsRequest())
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert isinstance(error, hw.PermissionDenied)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import headwater as hw
 from headwater.cluster.local import find_etcd
 from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
@@ -86,12 +87,16 @@ def cluster_pauses(run: Run) -> Iterator[Violation]:
 
 @proof(row=19, title="one replica of three is damaged, and read", runs=200, quick=1, timeout=400.0)
 def cluster_damage(run: Run) -> Iterator[Violation]:
-    """Flip a bit in the log of a leader that serves."""
+    """Flip a bit in the log of a leader that serves, and read it: whoever does sees nothing of that."""
 
     def flip(run: Run, cluster: ClusterProcesses) -> None:
-        leader = _leader(run, cluster)
-        logs = sorted((cluster.directory / f"broker{leader}" / TOPIC).glob("*/*.log"))
+        number = run.random.randrange(3)
+        state = cluster.wait(TOPIC, number, in_sync={0, 1, 2})
+        logs = sorted((cluster.directory / f"broker{state.leader}" / TOPIC / str(number)).glob("*.log"))
         _flip(run, run.random.choice(logs))
+        with hw.open(cluster.address) as store:
+            for _ in store.partition(store.describe_topic(TOPIC), number).frames():
+                pass
 
     yield from suffer(run, flip, 1 if run.quick else 4)
 
