@@ -16,6 +16,7 @@ import grpc
 from headwater.cluster.keys import Member, PartitionKey
 from headwater.errors import BrokerUnavailable
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
 
 _PATIENCE: Final = 10.0
@@ -87,6 +88,16 @@ class Link:
             raise self._unavailable(error.details() or error.code().name) from None
         return found
 
+    async def produce(self, request: pb.ProduceRequest, timeout: float) -> pb.ProduceResponse:
+        """Pass on plain records; raises what the other broker raises, or BrokerUnavailable."""
+        try:
+            found: pb.ProduceResponse = await self._stub.Produce(request, timeout=timeout, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            told = error_of(error)
+            unavailable = self._unavailable(error.details() or error.code().name, unknown=True)
+            raise (unavailable if told is None else told) from None
+        return found
+
     async def _read(self, questions: asyncio.Queue[pb.ReplicaFetch]) -> None:
         """Take the answers for as long as the stream lasts."""
         why = "the stream has ended"
@@ -107,8 +118,9 @@ class Link:
                 if not answer.done():
                     answer.set_exception(self._unavailable(why))
 
-    def _unavailable(self, why: str) -> BrokerUnavailable:
-        return BrokerUnavailable(f"broker {self.member.id} at {self.member.address}", "Replicate", 0, why)
+    def _unavailable(self, why: str, *, unknown: bool = False) -> BrokerUnavailable:
+        where = f"broker {self.member.id} at {self.member.address}"
+        return BrokerUnavailable(where, "a call of another broker", 0, why, unknown=unknown)
 
     def _end(self) -> None:
         if self._reading is not None:

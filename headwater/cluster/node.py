@@ -19,15 +19,16 @@ import grpc
 from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.election import LogEnd
 from headwater.cluster.etcd import Etcd
-from headwater.cluster.following import WAIT, Follower, Threads
+from headwater.cluster.following import Follower, Threads
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
+from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
 from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.repair import can_be_spared
-from headwater.cluster.replica import FetchRequest, NotLeading
+from headwater.cluster.replica import NotLeading
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
 from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
@@ -36,7 +37,6 @@ from headwater.store.catalog import TopicInfo
 from headwater.store.directory_store import DirectoryStore
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.faults import pack_error
 
 _log = logging.getLogger(__name__)
 _TICK: Final = 0.2
@@ -48,6 +48,7 @@ _LOOKING: Final = 0.5
 """How often it is looked whether readers have met damage. Seconds."""
 _REPAIRING: Final = 10.0
 """How long a repair has before damage is looked for again. Seconds."""
+_NO_STATE: Final = (None, 0)
 _DRAINING: Final = 10.0
 
 
@@ -369,65 +370,9 @@ class ClusterNode:
 
     async def serve(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
         """Answer a follower, when there is something or its patience is over."""
-        answer = pb.ReplicaFetched(
-            topic_uuid=question.topic_uuid, partition=question.partition, epoch=question.epoch, end=question.end
+        return await answer_follower(
+            self._hosted.get((question.topic_uuid, question.partition)), question, self._threads
         )
-        hosted = self._hosted.get((question.topic_uuid, question.partition))
-        try:
-            if hosted is None:
-                raise NotLeading
-            await self._fill(answer, question, hosted)
-        except NotLeading:
-            place = hosted.place if hosted is not None else TopicPartition("", question.partition)
-            answer.error.CopyFrom(pack_error(NotLeader(*place, None)))
-        except HeadwaterError as error:
-            _log.error("%s cannot be read for a follower: %s", hosted, error)
-            answer.error.CopyFrom(pack_error(error))
-        return answer
-
-    async def _fill(self, answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Hosted) -> None:
-        request = FetchRequest(
-            question.replica,
-            question.incarnation,
-            question.epoch,
-            question.end,
-            question.durable_end,
-            question.last_epoch,
-        )
-        deadline = time.monotonic() + min(question.max_wait_ms / 1000, WAIT)
-        while True:
-            response = hosted.fetch(request)
-            if request.end < hosted.log.start:
-                await self._fill_start(answer, hosted)
-                return
-            left = deadline - time.monotonic()
-            if (
-                response.batches
-                or response.diverging is not None
-                or response.high_watermark != question.high_watermark
-                or left <= 0
-            ):
-                break
-            await hosted.changed(left)
-        answer.high_watermark = response.high_watermark
-        answer.log_start = hosted.log.start
-        if response.diverging is not None:
-            answer.diverging.epoch, answer.diverging.end = response.diverging
-        elif response.batches:
-            frames = await self._threads.read(self._frames, hosted.log, response.batches[0], question.max_bytes)
-            if not hosted.leads or hosted.led != question.epoch:
-                raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
-            answer.frames = frames
-
-    async def _fill_start(self, answer: pb.ReplicaFetched, hosted: Hosted) -> None:
-        """Retention was faster than the follower: it goes on where the log begins."""
-        log = hosted.log
-        answer.log_start, answer.high_watermark = log.start, hosted.replica.high_watermark
-        answer.epochs.extend(pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.start))
-        answer.producers = await self._threads.read(log.partition.producers_at, log.start)
-
-    def _frames(self, log: DurableLog, span: Any, max_bytes: int) -> bytes:
-        return b"".join(memoryview(frame.data) for frame in log.frames(span, max_bytes))
 
     def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """How far the logs go that are whole."""
@@ -461,6 +406,23 @@ class ClusterNode:
             return await hosted.acknowledged(appended, epoch, by_all=by_all)
         except NotLeading:
             raise self.not_leader(hosted.place) from None
+
+    def leads(self, place: TopicPartition) -> bool:
+        """Whether appends to the partition are taken here."""
+        hosted = self._by_place.get(place)
+        return hosted is not None and hosted.leads
+
+    async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
+        """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
+        topic = self.membership.view.topics.get(place.topic)
+        state, _ = (
+            self.membership.view.partitions.get((topic.info.uuid, place.partition), _NO_STATE) if topic else _NO_STATE
+        )
+        member = None if state is None else self.membership.view.members.get(state.leader)
+        if member is None or member.id == self.broker:
+            raise self.not_leader(place)
+        places = (await self._links.to(member).produce(request, timeout)).places
+        return Appended(places[0].offset, places[-1].offset + 1)
 
     def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Whether what comes with a call shows that another broker of the cluster makes it."""

@@ -97,6 +97,22 @@ def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses)
         assert [record.value for record in answer.records] == [b"two"]
 
 
+def test_plain_records_go_to_their_leaders_by_way_of_any_broker(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", partitions=3)
+        _send(store, b"first")
+        records = [pb.Record(key=b"%d" % number, value=b"%d" % number) for number in range(30)]
+        for broker in range(3):
+            with cluster.brokers[broker].connected() as stub:
+                places = stub.Produce(pb.ProduceRequest(topic="numbers", records=records), timeout=PATIENCE).places
+            assert {place.partition for place in places} == {0, 1, 2}
+            info = store.describe_topic("numbers")
+            for record, place in zip(records, places, strict=True):
+                partition = store.partition(info, place.partition)
+                (stored,) = partition.records(place.offset, place.offset + 1)
+                assert (stored.key, stored.value) == (record.key, record.value)
+
+
 def test_a_topic_made_at_one_broker_is_there_at_all_and_so_is_its_end(cluster: ClusterProcesses) -> None:
     with hw.open(f"hw://{cluster.brokers[0].address}") as store:
         store.create_topic("numbers", partitions=2)
