@@ -230,8 +230,9 @@ def test_one_that_was_replaced_while_it_wrote_does_no_harm(server: EtcdServer) -
 
 def _without(node: Node, broker: int) -> list[Change]:
     """What a controller would do if it saw that a broker is gone."""
-    node.view._members.pop(broker)
+    member = node.view._members.pop(broker)
     changes = list(plan(node.view, {}).changes)
+    node.view._members[broker] = member
     assert changes
     return changes
 
@@ -239,6 +240,24 @@ def _without(node: Node, broker: int) -> list[Change]:
 async def _states(server: EtcdServer) -> dict[str, bytes]:
     async with Etcd([server.address]) as etcd:
         return {item.key: item.value for item in (await etcd.read(keys().all_partitions)).items}
+
+
+def test_an_election_counts_on_brokers_in_the_incarnation_in_which_they_were_seen(server: EtcdServer) -> None:
+    async def main() -> None:
+        async with nodes([server.address], 3, lease=60) as brokers:
+            controller, second, _ = brokers
+            topic = await controller.topics.create(topic_of("orders", 1, 3))
+            key = (topic.info.uuid, 0)
+            leader = controller.view.partitions[key][0].leader
+            assert leader != 2
+            stale = _without(controller, leader)  # it thinks that the leader is gone
+            since = controller.membership.controller.since
+            await second.vanish()
+            again = await Node([server.address], 2, lease=60).start()
+            assert await controller.membership.controller._write(since, stale) == 0, "it counted on another broker 2"
+            await again.membership.leave()
+
+    run(main())
 
 
 def test_two_that_work_at_once_do_what_one_would(server: EtcdServer) -> None:
