@@ -215,6 +215,6 @@ def test_brokers_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
             authority.certificate.read_bytes(), client.key.read_bytes(), client.certificate.read_bytes()
         )
         with grpc.secure_channel(cluster.brokers[0].address, credentials) as channel:
-            code, error = refusal(Stub(channel).ListLogEnds, pb.ListLogEndsRequest())
+            code, error = refusal(lambda request: list(Stub(channel).Replicate(iter([request]))), pb.ReplicaFetch())
         assert code is grpc.StatusCode.PERMISSION_DENIED
         assert isinstance(error, hw.PermissionDenied)
