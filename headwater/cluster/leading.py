@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 
-from headwater.cluster.durable_log import DurableLog, Span
 from headwater.cluster.following import WAIT, Threads
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.replica import FetchRequest, NotLeading
@@ -60,10 +59,11 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
     if response.diverging is not None:
         answer.diverging.epoch, answer.diverging.end = response.diverging
     elif response.batches:
-        frames = await threads.read(_frames, hosted.log, response.batches[0], question.max_bytes)
+        frames = await threads.read(hosted.log.frames, response.batches[0], question.max_bytes)
         if not hosted.leads or hosted.led != question.epoch:
             raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
-        answer.frames = frames
+        answer.next_offset, answer.next_epoch = frames[-1].header.next_offset, frames[-1].header.leader_epoch
+        answer.frames = b"".join(memoryview(frame.data) for frame in frames)
 
 
 async def _fill_start(answer: pb.ReplicaFetched, hosted: Hosted, threads: Threads) -> None:
@@ -72,7 +72,3 @@ async def _fill_start(answer: pb.ReplicaFetched, hosted: Hosted, threads: Thread
     answer.log_start, answer.high_watermark = log.start, hosted.replica.high_watermark
     answer.epochs.extend(pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.start))
     answer.producers = await threads.read(log.partition.producers_at, log.start)
-
-
-def _frames(log: DurableLog, span: Span, max_bytes: int) -> bytes:
-    return b"".join(memoryview(frame.data) for frame in log.frames(span, max_bytes))
