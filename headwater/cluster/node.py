@@ -11,7 +11,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import grpc
@@ -79,11 +79,12 @@ class ClusterNode:
         self._by_place: dict[TopicPartition, Hosted] = {}
         self._links = Links(credentials)
         self._membership: Membership | None = None
+        self._adopted: dict[str, ClusterTopic] = {}
+        """The topics that are here as the cluster has them."""
         self._unworthy: set[PartitionKey] = set()
         """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._ended = False
 
     # A life.
 
@@ -120,7 +121,6 @@ class ClusterNode:
 
     async def leave(self) -> None:
         """End it all, and make durable what is known to be acknowledged."""
-        self._ended = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -176,11 +176,15 @@ class ClusterNode:
     async def _host(self) -> None:
         view = self.membership.view
         for topic in list(view.topics.values()):
-            await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+            await self._adopt(topic)
         for key, hosted in list(self._hosted.items()):
             if view.topic_of(key[0]) is None:
                 self._forget(hosted)
-                await self._threads.write(self._remove, hosted)
+        gone = [topic for name, topic in self._adopted.items() if name not in view.topics]
+        if gone and await self._is_the_same_etcd():
+            for topic in gone:
+                await self._threads.write(self._remove, topic.info)
+                del self._adopted[topic.info.name]
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
             if owner is None or self.broker not in state.replicas or key in self._hosted:
@@ -204,13 +208,25 @@ class ClusterNode:
         if self._by_place.get(hosted.place) is hosted:
             del self._by_place[hosted.place]
 
-    def _remove(self, hosted: Hosted) -> None:
+    async def _adopt(self, topic: ClusterTopic) -> None:
+        """Have a topic here as the cluster has it."""
+        if self._adopted.get(topic.info.name) != topic:
+            await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+            self._adopted[topic.info.name] = topic
+
+    async def _is_the_same_etcd(self) -> bool:
+        """Whether topics that are gone from etcd were deleted. One that was emptied has no say in what is kept here."""
+        found = await self._etcd.get(self.membership.view.keys.secret)
+        same = found is not None and found.value.decode() == self._links.secret.hex()
+        if not same:
+            _log.error("etcd has lost its topics, and the cluster's secret: nothing is deleted here")
+        return same
+
+    def _remove(self, info: TopicInfo) -> None:
         """In a thread: the topic was deleted, and goes from here as well."""
-        try:
-            if self.store.describe_topic(hosted.place.topic).uuid == hosted.key[0]:
-                self.store.delete_topic(hosted.place.topic)
-        except UnknownTopic:
-            pass  # with another of its partitions
+        with suppress(UnknownTopic):
+            if self.store.describe_topic(info.name).uuid == info.uuid:
+                self.store.delete_topic(info.name)
 
     def _log_of(self, info: TopicInfo, number: int) -> DurableLog:
         partition = self.store.partition(info, number)
@@ -232,7 +248,7 @@ class ClusterNode:
             if hosted is not None:
                 log = hosted.log
             else:
-                await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+                await self._adopt(topic)
                 log = await self._threads.read(self._log_of, topic.info, key[1])
             spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
             if log.short or (spare and await self._threads.read(log.damaged_at) is not None):
