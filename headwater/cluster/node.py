@@ -83,6 +83,7 @@ class ClusterNode:
         """The topics that are here as the cluster has them."""
         self._unworthy: set[PartitionKey] = set()
         """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
+        self._repairing_since = -_REPAIRING
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -97,10 +98,10 @@ class ClusterNode:
         self._membership = membership
         await membership.start()
         self._begin(self._keep_up())
-        self._begin(self._tend())
-        self._begin(self._keep_watermarks())
-        self._begin(self._retain())
-        self._begin(self._look_for_damage())
+        self._begin(self._every(_TICK, self._tend))
+        self._begin(self._every(_KEEPING, self._keep_watermark))
+        self._begin(self._every(_LOOKING, self._look_for_damage))
+        self._begin(self._every(self.store.defaults.steward.interval, self._retain))
 
     @property
     def membership(self) -> Membership:
@@ -129,7 +130,7 @@ class ClusterNode:
             await self._membership.leave()
         else:
             await self._etcd.close()
-        await self._keep_all()
+        await self._for_each(self._keep_watermark)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -311,16 +312,14 @@ class ClusterNode:
         hosted.log.refresh()
         hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
 
-    async def _look_for_damage(self) -> None:
-        """See to it that replicas are repaired of which readers have found some damaged."""
-        while True:
-            await asyncio.sleep(_LOOKING)
-            for hosted in list(self._hosted.values()):
-                if await self._threads.read(hosted.log.damaged_at) is not None and self._can_be_spared(hosted):
-                    _log.warning("%s is damaged here, and is fetched from another broker", hosted)
-                    self.membership.registration.renew()
-                    await asyncio.sleep(_REPAIRING)
-                    break
+    async def _look_for_damage(self, hosted: Hosted) -> None:
+        """See to it that a replica is repaired of which readers have found some damaged."""
+        if await self._threads.read(hosted.log.damaged_at) is None or not self._can_be_spared(hosted):
+            return
+        if time.monotonic() - self._repairing_since > _REPAIRING:
+            self._repairing_since = time.monotonic()
+            _log.warning("%s is damaged here, and is fetched from another broker", hosted)
+            self.membership.registration.renew()
 
     def _can_be_spared(self, hosted: Hosted) -> bool:
         state = hosted.replica.state
@@ -340,16 +339,29 @@ class ClusterNode:
         member = None if state is None else self.membership.view.members.get(state.leader)
         return member if member is None or state is None or member.incarnation == state.leader_incarnation else None
 
-    async def _tend(self) -> None:
-        """Propose changes of in-sync sets, and find what has become durable by itself."""
+    # What is done again and again.
+
+    async def _every(self, seconds: float, work: Callable[[Hosted], Coroutine[Any, Any, None]]) -> None:
         while True:
-            await asyncio.sleep(_TICK)
-            for hosted in list(self._hosted.values()):
-                if hosted.leads:
-                    hosted.appended()
-                    proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
-                    if proposal is not None:
-                        self._begin(self._propose(hosted, proposal))
+            await asyncio.sleep(seconds)
+            await self._for_each(work)
+
+    async def _for_each(self, work: Callable[[Hosted], Coroutine[Any, Any, None]]) -> None:
+        """Do something for each replica. One that fails keeps it from none of the others."""
+        for hosted in list(self._hosted.values()):
+            try:
+                await work(hosted)
+            except (HeadwaterError, OSError) as error:
+                if hosted.key in self._hosted:  # not deleted meanwhile
+                    _log.error("%s: %s", hosted, error)
+
+    async def _tend(self, hosted: Hosted) -> None:
+        """Propose a change of the in-sync set, and find what has become durable by itself."""
+        if hosted.leads:
+            hosted.appended()
+            proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
+            if proposal is not None:
+                self._begin(self._propose(hosted, proposal))
 
     async def _propose(self, hosted: Hosted, proposal: Proposal) -> None:
         replica = hosted.replica
@@ -357,30 +369,16 @@ class ClusterNode:
         if await self.membership.view.propose(hosted.key, proposal) is False:
             replica.refused(proposal)
 
-    async def _keep_watermarks(self) -> None:
-        while True:
-            await asyncio.sleep(_KEEPING)
-            await self._keep_all()
+    async def _keep_watermark(self, hosted: Hosted) -> None:
+        """Make durable how much is acknowledged, as far as it is known."""
+        if hosted.replica.high_watermark > hosted.log.watermark:
+            await self._threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
 
-    async def _keep_all(self) -> None:
-        for hosted in list(self._hosted.values()):
-            if hosted.replica.high_watermark > hosted.log.watermark:
-                try:
-                    await self._threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
-                except (HeadwaterError, OSError) as error:
-                    _log.error("%s: what is acknowledged could not be noted: %s", hosted, error)
-
-    async def _retain(self) -> None:
-        """Delete what topics no longer want, where they are led; followers hear of it with what they fetch."""
-        while True:
-            await asyncio.sleep(self.store.defaults.steward.interval)
-            for hosted in list(self._hosted.values()):
-                if hosted.leads:
-                    try:
-                        await self._threads.write(hosted.log.retain, hosted.replica.high_watermark)
-                    except (HeadwaterError, OSError) as error:
-                        _log.error("%s: what is not wanted any more could not be deleted: %s", hosted, error)
-                    hosted.log.refresh()
+    async def _retain(self, hosted: Hosted) -> None:
+        """Delete what a topic no longer wants, where it is led; followers hear of it with what they fetch."""
+        if hosted.leads:
+            await self._threads.write(hosted.log.retain, hosted.replica.high_watermark)
+            hosted.log.refresh()
 
     # What other brokers ask.
 
