@@ -148,6 +148,7 @@ def test_two_brokers_of_one_number_are_refused(server: EtcdServer) -> None:
 
 def test_a_registration_that_comes_late_does_not_replace_another(server: EtcdServer) -> None:
     async def main() -> None:
+        await (await Node([server.address], 9).start()).membership.leave()  # who has made the secret
         slow, quick = Node([server.address], 1), Node([server.address], 1, store=b"x" * 16)
         slow.etcd.late_seconds = 1.0
         slow.etcd.faults = ["late"]
