@@ -30,6 +30,7 @@ from headwater.wire.address import check_cluster_name, parse_address, parse_endp
 
 Sync = Literal["always", "never"] | float
 Compression = Literal["none", "zstd", "lz4"]
+Acks = Literal["all", "leader"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "text"]
 
@@ -358,6 +359,10 @@ class ClientConfig(Options):
     in_flight_bytes: Annotated[int, size(MIB, TIB)] = 64 * MIB
     """How much a producer has on its way, at most, before `send` waits for answers. Less than a few batches waits for
     the network after each; more takes that much memory while a broker is away."""
+
+    acks: Acks = "all"
+    """In a cluster, who must have records before they are acknowledged. "all" are the replicas that are in sync: what
+    is acknowledged outlives the leader. "leader" is sooner, and a leader that dies takes what it alone has."""
 
     fetch_total_bytes: Annotated[int, size(KIB, TIB)] = 16 * MIB
     """How much a consumer fetches at a time from all its partitions together; about twice that is held. Small ones cost

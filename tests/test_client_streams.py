@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,7 @@ import pytest
 
 import headwater as hw
 import headwater.aio
-from headwater import BufferFull, ClientConfig, InvalidRecord, Store
+from headwater import BufferFull, ClientConfig, InvalidRecord, Store, UnknownTopic
 from headwater.client.feed import RemoteFeed
 from headwater.client.transaction import RemoteTransaction
 from tests.served import CLIENT, Served
@@ -99,6 +100,61 @@ def test_sending_does_not_wait_for_the_network_until_the_buffer_is_full(served: 
     assert values(served) == [b"first", *(b"%d" % number for number in range(6))]
 
 
+def test_batches_become_one_frame_while_others_are_on_their_way(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    with store.producer("orders", linger=NEVER, block_timeout=0.2) as out:
+        assert out.send_batch([b"first"])[0].wait(PATIENCE) == 0
+        served.network.stall()
+        sent = [out.send_batch([b"%d" % number, b"more"], keys=[b"k", None]) for number in range(0, 20, 2)]
+        sent += [out.send_batch([b"%d" % number], timestamps=number) for number in range(20, 25)]
+        sent += [out.send_batch([b"%d" % number], timestamps=[number]) for number in range(25, 30)]
+        receipts = [receipt for (receipt,) in sent]
+        assert not any(receipt.done for receipt in receipts)
+        assert out.pending == 30
+        served.network.go_on()
+        assert [receipt.wait(PATIENCE) for receipt in receipts] == [*range(1, 21, 2), *range(21, 31)]
+    records = list(served.store.topic("orders").partition(0).records())
+    assert [record.value for record in records[1:21:2]] == [b"%d" % number for number in range(0, 20, 2)]
+    assert [record.key for record in records[1:22]] == [b"k", None] * 10 + [None]
+    assert [record.value for record in records[21:]] == [b"%d" % number for number in range(20, 30)]
+    assert [record.timestamp for record in records[21:]] == list(range(20, 30))
+    assert served.store.topic("orders").statistics().partitions[0].total_frames == 4  # two fly, the rest waits for them
+
+
+def test_what_gathers_is_bounded_and_keeps_its_order_with_single_records(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    out = store.producer("orders", linger=NEVER, batch_records=4, block_timeout=0.2)
+    expected: list[bytes] = []
+
+    def send_without_end() -> None:
+        for number in count():
+            out.send_batch([b"%d" % number, b"more"]) if number % 3 else out.send(b"%d" % number)
+            expected.extend([b"%d" % number, b"more"] if number % 3 else [b"%d" % number])
+
+    served.network.stall()
+    with pytest.raises(BufferFull):
+        send_without_end()
+    assert out.pending == len(expected) <= (5 + 1) * 4  # as many frames as the broker remembers, and one that fills
+    served.network.go_on()
+    out.close()
+    assert values(served) == expected
+
+
+def test_what_became_of_a_batch_is_told_to_its_receipt_and_to_the_next_call(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    with store.producer("orders") as out:
+        assert out.send_batch([b"first"])[0].wait(PATIENCE) == 0
+        served.store.delete_topic("orders")
+        (lost,) = out.send_batch([b"lost"])
+        with pytest.raises(UnknownTopic):
+            lost.wait(PATIENCE)
+        with pytest.raises(UnknownTopic):
+            out.send_batch([])
+
+
 def test_a_refused_batch_fails_alone_and_the_order_stays(served: Served) -> None:
     store = served.connect()
     store.create_topic("orders")
@@ -167,9 +223,9 @@ def test_what_is_fetched_ahead_is_bounded(served: Served) -> None:
         time.sleep(0.5)
         feed = inbox._feed
         assert isinstance(feed, RemoteFeed)
-        held = sum(len(source.held.frames) for source in feed._sources.values() if source.held is not None)
+        held = sum(source.bytes for source in feed._sources.values())
         read = sum(frame.header.length for cursor in inbox._cursors.values() for frame in cursor.frames)
-        assert 50_000 < held <= 4 * 160_000
+        assert 50_000 < held <= 2 * 4 * 160_000
         assert read <= 4 * 160_000
         left = 199
         while left:

@@ -461,7 +461,7 @@ def test_a_list_of_values_is_written_at_once(open_store: OpenStore) -> None:
     with store.producer("orders", linger=NEVER) as out:
         out.send(b"pending", partition=0)
         (receipt,) = out.send_batch([b"1", b"2"], partition=0, timestamps=[7, 8])
-        assert (receipt.partition, receipt.offset) == (0, 1)
+        assert (receipt.partition, receipt.wait()) == (0, 1)
         out.send_batch(pa.array([b"3"], pa.large_binary()), partition=0, timestamps=9)
         out.send_batch(pa.table({"value": [b"4"]}), partition=0, timestamps=pa.array([10]))
         out.send_batch((value for value in [b"5"]), partition=0)
@@ -534,7 +534,7 @@ def test_large_batches_are_split_into_frames(open_store: OpenStore) -> None:
     with store.producer("orders", batch_bytes=10_000) as out:
         receipts = out.send_batch(sent)
     assert values(topic) == sent
-    assert len(receipts) == topic.statistics().partitions[0].total_frames > 10
+    assert len(receipts) >= topic.statistics().partitions[0].total_frames > 10
     assert receipts[0].offset == 0
 
 

@@ -153,7 +153,7 @@ def test_a_deleted_topic_is_gone_and_its_name_free(open_store: OpenStore) -> Non
     out.close()
     assert new.statistics().total_records == 0
     with store.producer("orders") as again:
-        assert again.send_batch([b"4"])[0].offset == 0
+        assert again.send_batch([b"4"])[0].wait() == 0
 
 
 def test_a_topic_can_be_deleted_before_it_is_synced(open_store: OpenStore) -> None:

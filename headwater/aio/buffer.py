@@ -27,6 +27,7 @@ class _TellingSink:
 
     def __init__(self, sink: Sink, tell: Callable[[], None]) -> None:
         self.identity = sink.identity
+        self.prompt = sink.prompt
         self._sink = sink
         self._tell = tell
 

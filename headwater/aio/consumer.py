@@ -20,7 +20,7 @@ from headwater.aio.waiting import Bell
 from headwater.config import ConsumerConfig
 from headwater.errors import StoreClosed
 from headwater.store.consumer import Consumer as SyncConsumer
-from headwater.store.consumer import ConsumerStatistics
+from headwater.store.consumer_statistics import ConsumerStatistics
 from headwater.store.cursor import ConsumedBatch, ConsumedRecord
 from headwater.store.pattern import TopicFilter
 from headwater.store.processing import ProcessSummary

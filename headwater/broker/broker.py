@@ -60,10 +60,12 @@ class Broker:
         listen: Address = LOOPBACK,
         credentials: grpc.ServerCredentials | None = None,
         etcd: Callable[[], Etcd] | None = None,
+        peer_credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         """A port of 0 is any that is free; `address` tells which one. Without credentials there is no encryption.
 
-        `etcd` makes a client of the etcd of a cluster, which the broker joins; without it, it is in none.
+        `etcd` makes a client of the etcd of a cluster, which the broker joins; without it, it is in none. With
+        `peer_credentials` it calls the other brokers over TLS.
         """
         self._store = store
         self.config = config or BrokerConfig()
@@ -71,6 +73,7 @@ class Broker:
         self._listen = listen
         self._credentials = credentials
         self._etcd = etcd
+        self._peer_credentials = peer_credentials
         self._address: Address | None = None
         self._core: Core | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -172,7 +175,13 @@ class Broker:
             raise StoreError("a broker of a cluster serves a directory")
         tell = core.arrivals.tell
         return ClusterNode(
-            self._store, core, etcd, self.config.cluster, self.config.broker_id, lambda place: tell([place])
+            self._store,
+            core,
+            etcd,
+            self.config.cluster,
+            self.config.broker_id,
+            lambda place: tell([place]),
+            self._peer_credentials,
         )
 
     def _reached_at(self) -> Address:

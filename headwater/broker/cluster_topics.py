@@ -14,7 +14,8 @@ from headwater.cluster.assignment import default_min_insync
 from headwater.cluster.keys import ClusterTopic
 from headwater.cluster.metadata import NOBODY
 from headwater.cluster.node import ClusterNode
-from headwater.errors import SchemaError, TopicExists
+from headwater.config import TopicConfig
+from headwater.errors import InvalidConfiguration, SchemaError, TopicExists
 from headwater.log.entropy import random_bytes
 from headwater.schema import RAW, Schema
 from headwater.store.catalog import TopicInfo, grown
@@ -106,6 +107,7 @@ class ClusterTopicMethods(Topics):
         name = check_name("topic", request.name, internal=request.internal)
         schema = Schema(schema_from(request.schema)) if request.schema else RAW
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
+        _check_offered(config)
         info = TopicInfo(name, random_bytes(16), request.partitions or 1, (schema.id,), config, time.time_ns())
         replication = self._core.config.replication or min(len(self._node.membership.view.members), _REPLICATION)
         topic = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
@@ -123,6 +125,7 @@ class ClusterTopicMethods(Topics):
 
         def change(topic: ClusterTopic) -> ClusterTopic:
             info = replace(topic.info, config=configured(topic.info.config, None, options))
+            _check_offered(info.config)
             return replace(topic, info=grown(info, request.partitions) if request.partitions else info)
 
         return pack_topic((await self._node.topics.change(request.name, change)).info)
@@ -148,3 +151,8 @@ class ClusterTopicMethods(Topics):
         topic = await self._node.topics.delete(request.name)
         self._core.arrivals.tell((request.name, number) for number in range(topic.info.partitions))
         return pb.DeleteTopicResponse()
+
+
+def _check_offered(config: TopicConfig) -> None:
+    if config.compact:
+        raise InvalidConfiguration("topics of a cluster are not compacted yet: leave out compact")

@@ -73,7 +73,10 @@ def run_broker(config: BrokerConfig) -> None:
             guard.watch()
         credentials = certificates.credentials() if certificates is not None else None
         etcd = partial(etcd_of, config) if config.etcd is not None else None
-        broker = Broker(store, config, guard or OPEN, listen=listen, credentials=credentials, etcd=etcd)
+        peers = certificates.peer_credentials() if certificates is not None else None
+        broker = Broker(
+            store, config, guard or OPEN, listen=listen, credentials=credentials, etcd=etcd, peer_credentials=peers
+        )
         pages = _serve_pages(config, broker, guard, certificates)
         if pages is not None:
             stack.callback(pages.close)

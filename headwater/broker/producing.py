@@ -25,6 +25,8 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
 from headwater.wire.packing import Framed
 
+_FORWARDING_MS: Final = 20_000
+"""How long plain records may take that another broker is to write, if their sender has so much time."""
 _PIPELINED: Final = 1000
 """How many requests of one stream may be unanswered."""
 
@@ -159,9 +161,23 @@ class Producing:
             return accepted
         if not message.records:
             raise InvalidRecord("a request has at least one record or frame")
+        cluster = self._core.cluster
         for partition, records in (await self._core.read(self._route, message)).items():
             place = TopicPartition(message.topic, partition)
-            accepted.parts.append((partition, records, self._append(place, records, message.acks)))
+            if cluster is not None and not cluster.leads(place) and not call.by_broker:
+                passed_on = pb.ProduceRequest(
+                    topic=message.topic,
+                    topic_uuid=message.topic_uuid,
+                    partition=partition,
+                    records=[message.records[number] for number in records.numbers],
+                    acks=message.acks,
+                )
+                seconds = call.patience(_FORWARDING_MS)
+                accepted.parts.append(
+                    (partition, records, asyncio.ensure_future(cluster.forward(place, passed_on, seconds)))
+                )
+            else:
+                accepted.parts.append((partition, records, self._append(place, records, message.acks)))
         return accepted
 
     def _append(self, place: TopicPartition, batch: Batch, acks: pb.Acks) -> asyncio.Future[Appended]:
@@ -170,7 +186,7 @@ class Producing:
         if cluster is None:
             return self._lanes.append(place, batch)
         cluster.check_leads(place)
-        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=acks == pb.ACKS_ALL)
+        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=acks != pb.ACKS_LEADER)
 
     def _route(self, message: pb.ProduceRequest) -> dict[int, Records]:
         info = topic_of(self._store, message)

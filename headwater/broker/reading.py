@@ -6,15 +6,18 @@ another in a file are one piece of memory, which is copied once, into the answer
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from headwater.broker.arrivals import GROUP, Key, Waiter
+import grpc
+
+from headwater.broker.arrivals import GROUP, INTERVAL, Key, Waiter
 from headwater.broker.budget import Hold
-from headwater.broker.call import Call
+from headwater.broker.call import Call, check_readable
 from headwater.broker.core import Core, partition_of
 from headwater.broker.plain import to_records
 from headwater.broker.sessions import sessions_of
@@ -71,6 +74,43 @@ class Reading:
                 _go_on(request, answer)
                 if not request.positions:
                     return
+
+    async def fetch_stream(
+        self,
+        requests: AsyncIterator[pb.FetchRequest],  # noqa: ARG002 - read by the call, which costs less
+        call: Call,
+    ) -> AsyncGenerator[bytes]:
+        request = await call.context.read()
+        if request is grpc.aio.EOF:
+            return
+        check_readable(request)
+        self._check(request, call)
+        with self._core.arrivals.expecting(_keys(request)) as waiter:
+            allowance = _Allowance(request.max_bytes or _DEFAULT_BYTES, waiter)
+            listening = asyncio.create_task(allowance.listen(call))
+            request.max_wait_ms = request.max_wait_ms or round(self._core.config.max_wait * 1000)
+            try:
+                while not self._core.draining.is_set():
+                    if listening.done():
+                        listening.result()  # raises what was wrong with what the client said
+                    if allowance.bytes <= 0:
+                        if listening.done():
+                            return
+                        await allowance.wait()
+                        continue
+                    answer, hold = await self._fetched(request, call, waiter, self._deadline(request, call))
+                    try:
+                        call.identify_again()
+                        self._check(request, call)  # rights may have changed since it began
+                        allowance.bytes -= len(answer.content)
+                        yield answer.content
+                    finally:
+                        hold.give_back()
+                    _go_on(request, answer)
+                    if not request.positions:
+                        return
+            finally:
+                listening.cancel()
 
     def _check(self, request: pb.FetchRequest, call: Call) -> None:
         if not request.positions:
@@ -146,8 +186,8 @@ class Reading:
     def _offsets(self, place: pb.TopicPartition, timestamp: int | None) -> pb.PartitionOffsets:
         answer = pb.PartitionOffsets(topic=place.topic, partition=place.partition)
         try:
-            partition = partition_of(self._store, place)
-            answer.log_start, answer.log_end, answer.durable_end = bounds_of(self._core, place, partition)
+            partition, bounds = shown(self._core, place)
+            answer.log_start, answer.log_end, answer.durable_end = bounds
             found = None if timestamp is None else partition.offset_at(timestamp)
             if found is not None and (self._core.cluster is None or found < answer.log_end):
                 answer.offset_at = found
@@ -156,10 +196,34 @@ class Reading:
         return answer
 
 
+class _Allowance:
+    """How many bytes of answers a client has room for."""
+
+    def __init__(self, size: int, waiter: Waiter) -> None:
+        self.bytes = size
+        self._waiter = waiter
+
+    async def listen(self, call: Call) -> None:
+        """Take what the client allows besides, for as long as it says something."""
+        try:
+            while (request := await call.context.read()) is not grpc.aio.EOF:
+                check_readable(request)
+                self.bytes += request.max_bytes
+                self._waiter.wake()
+        finally:
+            self._waiter.wake()
+
+    async def wait(self) -> None:
+        """Wait until something has happened: more may be allowed by then."""
+        self._waiter.clear()
+        await self._waiter.wait(INTERVAL)
+
+
 class _Piece:
     """What a fetch gets of one partition. What is wrong with it is told there, and the others go on."""
 
     def __init__(self, core: Core, position: pb.FetchPosition) -> None:
+        self._core = core
         self._place = position.partition
         self._partition: Partition | None = None
         self._bounds = Bounds(0, 0, 0)
@@ -168,8 +232,7 @@ class _Piece:
         self.next_offset: int | None = None
         self._start = self._end = 0
         try:
-            self._partition = partition_of(core.store, self._place)
-            self._bounds = bounds_of(core, self._place, self._partition)
+            self._partition, self._bounds = shown(core, self._place)
             self._start = self.next_offset = self._offset(position, self._partition)
             self._end = self._bounds.end
             if position.HasField("end"):
@@ -212,7 +275,7 @@ class _Piece:
             if self.frames:  # what is good before the damage comes first
                 self.next_offset = self.frames[-1].header.next_offset
             else:
-                self.error, self.next_offset = error, None
+                self.error, self.next_offset = damage_told(self._core, self._place, error), None
         except HeadwaterError as error:
             self.error, self.next_offset = error, None
         return size
@@ -239,14 +302,24 @@ class _Piece:
         return FetchedFrames(answer, () if as_records or self.error else _contiguous(self.frames))
 
 
-def bounds_of(core: Core, place: pb.TopicPartition, partition: Partition) -> Bounds:
-    """What of a partition can be shown. In a cluster: what is acknowledged, and where it is led; raises NotLeader."""
+def shown(core: Core, place: pb.TopicPartition) -> tuple[Partition, Bounds]:
+    """A partition, and what of it can be shown: in a cluster what is acknowledged, where it is led; or NotLeader."""
     if core.cluster is None:
-        return partition.bounds()
-    end = core.cluster.readable(TopicPartition(place.topic, place.partition))
-    start, stored, _ = partition.bounds()
-    end = max(min(end, stored), start)
-    return Bounds(start, end, end)
+        partition = partition_of(core.store, place)
+        return partition, partition.bounds()
+    # First who leads: a broker that does not may not even have heard of the topic yet.
+    acknowledged = core.cluster.readable(TopicPartition(place.topic, place.partition))
+    partition = partition_of(core.store, place)
+    start, end, _ = partition.bounds()
+    end = max(min(acknowledged, end), start)
+    return partition, Bounds(start, end, end)
+
+
+def damage_told(core: Core, place: pb.TopicPartition, error: HeadwaterError) -> HeadwaterError:
+    """What a reader is told who has met damage. In a cluster another replica may be whole."""
+    if core.cluster is None:
+        return error
+    return core.cluster.damaged(TopicPartition(place.topic, place.partition), error)
 
 
 def _go_on(request: pb.FetchRequest, answer: _Answer) -> None:

@@ -11,6 +11,7 @@ from headwater.broker.access import BROKER
 from headwater.broker.call import Call, Refused, check_readable
 from headwater.broker.core import Core
 from headwater.cluster.node import ClusterNode
+from headwater.errors import PermissionDenied
 from headwater.v1 import broker_pb2 as pb
 
 
@@ -20,8 +21,8 @@ class Replicating:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def _node(self, call: Call) -> ClusterNode:
-        call.check("admin", "broker", BROKER)
+    @property
+    def _node(self) -> ClusterNode:
         if self._core.cluster is None:
             raise Refused("the broker is in no cluster")
         return self._core.cluster
@@ -31,7 +32,10 @@ class Replicating:
         requests: AsyncIterator[pb.ReplicaFetch],  # noqa: ARG002 - read by the call, which costs less
         call: Call,
     ) -> AsyncGenerator[pb.ReplicaFetched]:
-        node = self._node(call)
+        node = self._node
+        if not call.by_broker:
+            # What is not acknowledged yet is for nobody else, and neither is a say in what is.
+            raise PermissionDenied(call.caller.name, "admin", "broker", BROKER)
         answers: asyncio.Queue[pb.ReplicaFetched | None] = asyncio.Queue()
         serving: set[asyncio.Task[None]] = set()
 
@@ -63,8 +67,8 @@ class Replicating:
                 one.cancel()
 
     async def list_log_ends(self, request: pb.ListLogEndsRequest, call: Call) -> pb.ListLogEndsResponse:
-        node = self._node(call)
-        ends = node.log_ends([(place.topic_uuid, place.partition) for place in request.partitions])
+        call.check("read", "broker", BROKER)
+        ends = self._node.log_ends([(place.topic_uuid, place.partition) for place in request.partitions])
         return pb.ListLogEndsResponse(
             ends=[
                 pb.LogEnd(topic_uuid=uuid, partition=number, epoch=end.epoch, end=end.end)

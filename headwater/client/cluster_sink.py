@@ -16,6 +16,7 @@ from headwater.store.topic import Topic
 class ClusterSink:
     """Frames go to the partitions of one topic, each by a stream of its own, which follows the leader. Thread-safe."""
 
+    prompt = False
     identity: Identity | None = None  # frames are signed when they are sent
 
     def __init__(self, leaders: Leaders) -> None:

@@ -1,8 +1,9 @@
 """The feed of a consumer behind a broker: records are fetched while it handles those before.
 
-There is no thread for it. A fetch is under way for every partition of which nothing is held here; it waits at the
-broker until there is something. What comes is kept, undecoded, until the consumer gets to it, and only then the next
-fetch for that partition begins. So at most twice what one fetch brings is held.
+One stream brings what there is in all of its partitions, as soon as it is there. What comes is kept, undecoded, until
+the consumer gets to it. The broker sends no more than it was allowed to, and is allowed more when as much was taken: so
+at most twice what one fetch brings is on its way or held, beside what the consumer has in hand. When the consumer goes
+elsewhere, another stream begins there.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import ref
 
 import grpc
 
+from headwater.client.commits import Commits
 from headwater.client.connection import Channel, Connection, pauses
 from headwater.client.frames import verified
 from headwater.client.group import RemoteGroup
@@ -35,7 +40,7 @@ from headwater.log import Bounds, Partition, Schemas, StoredFrame
 from headwater.log.frame import stored_frame
 from headwater.store.cursor import Cursor
 from headwater.store.feed import Feed, Source
-from headwater.store.group import Group, TopicKey
+from headwater.store.group import Commit, Group, TopicKey
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
@@ -44,8 +49,6 @@ if TYPE_CHECKING:
     from headwater.client.store import RemoteStore
 
 _log = logging.getLogger(__name__)
-_CALLS: Final = 3
-"""So many fetches may be under way at once; then they become one again."""
 _FORGOTTEN: Final = 15.0
 """A failure so long ago says nothing of the present. Seconds."""
 _REST: Final = 0.1
@@ -69,7 +72,8 @@ class FetchedPartition:
         self.place = place
         self.key = key
         self.message = pb.TopicPartition(topic=place.topic, partition=place.partition, topic_uuid=key[0])
-        self.held: Held | None = None
+        self.held: deque[Held] = deque()
+        """One after the other. An error is the last of them."""
         self.cursor: Cursor | None = None
         self.rest_until = 0.0
         self._seed = partition_seed(*key)
@@ -82,11 +86,21 @@ class FetchedPartition:
         frames = self.cursor.frames
         return frames[-1].header.next_offset if frames else self.cursor.next
 
+    @property
+    def bytes(self) -> int:
+        """How much is held."""
+        return sum(len(held.frames) for held in self.held)
+
+    @property
+    def tail(self) -> int:
+        """Where what is held ends, if it is what the cursor needs next; what is of another place is dropped."""
+        return self.held[-1].end if self.fits() else self.position
+
     def fits(self) -> bool:
         """Whether what the cursor needs next is held; what is of another place is dropped."""
-        if self.held is not None and self.held.start != self.position:
-            self.held = None
-        return self.held is not None
+        if self.held and self.held[0].start != self.position:
+            self.held.clear()
+        return bool(self.held)
 
     @property
     def ready(self) -> bool:
@@ -95,42 +109,82 @@ class FetchedPartition:
         return cursor is not None and bool(cursor.records or cursor.frames or self.fits())
 
     @property
+    def failed(self) -> bool:
+        """Whether the cursor is to be told, after what is held, why there is no more."""
+        return self.fits() and self.held[-1].error is not None
+
+    @property
     def behind(self) -> bool:
         """Whether what the cursor needs next was removed before it was read."""
-        held = self.held if self.fits() else None
+        held = self.held[0] if self.fits() else None
         return held is not None and isinstance(held.error, OffsetOutOfRange) and held.log_start > held.start
 
     def bounds(self) -> Bounds:
         position = self.position
-        held = self.held if self.fits() else None
+        held = self.held[0] if self.fits() else None
         if held is None:
             return Bounds(position, position, position)
         if isinstance(held.error, OffsetOutOfRange):
             # Removed before it was read; or not there any more, after a power loss, and not there again yet.
             if not self.behind:
                 self.rest_until = time.monotonic() + _REST
-            self.held = None
+            self.held.clear()
             start = max(held.log_start, position)
             return Bounds(start, start, start)
-        return Bounds(position, max(held.end, position + 1), position)
+        return Bounds(position, max(self.held[-1].end, position + 1), position)
 
     def read(self, offset: int, *, max_bytes: int) -> list[StoredFrame]:  # noqa: ARG002 - it is here already
-        held, self.held = self.held, None
-        assert held is not None, "bounds were looked at before"
-        if held.error is not None:
+        assert self.held, "bounds were looked at before"
+        error = self.held[0].error
+        if error is not None:
+            self.held.clear()
             self.rest_until = time.monotonic() + _REST
-            raise held.error
+            raise error
         schema_of = self._schemas.get
-        return [stored_frame(*located, schema_of) for located in verified(held.frames, self._seed, offset)]
+        found: list[StoredFrame] = []
+        while self.held and self.held[0].error is None:
+            held = self.held.popleft()
+            start = max(held.start, offset)
+            found += [stored_frame(*located, schema_of) for located in verified(held.frames, self._seed, start)]
+        return found
 
 
-class _Call:
-    """A fetch under way."""
+class _Stream:
+    """What the broker sends, until it breaks or is given up."""
 
-    def __init__(self, wanted: dict[TopicPartition, int], channel: Channel) -> None:
-        self.wanted = wanted
+    def __init__(self, channel: Channel, request: pb.FetchRequest, wanted: dict[TopicPartition, int], metadata: Any):
         self.channel = channel
-        self.future: Any = None
+        self.places = tuple(wanted)
+        self.next = wanted
+        """Where each partition goes on. One that failed is left out."""
+        self.heard = time.monotonic()
+        self._share: int = request.max_bytes
+        self._allowed = self._share
+        self._requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
+        self._requests.put(request)
+        self.call = channel.stub.FetchStream(iter(self._requests.get, None), metadata=metadata)
+
+    def took(self, response: pb.FetchResponse) -> None:
+        """An answer has come."""
+        self.heard = time.monotonic()
+        self._allowed -= response.ByteSize()
+
+    def allow(self, held: int) -> None:
+        """Allow as much again, if there is room for it beside the bytes that are held."""
+        if self._allowed + held <= self._share:
+            if self._allowed <= 0:
+                self.heard = time.monotonic()  # until now it had to be silent
+            self._allowed += self._share
+            self._requests.put(pb.FetchRequest(max_bytes=self._share))
+
+    def silent(self, patience: float) -> bool:
+        """Whether nothing has come for so many seconds, though something should have."""
+        return self._allowed > 0 and time.monotonic() - self.heard > patience
+
+    def end(self) -> None:
+        """Nobody listens any more."""
+        self.call.cancel()
+        self._requests.put(None)
 
 
 class RemoteFeed(Feed):
@@ -144,7 +198,9 @@ class RemoteFeed(Feed):
         self._fetch_bytes = config.fetch_bytes
         self._mutex = threading.Lock()
         self._sources: dict[TopicPartition, FetchedPartition] = {}
-        self._calls: list[_Call] = []
+        self._streams: list[_Stream] = []
+        """One from each broker that leads some of the partitions; a broker on its own leads all."""
+        self._commits = Commits()
         self._group: RemoteGroup | None = None
         self._pauses = pauses()
         self._failing_since: float | None = None
@@ -196,9 +252,8 @@ class RemoteFeed(Feed):
         return True
 
     def taken(self, cursors: Sequence[Cursor]) -> None:
-        if not all(self._source(cursor).held for cursor in cursors):
-            with suppress(HeadwaterError):  # they are taken: whatever is wrong is told by the next look
-                self._fetch(cursors)
+        with suppress(HeadwaterError):  # they are taken: whatever is wrong is told by the next look
+            self._fetch(cursors)
 
     def ready(self, cursors: Sequence[Cursor]) -> bool:
         if self._has_some(cursors):
@@ -212,12 +267,8 @@ class RemoteFeed(Feed):
 
     def _ask(self, cursors: Sequence[Cursor], group: Group | None, member: str | None) -> None:
         """See what is there at this moment."""
-        wanted = {cursor.place: self._source(cursor).position for cursor in cursors}
         with self._mutex:
-            needless = [call for call in self._calls if not wanted.keys().isdisjoint(call.wanted)]
-            self._calls = [call for call in self._calls if call not in needless]
-        for call in needless:
-            call.future.cancel()  # it would bring the same
+            wanted = {cursor.place: self._source(cursor).tail for cursor in cursors}
         for channel, part in self._by_leader(wanted):
             request = self._request(part, 0.0)
             if group is not None:
@@ -232,7 +283,10 @@ class RemoteFeed(Feed):
             except ValueError:
                 self._failed(None, "the connection was lost")
             else:
-                self._take(response, part)
+                self._hear(response)
+                with self._mutex:
+                    # The stream may have brought the same meanwhile.
+                    self._take(response, {place: at for place, at in part.items() if self._sources[place].tail == at})
 
     def _by_leader(self, wanted: dict[TopicPartition, int]) -> list[tuple[Channel, dict[TopicPartition, int]]]:
         """The way to each broker that is to be asked, and what for."""
@@ -241,65 +295,70 @@ class RemoteFeed(Feed):
             return [(self._connection.channel(), wanted)]
         found: dict[int, tuple[Channel, dict[TopicPartition, int]]] = {}
         for place, offset in wanted.items():
-            channel = leaders.channel(place)
+            try:
+                channel = leaders.channel(place)
+            except UnknownTopic:
+                self._remote.forget_topic(place.topic)  # the consumer finds out by itself
+                continue
             found.setdefault(id(channel), (channel, {}))[1][place] = offset
         return list(found.values())
 
     def _explain(
-        self, failure: grpc.RpcError, channel: Channel, wanted: dict[TopicPartition, int]
+        self, failure: grpc.RpcError, channel: Channel, places: Iterable[TopicPartition]
     ) -> tuple[HeadwaterError | None, str]:
-        """What a failure says; for whom the channel was the way to a leader it is none any more."""
+        """What a failure says. Where the broker is gone, who leads the partitions now is asked before the next try."""
         found = self._connection.explain(failure, channel)
         if found[0] is None:
-            for place in wanted:
-                self._remote.leaders.lose(place, channel)
+            self._lose(channel, places)
         return found
+
+    def _lose(self, channel: Channel, places: Iterable[TopicPartition]) -> None:
+        self._connection.lose(channel)
+        for place in places:
+            self._remote.leaders.lose(place, channel)
 
     # Fetching ahead.
 
     def _fetch(self, cursors: Sequence[Cursor]) -> None:
-        """Have a fetch under way for every partition of which nothing is held."""
+        """Have a stream for every partition that can be read, and let it bring more."""
         now = time.monotonic()
         if now < self._next_attempt:
             return
-        wanted: dict[TopicPartition, int] = {}
-        for cursor in cursors:
-            source = self._source(cursor)
-            if not source.fits() and now >= source.rest_until:
-                wanted[cursor.place] = source.position
-        needless: list[_Call] = []
+        patience = self._connection.config.fetch_wait + self._connection.config.attempt_timeout
         with self._mutex:
-            for call in list(self._calls):
-                if call.wanted.items() <= wanted.items():
-                    continue
-                # It is for a place that is read from elsewhere by now, or not at all.
-                self._calls.remove(call)
-                needless.append(call)
-            missing = dict(wanted.items() - {pair for call in self._calls for pair in call.wanted.items()})
-            if missing and len(self._calls) >= _CALLS * self._remote.leaders.count:
-                needless += self._calls
-                self._calls = []
-                missing = wanted
-        for call in needless:
-            call.future.cancel()
-        for channel, part in self._by_leader(missing) if missing else ():
+            sources = [self._source(cursor) for cursor in cursors]
+            wanted = {one.place: one.tail for one in sources if not one.failed and now >= one.rest_until}
+            streams = self._streams
+            silent = [one for one in streams if one.silent(patience)]
+            coming = {place: at for stream in streams for place, at in stream.next.items()}
+            if streams and coming == wanted and not silent:
+                for stream in streams:
+                    stream.allow(sum(one.bytes for one in sources if one.place in stream.places))
+                return
+            self._streams = []
+        for stream in streams:
+            stream.end()
+        for stream in silent:
+            self._lose(stream.channel, stream.places)
+        if silent:
+            self._failed(None, "no answer")
+            return
+        for channel, part in self._by_leader(wanted) if wanted else ():
             self._begin(channel, part)
 
     def _begin(self, channel: Channel, wanted: dict[TopicPartition, int]) -> None:
-        wait = self._connection.config.fetch_wait
-        request = self._request(wanted, wait)
+        request = self._request(wanted, self._connection.config.fetch_wait)
         if self._group is not None:
             request.group = self._group.name
         try:
-            call = _Call(wanted, channel)
-            call.future = channel.stub.Fetch.future(
-                request, timeout=wait + self._connection.config.attempt_timeout, metadata=self._connection.metadata
-            )
+            stream = _Stream(channel, request, wanted, self._connection.metadata)
         except ValueError:
             return  # the channel was lost meanwhile: the next look makes another
         with self._mutex:
-            self._calls.append(call)
-        call.future.add_done_callback(lambda _: self._done(call))
+            self._streams = [*self._streams, stream]
+            stream.allow(0)
+        feed = ref(self, lambda _: stream.end())  # a consumer that was dropped is not kept alive by what it waits for
+        threading.Thread(target=_listen, args=(feed, stream), name="headwater-consumer", daemon=True).start()
 
     def _request(self, wanted: dict[TopicPartition, int], wait: float) -> pb.FetchRequest:
         limit = min(self._fetch_bytes * max(len(wanted), 1), self._connection.config.fetch_total_bytes)
@@ -313,48 +372,78 @@ class RemoteFeed(Feed):
             generation=0 if self._group is None else self._group.generation(),
         )
 
-    def _done(self, call: _Call) -> None:
-        """In a thread of gRPC: keep what came, and wake the consumer."""
+    def hear(self, stream: _Stream, response: pb.FetchResponse) -> None:
+        """For the thread that listens: keep what came, and wake the consumer."""
+        self._hear(response)
         with self._mutex:
-            known = call in self._calls
-            if known:
-                self._calls.remove(call)
+            if stream not in self._streams:
+                return  # it was given up
+            stream.took(response)
+            self._take(response, stream.next, stream)
+        self.watch.ring()
+
+    def ended(self, stream: _Stream, failure: grpc.RpcError | None) -> None:
+        """For the thread that listens: no more will come."""
+        with self._mutex:
+            known = stream in self._streams
+            self._streams = [one for one in self._streams if one is not stream]
         if not known or self._closed:
             return
         try:
-            response = call.future.result()
-        except grpc.RpcError as failure:
-            try:
-                self._failed(*self._explain(failure, call.channel, call.wanted))
-            except HeadwaterError as refusal:
-                self._refusal = refusal
-                self.watch.ring()
-        else:
-            self._take(response, call.wanted)
-            self.watch.ring()
+            if failure is not None:
+                self._failed(*self._explain(failure, stream.channel, stream.places))
+        except HeadwaterError as refusal:
+            self._refusal = refusal
+        self.watch.ring()
 
-    def _take(self, response: pb.FetchResponse, wanted: dict[TopicPartition, int]) -> None:
+    def _hear(self, response: pb.FetchResponse) -> None:
         self._failing_since = None
         self._pauses = pauses()
         if self._group is not None:
             self._group.hear(response.generation)
-        with self._mutex:
-            for found in response.partitions:
-                place = TopicPartition(found.topic, found.partition)
-                source = self._sources.get(place)
-                start = wanted.get(place)
-                if source is None or start is None:
-                    continue
-                error = unpack_error(found.error) if found.HasField("error") else None
-                if isinstance(error, NotLeader):
-                    self._remote.leaders.moved(place, error)
-                    source.rest_until = time.monotonic() + _REST
-                    LATER.call(_REST, self.watch.ring)
-                    continue
-                if isinstance(error, UnknownTopic | PartitionDeleted):
-                    self._remote.forget_topic(place.topic)
-                if error is not None or found.next_offset > start:
-                    source.held = Held(start, found.next_offset, found.log_start, found.frames, error)
+
+    def _take(
+        self, response: pb.FetchResponse, wanted: dict[TopicPartition, int], stream: _Stream | None = None
+    ) -> None:
+        """Hold what came of these partitions. The mutex is held."""
+        for found in response.partitions:
+            place = TopicPartition(found.topic, found.partition)
+            source = self._sources.get(place)
+            start = wanted.get(place)
+            if source is None or start is None:
+                continue
+            error = unpack_error(found.error) if found.HasField("error") else None
+            if isinstance(error, UnknownTopic | PartitionDeleted):
+                self._remote.forget_topic(place.topic)
+            if isinstance(error, NotLeader):
+                self._remote.leaders.moved(place, error)
+                source.rest_until = time.monotonic() + _REST
+                LATER.call(_REST, self.watch.ring)
+            elif error is not None or found.next_offset > start:
+                source.held.append(Held(start, found.next_offset, found.log_start, found.frames, error))
+            if stream is not None and error is not None:
+                del stream.next[place]
+            elif stream is not None:
+                stream.next[place] = max(found.next_offset, start)
+
+    # Committing.
+
+    def commit(
+        self,
+        group: Group,
+        member: str | None,
+        commits: dict[TopicPartition, Commit],
+        known: dict[TopicKey, int] | None,
+        *,
+        patiently: bool,
+    ) -> tuple[dict[TopicPartition, Commit], frozenset[TopicPartition]]:
+        if patiently:
+            return self._commits.send(group, member, commits, known)
+        self._commits.finish()
+        return super().commit(group, member, commits, known, patiently=patiently)
+
+    def finish_commits(self) -> None:
+        self._commits.finish()
 
     # When nobody answers.
 
@@ -383,9 +472,27 @@ class RemoteFeed(Feed):
     def close(self) -> None:
         self._closed = True
         with self._mutex:
-            calls, self._calls = self._calls, []
-        for call in calls:
-            call.future.cancel()
+            streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.end()
         if self._group is not None:
             self._group.unfollow()
         super().close()
+
+
+def _listen(feed: ref[RemoteFeed], stream: _Stream) -> None:
+    """Pass on what a stream brings, in a thread of its own, for as long as there is somebody to take it."""
+    failure: grpc.RpcError | None = None
+    try:
+        for response in stream.call:
+            found = feed()
+            if found is None:
+                break
+            found.hear(stream, response)
+            del found, response
+    except grpc.RpcError as error:
+        failure = error
+    stream.end()
+    found = feed()
+    if found is not None:
+        found.ended(stream, failure)

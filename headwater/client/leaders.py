@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 
 from headwater.client.connection import Channel, Connection, pauses
-from headwater.errors import HeadwaterError, NotLeader
+from headwater.errors import HeadwaterError, NotLeader, UnknownTopic
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.address import Address
 from headwater.wire.faults import error_of, unpack_error
@@ -48,11 +48,6 @@ class Leaders:
             self._learn(self.connection.call("GetMetadata", pb.GetMetadataRequest(brokers_only=True)))
         return bool(self._clustered)
 
-    @property
-    def count(self) -> int:
-        """How many brokers lead something, as far as it is known."""
-        return max(len(set(self._addresses.values())), 1)
-
     def of(self, topic: str, partition: int) -> Connection:
         """A connection whose calls go to the broker that leads a partition."""
         place = (topic, partition)
@@ -63,7 +58,7 @@ class Leaders:
             return found
 
     def channel(self, place: Place) -> Channel:
-        """The way to the leader, as far as it is known; else to anyone, who will tell."""
+        """The way to the leader, as far as it is known; else to anyone, who will tell. Raises UnknownTopic."""
         if not self.clustered:
             return self.connection.channel()
         address = self._addresses.get(place)
@@ -98,8 +93,11 @@ class Leaders:
         except ValueError:
             return  # closed by who found out first that it is dead
         except grpc.RpcError as failure:
+            error = error_of(failure)
+            if isinstance(error, UnknownTopic):
+                raise error from None
             _log.debug("%s does not tell who leads %s: %s", channel.address, topic, failure)
-            if error_of(failure) is None:
+            if error is None:
                 self.connection.lose(channel)
 
     def _learn(self, metadata: pb.Metadata) -> None:

@@ -77,11 +77,12 @@ class _Sent:
 class _Lane:
     """What is on its way to one partition, in order. The sink's mutex is held by whoever looks at it."""
 
-    def __init__(self, topic: str, uuid: bytes, partition: int, identity: Identity) -> None:
+    def __init__(self, topic: str, uuid: bytes, partition: int, identity: Identity, acks: pb.Acks) -> None:
         self.topic = topic
         self.uuid = uuid
         self.partition = partition
         self.identity = identity
+        self.acks = acks
         self.next = 0
         """The number of the next record."""
         self.flying: deque[_Sent] = deque()
@@ -99,7 +100,9 @@ class _Lane:
         self.next += sent.frame.record_count
 
     def request(self, sent: _Sent) -> Framed[pb.ProduceRequest]:
-        request = pb.ProduceRequest(id=sent.id, topic=self.topic, topic_uuid=self.uuid, partition=self.partition)
+        request = pb.ProduceRequest(
+            id=sent.id, topic=self.topic, topic_uuid=self.uuid, partition=self.partition, acks=self.acks
+        )
         return Framed(request, [packed(sent.frame)])
 
 
@@ -123,6 +126,7 @@ class RemoteSink:
     """Frames go to the partitions of one topic, by way of a broker. Thread-safe."""
 
     identity: Identity | None = None  # frames are signed when they are sent
+    prompt = False
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -172,7 +176,8 @@ class RemoteSink:
         with self._changed:
             lane = self._lanes.get(partition)
             if lane is None:
-                lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity)
+                acks = pb.ACKS_ALL if self._connection.config.acks == "all" else pb.ACKS_LEADER
+                lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity, acks)
             sent = _Sent(next(self._serials), lane, frame, outcome, deadline)
             self._bytes += frame.length
             if lane.waiting:

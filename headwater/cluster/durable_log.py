@@ -12,6 +12,7 @@ time, by methods that are named as such.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -24,9 +25,11 @@ from crc32c import crc32c
 from headwater.cluster.replica import EpochEnd, NotLeading
 from headwater.errors import Damaged
 from headwater.log import DirectoryPartition, StoredFrame
+from headwater.log.damage import read_damage
 from headwater.log.disk import REAL_DISK, Disk, read_plain
 from headwater.log.frame import GROUP_LAST
 
+_log = logging.getLogger(__name__)
 EPOCHS_FILE: Final = "epochs"
 WATERMARK_FILE: Final = "watermark"
 
@@ -137,6 +140,20 @@ class DurableLog:
             if self._followed != epoch:
                 raise NotLeading
             if offset < self.partition.bounds().end:
+                self.partition.truncate(offset)
+
+    def damaged_at(self) -> int | None:
+        """The first offset that is known to be damaged."""
+        known = [one.offset for one in read_damage(self.partition.path)]
+        start, end, _ = self.partition.bounds()
+        return min((max(offset, start) for offset in known if offset < end), default=None)
+
+    def cut_damage(self) -> None:
+        """Remove everything from the first damage on: for a replica that nobody counts on."""
+        with self._mutex:
+            offset = self.damaged_at()
+            if offset is not None:
+                _log.warning("%s: everything from the damage at offset %d on is fetched again", self.partition, offset)
                 self.partition.truncate(offset)
 
     def retain(self, high_watermark: int) -> None:

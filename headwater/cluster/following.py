@@ -50,9 +50,17 @@ class Follower:
         self._links = links
         self._threads = threads
         self._seed = seed_of(partition_uuid(*hosted.key))
+        self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
+        """The answer to a question that was asked while the last answer was being written."""
 
     async def follow(self, leader_of: Callable[[], Member | None]) -> None:
         """Follow until the role changes. The log is in that role already."""
+        try:
+            await self._follow(leader_of)
+        finally:
+            self._drop_ahead()
+
+    async def _follow(self, leader_of: Callable[[], Member | None]) -> None:
         hosted, replica = self._hosted, self._hosted.replica
         epoch = replica.epoch
         while hosted.replica is replica and replica.epoch == epoch:
@@ -74,22 +82,40 @@ class Follower:
                 await asyncio.sleep(_FAILED)
 
     async def _ask(self, request: FetchRequest, leader: Member) -> None:
-        hosted = self._hosted
-        question = pb.ReplicaFetch(
-            topic_uuid=hosted.key[0],
-            partition=hosted.key[1],
-            high_watermark=hosted.replica.high_watermark,
-            max_bytes=_BYTES,
-            max_wait_ms=round(WAIT * 1000),
-            **request._asdict(),
-        )
-        found = await self._links.to(leader).ask(question)
+        ahead, self._ahead = self._ahead, None
+        link = self._links.to(leader)
+        found = await (link.ask(self._question(request, WAIT)) if ahead is None else ahead)
         if found.HasField("error"):
             raise NotLeading
         if found.HasField("diverging"):
             await self._cut(found)
-        else:
+            return
+        if len(found.frames) >= _BYTES:
+            # Far behind: the leader reads what comes next while this is written. Durable is what is durable now.
+            after = request._replace(end=found.next_offset, last_epoch=found.next_epoch)
+            self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0)))
+        try:
             await self._copy(found)
+        except BaseException:
+            self._drop_ahead()
+            raise
+        if self._ahead is not None and self._hosted.log.end != found.next_offset:
+            self._drop_ahead()
+
+    def _question(self, request: FetchRequest, wait: float) -> pb.ReplicaFetch:
+        return pb.ReplicaFetch(
+            topic_uuid=self._hosted.key[0],
+            partition=self._hosted.key[1],
+            high_watermark=self._hosted.replica.high_watermark,
+            max_bytes=_BYTES,
+            max_wait_ms=round(wait * 1000),
+            **request._asdict(),
+        )
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
 
     async def _cut(self, found: pb.ReplicaFetched) -> None:
         """Remove what the leader does not have. What is acknowledged it does have, or it would not lead."""
@@ -111,6 +137,8 @@ class Follower:
 
     async def _copy(self, found: pb.ReplicaFetched) -> None:
         hosted = self._hosted
+        if found.end != hosted.log.end or found.epoch != hosted.replica.epoch:
+            return  # the answer to an earlier question
         if found.log_start > hosted.log.end:
             await self._restart(found)
             return

@@ -121,12 +121,11 @@ class Hosted:
 
     # Leading.
 
-    async def acknowledged(self, appended: asyncio.Future[Appended], *, by_all: bool) -> Appended:
-        """What was appended, once every replica that counts has it; also what was there already.
+    async def acknowledged(self, appended: asyncio.Future[Appended], epoch: int, *, by_all: bool) -> Appended:
+        """What is appended in an epoch, once every replica that counts has it; also what was there already.
 
         Raises NotLeading when that cannot be told any more, because the role has changed meanwhile.
         """
-        epoch = self.led
         found = await appended
         if not self.leads or self.led != epoch:
             raise NotLeading

@@ -7,6 +7,7 @@ opens another stream.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import grpc
 from headwater.cluster.keys import Member, PartitionKey
 from headwater.errors import BrokerUnavailable
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
 
 _PATIENCE: Final = 10.0
@@ -31,12 +33,25 @@ OPTIONS: Final = (
 )
 
 
+PASSWORD_KEY: Final = "headwater-cluster"
+"""By which brokers know each other: what stands there only those know who can read the cluster's secret."""
+
+
+def password_of(secret: bytes) -> str:
+    """What a broker says to another one of its cluster."""
+    return hmac.digest(secret, b"broker", "sha256").hex()
+
+
 class Link:
     """To one incarnation of another broker. It belongs to one event loop."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, secret: bytes, credentials: grpc.ChannelCredentials | None) -> None:
         self.member = member
-        self._channel = grpc.aio.insecure_channel(member.address, options=OPTIONS)
+        self._metadata = ((PASSWORD_KEY, password_of(secret)),)
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(member.address, options=OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(member.address, credentials, options=OPTIONS)
         self._stub: Any = Stub(self._channel)
         self._questions: asyncio.Queue[pb.ReplicaFetch] = asyncio.Queue()
         self._answers: dict[PartitionKey, asyncio.Future[pb.ReplicaFetched]] = {}
@@ -66,15 +81,27 @@ class Link:
     async def log_ends(self, request: pb.ListLogEndsRequest, timeout: float) -> pb.ListLogEndsResponse:
         """How far the other's logs go; raises BrokerUnavailable."""
         try:
-            found: pb.ListLogEndsResponse = await self._stub.ListLogEnds(request, timeout=timeout)
+            found: pb.ListLogEndsResponse = await self._stub.ListLogEnds(
+                request, timeout=timeout, metadata=self._metadata
+            )
         except grpc.aio.AioRpcError as error:
             raise self._unavailable(error.details() or error.code().name) from None
+        return found
+
+    async def produce(self, request: pb.ProduceRequest, timeout: float) -> pb.ProduceResponse:
+        """Pass on plain records; raises what the other broker raises, or BrokerUnavailable."""
+        try:
+            found: pb.ProduceResponse = await self._stub.Produce(request, timeout=timeout, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            told = error_of(error)
+            unavailable = self._unavailable(error.details() or error.code().name, unknown=True)
+            raise (unavailable if told is None else told) from None
         return found
 
     async def _read(self, questions: asyncio.Queue[pb.ReplicaFetch]) -> None:
         """Take the answers for as long as the stream lasts."""
         why = "the stream has ended"
-        call = self._stub.Replicate()
+        call = self._stub.Replicate(metadata=self._metadata)
         writing = asyncio.create_task(_send(call, questions))
         try:
             async for found in call:
@@ -91,8 +118,9 @@ class Link:
                 if not answer.done():
                     answer.set_exception(self._unavailable(why))
 
-    def _unavailable(self, why: str) -> BrokerUnavailable:
-        return BrokerUnavailable(f"broker {self.member.id} at {self.member.address}", "Replicate", 0, why)
+    def _unavailable(self, why: str, *, unknown: bool = False) -> BrokerUnavailable:
+        where = f"broker {self.member.id} at {self.member.address}"
+        return BrokerUnavailable(where, "a call of another broker", 0, why, unknown=unknown)
 
     def _end(self) -> None:
         if self._reading is not None:
@@ -116,7 +144,9 @@ async def _send(call: Any, questions: asyncio.Queue[pb.ReplicaFetch]) -> None:
 class Links:
     """The links of a broker, made when they are first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+        self.secret = b""
+        self._credentials = credentials
         self._links: dict[int, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -125,7 +155,7 @@ class Links:
         known = self._links.get(member.id)
         if known is None or known.member != member:
             self.drop(member.id)
-            known = self._links[member.id] = Link(member)
+            known = self._links[member.id] = Link(member, self.secret, self._credentials)
         return known
 
     def drop(self, broker: int) -> None:

@@ -7,23 +7,28 @@ that are led here; for the others it knows who to ask.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
+
+import grpc
 
 from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.election import LogEnd
 from headwater.cluster.etcd import Etcd
-from headwater.cluster.following import WAIT, Follower, Threads
+from headwater.cluster.following import Follower, Threads
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
-from headwater.cluster.link import Links
+from headwater.cluster.leading import answer_follower
+from headwater.cluster.link import PASSWORD_KEY, Links, password_of
 from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
-from headwater.cluster.replica import FetchRequest, NotLeading
+from headwater.cluster.repair import can_be_spared
+from headwater.cluster.replica import NotLeading
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
 from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
@@ -32,7 +37,6 @@ from headwater.store.catalog import TopicInfo
 from headwater.store.directory_store import DirectoryStore
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.faults import pack_error
 
 _log = logging.getLogger(__name__)
 _TICK: Final = 0.2
@@ -40,6 +44,11 @@ _TICK: Final = 0.2
 _KEEPING: Final = 1.0
 """How often high watermarks are made durable. Seconds."""
 _AGAIN: Final = 1.0
+_LOOKING: Final = 0.5
+"""How often it is looked whether readers have met damage. Seconds."""
+_REPAIRING: Final = 10.0
+"""How long a repair has before damage is looked for again. Seconds."""
+_NO_STATE: Final = (None, 0)
 _DRAINING: Final = 10.0
 
 
@@ -54,8 +63,12 @@ class ClusterNode:
         cluster: str,
         broker: int,
         tell: Callable[[TopicPartition], None],
+        credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
-        """`tell` is called when there is more to read in a partition that is led here."""
+        """`tell` is called when there is more to read in a partition that is led here.
+
+        With `credentials` the other brokers are called over TLS.
+        """
         self.store = store
         self.cluster = cluster
         self.broker = broker
@@ -64,8 +77,10 @@ class ClusterNode:
         self._tell = tell
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._by_place: dict[TopicPartition, Hosted] = {}
-        self._links = Links()
+        self._links = Links(credentials)
         self._membership: Membership | None = None
+        self._unworthy: set[PartitionKey] = set()
+        """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = False
@@ -84,6 +99,7 @@ class ClusterNode:
         self._begin(self._tend())
         self._begin(self._keep_watermarks())
         self._begin(self._retain())
+        self._begin(self._look_for_damage())
 
     @property
     def membership(self) -> Membership:
@@ -139,6 +155,7 @@ class ClusterNode:
         self._changed.set()
 
     def _become(self, incarnation: int) -> None:
+        self._links.secret = self.membership.registration.secret
         if incarnation:  # without a registration it goes on as who it was: the protocol sees to it that this is safe
             for hosted in self._hosted.values():
                 hosted.become(incarnation)
@@ -201,17 +218,26 @@ class ClusterNode:
         return DurableLog(partition)
 
     async def _missing(self) -> Collection[PartitionKey]:
-        """Before it is registered: the partitions of which something that was acknowledged is missing here."""
+        """Before it is registered: the partitions of which something that was acknowledged is missing here.
+
+        What is damaged counts as missing where others have it.
+        """
         view = self.membership.view
-        found: list[PartitionKey] = []
+        self._unworthy = set()
         for key, (state, _) in list(view.partitions.items()):
             topic = view.topic_of(key[0])
-            if topic is not None and self.broker in state.in_sync and key not in self._hosted:
+            if topic is None or self.broker not in state.replicas:
+                continue
+            hosted = self._hosted.get(key)
+            if hosted is not None:
+                log = hosted.log
+            else:
                 await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
-                log: DurableLog = await self._threads.read(self._log_of, topic.info, key[1])
-                if log.short:
-                    found.append(key)
-        return found
+                log = await self._threads.read(self._log_of, topic.info, key[1])
+            spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
+            if log.short or (spare and await self._threads.read(log.damaged_at) is not None):
+                self._unworthy.add(key)
+        return set(self._unworthy)
 
     # Roles.
 
@@ -231,8 +257,9 @@ class ClusterNode:
                         _log.info("%s is led here, in epoch %d", hosted, epoch)
                 else:
                     await self._threads.write(hosted.log.follow, epoch)
-                    hosted.log.refresh()
-                    await Follower(hosted, self._links, self._threads).follow(lambda: self._leader(hosted))
+                    await self._mend(hosted)
+                    following = Follower(hosted, self._links, self._threads).follow(lambda: self._leader(hosted))
+                    await self._until_role_changes(hosted, asyncio.create_task(following))
                     continue
             except (HeadwaterError, OSError) as error:
                 _log.error("%s cannot be led or followed: %s", hosted, error)
@@ -240,6 +267,56 @@ class ClusterNode:
                 continue
             while hosted.replica is replica and replica.epoch == epoch:
                 await hosted.changed()
+
+    async def _until_role_changes(self, hosted: Hosted, following: asyncio.Task[None]) -> None:
+        """Follow, and let go of a leader that does not answer as soon as there is another one."""
+        replica = hosted.replica
+        epoch = replica.epoch
+        following.add_done_callback(lambda _: hosted.wake())
+        try:
+            while hosted.replica is replica and replica.epoch == epoch and not following.done():
+                await hosted.changed()
+        finally:
+            following.cancel()
+        (error,) = await asyncio.gather(following, return_exceptions=True)
+        if isinstance(error, Exception):
+            _log.error("%s has stopped to follow, and begins anew", hosted, exc_info=error)
+            await asyncio.sleep(_AGAIN)
+
+    async def _mend(self, hosted: Hosted) -> None:
+        """Remove what is damaged, if that was the reason to register anew: then nobody counts on this replica.
+
+        Not before it is registered again: until then it may be in the in-sync set.
+        """
+        registered = self.membership.registration.incarnation
+        if hosted.key in self._unworthy and registered and hosted.replica.incarnation == registered:
+            self._unworthy.discard(hosted.key)
+            await self._threads.write(hosted.log.cut_damage)
+        hosted.log.refresh()
+        hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
+
+    async def _look_for_damage(self) -> None:
+        """See to it that replicas are repaired of which readers have found some damaged."""
+        while True:
+            await asyncio.sleep(_LOOKING)
+            for hosted in list(self._hosted.values()):
+                if await self._threads.read(hosted.log.damaged_at) is not None and self._can_be_spared(hosted):
+                    _log.warning("%s is damaged here, and is fetched from another broker", hosted)
+                    self.membership.registration.renew()
+                    await asyncio.sleep(_REPAIRING)
+                    break
+
+    def _can_be_spared(self, hosted: Hosted) -> bool:
+        state = hosted.replica.state
+        alive = self.membership.view.alive
+        return state is not None and can_be_spared(state, self.broker, hosted.min_insync, alive)
+
+    def damaged(self, place: TopicPartition, error: HeadwaterError) -> HeadwaterError:
+        """In any thread: what a reader is told who has met damage: to ask again, if another one can lead."""
+        hosted = self._by_place.get(place)
+        if hosted is None or not self._can_be_spared(hosted):
+            return error
+        return NotLeader(*place, None)
 
     def _leader(self, hosted: Hosted) -> Member | None:
         """Who leads a partition, as far as it is alive."""
@@ -293,65 +370,9 @@ class ClusterNode:
 
     async def serve(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
         """Answer a follower, when there is something or its patience is over."""
-        answer = pb.ReplicaFetched(
-            topic_uuid=question.topic_uuid, partition=question.partition, epoch=question.epoch, end=question.end
+        return await answer_follower(
+            self._hosted.get((question.topic_uuid, question.partition)), question, self._threads
         )
-        hosted = self._hosted.get((question.topic_uuid, question.partition))
-        try:
-            if hosted is None:
-                raise NotLeading
-            await self._fill(answer, question, hosted)
-        except NotLeading:
-            place = hosted.place if hosted is not None else TopicPartition("", question.partition)
-            answer.error.CopyFrom(pack_error(NotLeader(*place, None)))
-        except HeadwaterError as error:
-            _log.error("%s cannot be read for a follower: %s", hosted, error)
-            answer.error.CopyFrom(pack_error(error))
-        return answer
-
-    async def _fill(self, answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Hosted) -> None:
-        request = FetchRequest(
-            question.replica,
-            question.incarnation,
-            question.epoch,
-            question.end,
-            question.durable_end,
-            question.last_epoch,
-        )
-        deadline = time.monotonic() + min(question.max_wait_ms / 1000, WAIT)
-        while True:
-            response = hosted.fetch(request)
-            if request.end < hosted.log.start:
-                await self._fill_start(answer, hosted)
-                return
-            left = deadline - time.monotonic()
-            if (
-                response.batches
-                or response.diverging is not None
-                or response.high_watermark != question.high_watermark
-                or left <= 0
-            ):
-                break
-            await hosted.changed(left)
-        answer.high_watermark = response.high_watermark
-        answer.log_start = hosted.log.start
-        if response.diverging is not None:
-            answer.diverging.epoch, answer.diverging.end = response.diverging
-        elif response.batches:
-            frames = await self._threads.read(self._frames, hosted.log, response.batches[0], question.max_bytes)
-            if not hosted.leads or hosted.led != question.epoch:
-                raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
-            answer.frames = frames
-
-    async def _fill_start(self, answer: pb.ReplicaFetched, hosted: Hosted) -> None:
-        """Retention was faster than the follower: it goes on where the log begins."""
-        log = hosted.log
-        answer.log_start, answer.high_watermark = log.start, hosted.replica.high_watermark
-        answer.epochs.extend(pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.start))
-        answer.producers = await self._threads.read(log.partition.producers_at, log.start)
-
-    def _frames(self, log: DurableLog, span: Any, max_bytes: int) -> bytes:
-        return b"".join(memoryview(frame.data) for frame in log.frames(span, max_bytes))
 
     def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """How far the logs go that are whole."""
@@ -371,24 +392,53 @@ class ClusterNode:
     def acknowledged(
         self, place: TopicPartition, appended: asyncio.Future[Appended], *, by_all: bool
     ) -> asyncio.Future[Appended]:
-        """What was appended, once it is acknowledged; fails with NotLeader."""
-        return asyncio.ensure_future(self._acknowledged(place, self._by_place.get(place), appended, by_all))
+        """What is being appended, once it is acknowledged; fails with NotLeader.
+
+        The epoch is that of this moment, not of the one when the append is done: see `Hosted.acknowledged`.
+        """
+        hosted = self._leading_here(place)
+        return asyncio.ensure_future(self._acknowledged(hosted, appended, hosted.led, by_all))
 
     async def _acknowledged(
-        self, place: TopicPartition, hosted: Hosted | None, appended: asyncio.Future[Appended], by_all: bool
+        self, hosted: Hosted, appended: asyncio.Future[Appended], epoch: int, by_all: bool
     ) -> Appended:
         try:
-            if hosted is None:
-                raise NotLeading
-            return await hosted.acknowledged(appended, by_all=by_all)
+            return await hosted.acknowledged(appended, epoch, by_all=by_all)
         except NotLeading:
-            raise self.not_leader(place) from None
+            raise self.not_leader(hosted.place) from None
+
+    def leads(self, place: TopicPartition) -> bool:
+        """Whether appends to the partition are taken here."""
+        hosted = self._by_place.get(place)
+        return hosted is not None and hosted.leads
+
+    async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
+        """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
+        topic = self.membership.view.topics.get(place.topic)
+        state, _ = (
+            self.membership.view.partitions.get((topic.info.uuid, place.partition), _NO_STATE) if topic else _NO_STATE
+        )
+        member = None if state is None else self.membership.view.members.get(state.leader)
+        if member is None or member.id == self.broker:
+            raise self.not_leader(place)
+        places = (await self._links.to(member).produce(request, timeout)).places
+        return Appended(places[0].offset, places[-1].offset + 1)
+
+    def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Whether what comes with a call shows that another broker of the cluster makes it."""
+        said = next((value for key, value in metadata if key == PASSWORD_KEY), None)
+        secret = self._links.secret
+        return bool(secret) and isinstance(said, str) and hmac.compare_digest(said, password_of(secret))
 
     def check_leads(self, place: TopicPartition) -> None:
         """Raise NotLeader unless appends to the partition are taken here."""
+        self._leading_here(place)
+
+    def _leading_here(self, place: TopicPartition) -> Hosted:
         hosted = self._by_place.get(place)
         if hosted is None or not hosted.leads:
             raise self.not_leader(place)
+        return hosted
 
     @contextmanager
     def leading(self, place: TopicPartition) -> Iterator[None]:
@@ -404,10 +454,7 @@ class ClusterNode:
 
     def readable(self, place: TopicPartition) -> int:
         """In any thread: before which offset records can be shown; raises NotLeader."""
-        hosted = self._by_place.get(place)
-        if hosted is None or not hosted.leads:
-            raise self.not_leader(place)
-        return hosted.replica.high_watermark
+        return self._leading_here(place).replica.high_watermark
 
     def not_leader(self, place: TopicPartition) -> NotLeader:
         """In any thread: the error that tells where to go instead."""

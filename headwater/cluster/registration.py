@@ -197,6 +197,10 @@ class Registration:
         for callback in self._callbacks:
             callback(incarnation)
 
+    def renew(self) -> None:
+        """Register anew, as another incarnation: what was said of this one counts no more."""
+        self._lost.set()
+
     # Leaving.
 
     async def drain(self) -> None:

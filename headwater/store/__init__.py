@@ -1,7 +1,8 @@
 """Embedded streams: topics, producers, consumers and groups over the engine, with no daemon."""
 
 from headwater.store.catalog import TopicInfo
-from headwater.store.consumer import Consumer, ConsumerStatistics
+from headwater.store.consumer import Consumer
+from headwater.store.consumer_statistics import ConsumerStatistics
 from headwater.store.cursor import ConsumedBatch, ConsumedRecord
 from headwater.store.directory_store import DirectoryStore
 from headwater.store.group import Assignment, Commit, Group, GroupInfo

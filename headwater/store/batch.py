@@ -32,6 +32,10 @@ class Batch:
         """How many bytes may still come before the batch is written; none before it has begun."""
         self.due_ns = 0
 
+    def __len__(self) -> int:
+        """How many records there are."""
+        return len(self.values)
+
     def begin(self, room: int, due_ns: int) -> None:
         """Make room for the first record; the batch is to be written at the time `due_ns`."""
         self.room = room

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from headwater.config import ConsumerConfig
@@ -33,6 +32,7 @@ from headwater.errors import (
 )
 from headwater.log import Partition
 from headwater.log.projection import Projection
+from headwater.store.consumer_statistics import ConsumerStatistics
 from headwater.store.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
 from headwater.store.group import Commit, Group, TopicKey
 from headwater.store.processing import Handler, Processing, ProcessOptions, ProcessSummary
@@ -49,16 +49,6 @@ _WAITING = 0.01
 
 OnChange = Callable[[frozenset[TopicPartition]], None]
 """Told which partitions a consumer has been given, or has to give up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerStatistics:
-    """A consumer in numbers."""
-
-    assigned: tuple[TopicPartition, ...]
-    positions: dict[TopicPartition, int]
-    delivered_records: int
-    lag: int
 
 
 _Found = TypeVar("_Found", ConsumedRecord, ConsumedBatch)
@@ -131,8 +121,8 @@ class Consumer:
         return found
 
     def _polled(self, timeout: float, take: Callable[[], list[_Found]]) -> list[_Found]:
-        self._begin_poll()
         deadline, patiently = time.monotonic() + timeout, timeout > 0
+        self._begin_poll(patiently)
         while True:
             self._look(patiently=patiently)
             found = take()
@@ -242,14 +232,14 @@ class Consumer:
             if place in self._cursors and self._cursors[place].delivered == end:
                 self._cursors[place].back_to(start)
 
-    def _begin_poll(self) -> None:
+    def _begin_poll(self, patiently: bool) -> None:
         self._check_open()
         if self.config.auto_ack:
             for cursor in self._cursors.values():
                 cursor.take_as_done()
         if not self._holding:
             self._lost = False
-            self._commit_or_forget()
+            self._commit_or_forget(patiently=patiently)
         if self._group is not None and self._member is not None:
             self._group.touch(self._member)
 
@@ -393,9 +383,9 @@ class Consumer:
         if refused:
             raise StaleMember(self._refusal(refused))
 
-    def _commit_or_forget(self) -> None:
+    def _commit_or_forget(self, *, patiently: bool = False) -> None:
         """Commit what is done; what is no longer this member's is given up, since others repeat it."""
-        refused = self._commit_done()
+        refused = self._commit_done(patiently=patiently)
         fixed = self._group if refused and self._static is not None else None
         if fixed is not None and not refused.isdisjoint(fixed.describe().owners):
             raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
@@ -412,16 +402,16 @@ class Consumer:
             if cursor.acks.position > cursor.committed
         }
 
-    def _commit_done(self) -> frozenset[TopicPartition]:
-        """Commit what is done; returns the partitions where that was refused."""
+    def _commit_done(self, *, patiently: bool = False) -> frozenset[TopicPartition]:
+        """Commit what is done; returns the partitions where that was refused. Who is patient may be told later."""
         changed = self._done()
         if self._group is None or self._holding or not changed:
             return frozenset()
-        refused = self._group.commit(self._member, changed, known=self._known(changed))
-        for place, (_, offset) in changed.items():
-            if place not in refused:
-                self._cursors[place].committed = offset
-        return refused
+        known = self._known(changed)
+        done, refused = self._feed.commit(self._group, self._member, changed, known, patiently=patiently)
+        for place in done.keys() & changed.keys():
+            self._cursors[place].committed = done[place].offset
+        return refused & changed.keys()
 
     def _known(self, places: Iterable[TopicPartition]) -> dict[TopicKey, int] | None:
         """How a reset is noticed by who is no member; from a member, it takes the partition away."""
@@ -526,6 +516,7 @@ class Consumer:
         self._refresh()
         positions = {place: resolve(cursor.partition, position) for place, cursor in self._cursors.items()}
         if self._group is not None:
+            self._feed.finish_commits()
             self._group.reset({place: Commit(self._cursors[place].key, at) for place, at in positions.items()})
         for place, offset in positions.items():
             self._cursors[place].move(offset)

@@ -10,7 +10,7 @@ from headwater.store.watch import Watch
 
 if TYPE_CHECKING:
     from headwater.store.cursor import Cursor
-    from headwater.store.group import Group, TopicKey
+    from headwater.store.group import Commit, Group, TopicKey
     from headwater.store.store import Store
     from headwater.store.topic import TopicPartition
 
@@ -59,6 +59,25 @@ class Feed:
     def ready(self, cursors: Sequence[Cursor]) -> bool:
         """Whether there is something for one of these cursors."""
         return any(cursor.partition.bounds().end > cursor.next for cursor in cursors)
+
+    def commit(
+        self,
+        group: Group,
+        member: str | None,
+        commits: dict[TopicPartition, Commit],
+        known: dict[TopicKey, int] | None,
+        *,
+        patiently: bool,  # noqa: ARG002 - it takes no time here
+    ) -> tuple[dict[TopicPartition, Commit], frozenset[TopicPartition]]:
+        """Set positions of the group: which ones are set by now, and which were refused.
+
+        Who is patient may be told by a later call, which is given all that is not known to be set.
+        """
+        refused = group.commit(member, commits, known=known)
+        return {place: one for place, one in commits.items() if place not in refused}, refused
+
+    def finish_commits(self) -> None:
+        """Return when nothing is on its way that sets positions."""
 
     def close(self) -> None:
         """Give everything back."""

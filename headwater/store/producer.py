@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from headwater.config import ProducerConfig
 from headwater.errors import BufferFull, InvalidRecord, StoreClosed, TransactionAborted
-from headwater.log import encode_batch
 from headwater.store.batch import RECORD_BYTES, Batch
 from headwater.store.catalog import TopicInfo
+from headwater.store.gathered import Gathered, Piece, piece_of
 from headwater.store.idle import IDLE
 from headwater.store.receipt import Outcome, Receipt
 from headwater.store.routing import partition_of
@@ -250,12 +250,16 @@ class Producer:
     ) -> list[Receipt]:
         """Write many records at once: a list of values, or Arrow, pandas or Polars data in a typed topic.
 
-        What is pending goes first. The records are written when it returns; there is one receipt for each frame, which
-        tells the offset of the frame's first record. With keys the rows are spread by them; otherwise all of them go
-        to one partition. Input that cannot be stored is refused before anything is written; when the disk fails, the
-        frames before that are in the log.
+        What is pending goes first. The records are written when it returns, or on their way to a broker: then `flush`
+        and the receipts wait for them, and the next call raises what went wrong. There is one receipt for each frame
+        that they fill, which tells the offset of the first record. With keys the rows are spread by them; otherwise all
+        of them go to one partition. Input that cannot be stored is refused before anything is written; when the disk
+        fails, the frames before that are in the log.
         """
-        self.flush()
+        if self._sink.prompt:
+            self.flush()
+        else:
+            self._raise_pending()
         batches = to_batches(raw_values(data) if self._raw else data, self._schema)
         listed = _listed(keys)
         times = timestamps if timestamps is None or isinstance(timestamps, int) else pa.array(timestamps)
@@ -277,10 +281,6 @@ class Producer:
             start += batch.num_rows
         if listed is None and number is not None:
             self._move_on(number)
-        self._sink.settle()
-        error = self._take_error()
-        if error is not None:
-            raise error
         return receipts
 
     def _check_batch(self, batches: list[pa.RecordBatch], keys: list[Any] | None, timestamps: Any) -> None:
@@ -311,23 +311,43 @@ class Producer:
 
     def _send_frames(self, batch: pa.RecordBatch, keys: Any, partition: int, timestamps: Any) -> list[Receipt]:
         """Frames of about the size of a batch, one after the other."""
+        take = self._write_piece if self._sink.prompt else self._gather
         receipts: list[Receipt] = []
         for start, count in pieces(batch, self._bytes):
             part = slice(start, start + count)
-            frame = encode_batch(
-                batch.slice(start, count),
-                self._schema,
-                keys=None if keys is None else keys[part],
-                timestamps=timestamps if timestamps is None or isinstance(timestamps, int) else timestamps[part],
-                compression=self._limits.compression,
-                threshold=self._limits.compression_threshold,
-                identity=self._sink.identity,
-            )
-            outcome = Outcome(partition)
-            with self._turn(partition, self.config.block_timeout):
-                self._sink.append(self.topic, partition, frame, outcome)
-            receipts.append(Receipt((outcome, 0)))
+            times = timestamps if timestamps is None or isinstance(timestamps, int) else timestamps[part]
+            piece = piece_of(batch.slice(start, count), None if keys is None else keys[part], times)
+            receipts.append(take(piece, partition))
         return receipts
+
+    def _write_piece(self, piece: Piece, partition: int) -> Receipt:
+        """Write it as a frame of its own."""
+        frame = piece.frame(self._schema, self._limits, self._sink.identity)
+        outcome = Outcome(partition)
+        with self._turn(partition, self.config.block_timeout):
+            self._sink.append(self.topic, partition, frame, outcome)
+        return Receipt((outcome, 0))
+
+    def _gather(self, piece: Piece, partition: int) -> Receipt:
+        """Send it, or have it wait with others while enough is on its way."""
+        while True:
+            with self._mutex:
+                if self._closed:
+                    raise StoreClosed(f"the producer of {self.topic.name!r}")
+                held = self._batches[partition]
+                if not held.values:
+                    held = self._batches[partition] = Gathered(partition, self._schema)
+                most = self._bytes, self._last_number + 1
+                number = held.gather(piece, self._schema, *most) if isinstance(held, Gathered) else None
+            if number is not None:
+                break
+            self._write(held)
+        try:
+            self._write(held, 0)
+        except BufferFull:
+            if number == 0:
+                IDLE.call(_AGAIN, partial(self._write_idle, held))
+        return Receipt((held.outcome, number))
 
     # Writing batches.
 
@@ -467,7 +487,7 @@ class Producer:
     @property
     def pending(self) -> int:
         """How many records are not written yet."""
-        return sum(len(batch.values) for batch in list(self._batches)) + self._sink.pending
+        return sum(map(len, list(self._batches))) + self._sink.pending
 
     @property
     def _busy(self) -> bool:

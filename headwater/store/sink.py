@@ -16,6 +16,8 @@ class Sink(Protocol):
 
     identity: Identity | None
     """Who writes, as the frames are to say."""
+    prompt: bool
+    """Whether frames are where they belong when `append` returns, or only on their way there."""
 
     def room(self, partition: int, timeout: float) -> bool:
         """Wait until one more frame can be taken for the partition, at most `timeout` seconds; whether it can."""
@@ -42,6 +44,8 @@ class Sink(Protocol):
 
 class PromptSink:
     """What sinks have in common that are done with a frame when `append` returns."""
+
+    prompt = True
 
     def room(self, partition: int, timeout: float) -> bool:  # noqa: ARG002 - nothing is ever on its way
         """There is always room."""

@@ -9,6 +9,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
+    ACKS_UNSPECIFIED: _ClassVar[Acks]
     ACKS_ALL: _ClassVar[Acks]
     ACKS_LEADER: _ClassVar[Acks]
 
@@ -20,6 +21,7 @@ class PartitionWork(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PARTITION_WORK_DELETE_BEFORE: _ClassVar[PartitionWork]
     PARTITION_WORK_COMPACT: _ClassVar[PartitionWork]
     PARTITION_WORK_RETAIN: _ClassVar[PartitionWork]
+ACKS_UNSPECIFIED: Acks
 ACKS_ALL: Acks
 ACKS_LEADER: Acks
 PARTITION_WORK_UNSPECIFIED: PartitionWork
@@ -885,7 +887,7 @@ class ReplicaFetch(_message.Message):
     def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., replica: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
 
 class ReplicaFetched(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "frames")
+    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "next_offset", "next_epoch", "frames")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -896,6 +898,8 @@ class ReplicaFetched(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
@@ -907,8 +911,10 @@ class ReplicaFetched(_message.Message):
     error: Error
     producers: bytes
     epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
+    next_offset: int
+    next_epoch: int
     frames: bytes
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., next_offset: _Optional[int] = ..., next_epoch: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("epoch", "start")

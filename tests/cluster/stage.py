@@ -23,6 +23,7 @@ class Rules:
     lost_answers_are_unknown: bool = True
     proposals_name_the_living: bool = True
     short_logs_leave: bool = True
+    repairs_register_anew: bool = True
 
     @property
     def missing(self) -> str:
@@ -80,6 +81,18 @@ class Stage:
     def shorten(self, broker: int, end: int) -> None:
         """A disk has kept less than it promised."""
         self.logs[broker].truncate(end)
+
+    def repair(self, broker: int, damaged: int) -> None:
+        """Leave the in-sync set, and remove everything from the damage on: as another incarnation, by the rule."""
+        self.write(self.state.without(broker))
+        if self.rules.repairs_register_anew:
+            self.die(broker)
+            self.shorten(broker, damaged)
+            self.start(broker)
+        else:
+            self.shorten(broker, damaged)
+            self.replicas[broker].high_watermark = damaged
+        self.tell(*self.alive)
 
     # etcd.
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import random
-import threading
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 import headwater as hw
 from headwater.v1 import broker_pb2 as pb
-from tests.broker import fetch, frame_of
+from headwater.wire.service import Stub
+from tests.broker import fetch, frame_of, refusal
+from tests.certificates import Authority, needs_openssl
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.crew import TOPIC, Crew
 from tests.etcd_server import needs_etcd
+from tests.faults.violation import Violation
 
 pytestmark = needs_etcd
 
@@ -25,134 +30,60 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
         yield processes
 
 
-class Writer(threading.Thread):
-    """Sends numbers, one after the other, and notes where each was acknowledged."""
-
-    def __init__(self, address: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self._address = address
-        self._topic = topic
-        self._ended = threading.Event()
-        self.acknowledged: dict[bytes, tuple[int, int]] = {}
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            with hw.open(self._address) as store, store.producer(self._topic) as out:
-                number = 0
-                while not self._ended.is_set():
-                    sent = {}
-                    for _ in range(5):
-                        value = b"%d" % number
-                        sent[value] = out.send(value, key=value)
-                        number += 1
-                    out.flush()
-                    self.acknowledged |= {value: (one.partition, one.offset) for value, one in sent.items()}
-        except BaseException as error:
-            self.error = error
-            raise
-
-    def wait(self, more: int) -> None:
-        """Wait until so many more are acknowledged."""
-        wanted, deadline = len(self.acknowledged) + more, time.monotonic() + PATIENCE
-        while len(self.acknowledged) < wanted:
-            assert self.error is None
-            assert time.monotonic() < deadline, "nothing is acknowledged any more"
-            time.sleep(0.01)
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join(PATIENCE)
-        assert not self.is_alive()
-        assert self.error is None
-
-
 def _send(store: hw.Store, value: bytes) -> None:
     with store.producer("numbers") as out:
         out.send(value)
 
 
-def check(cluster: ClusterProcesses, writer: Writer, topic: str = "numbers") -> None:
-    """Readers see what was acknowledged, each once and at its place; in the end all replicas have the same."""
-    with hw.open(cluster.address) as store:
-        info = store.describe_topic(topic)
-        found: dict[bytes, tuple[int, int]] = {}
-        for number in range(info.partitions):
-            for record in store.partition(info, number).records():
-                assert record.value is not None
-                assert record.value not in found, f"{record.value!r} is there twice"
-                found[record.value] = (number, record.offset)
-    lost = {value: place for value, place in writer.acknowledged.items() if found.get(value) != place}
-    assert not lost
-    brokers = list(cluster.brokers)
-    for number in range(info.partitions):
-        cluster.wait(topic, number, in_sync=set(brokers))
-    time.sleep(1.5)  # until followers have heard of the end of what is acknowledged
-    cluster.stop()
-    for number in range(info.partitions):
-        copies = [cluster.records(broker, topic, number) for broker in brokers]
-        assert all(copy == copies[0] for copy in copies)
+def found(*parts: Iterator[Violation]) -> list[str]:
+    """What a crew has found wrong."""
+    return [str(one) for part in parts for one in part]
 
 
 def test_a_killed_leader_takes_nothing_with_it(cluster: ClusterProcesses) -> None:
-    with hw.open(cluster.address) as store:
-        store.create_topic("numbers", partitions=3)
-    writer = Writer(cluster.address, "numbers")
-    writer.start()
+    crew = Crew(cluster)
+    assert not found(crew.go_on())
     for _ in range(3):
-        writer.wait(100)
-        leader = cluster.partition("numbers").leader
+        leader = cluster.partition(TOPIC).leader
         cluster.kill(leader)
-        writer.wait(100)
+        assert not found(crew.go_on())
         cluster.begin(leader)
-        cluster.wait("numbers", in_sync={0, 1, 2})
-    writer.end()
-    check(cluster, writer)
+        cluster.wait(TOPIC, in_sync={0, 1, 2})
+    assert not found(crew.check())
 
 
 def test_all_brokers_killed_at_once_lose_nothing(cluster: ClusterProcesses) -> None:
-    with hw.open(cluster.address) as store:
-        store.create_topic("numbers", partitions=2)
-    writer = Writer(cluster.address, "numbers")
-    writer.start()
-    for _ in range(2):
-        writer.wait(100)
-        cluster.kill(0, 1, 2)
-        cluster.begin(*random.sample(range(3), 3))
-        writer.wait(100)
-    writer.end()
-    check(cluster, writer)
+    crew = Crew(cluster)
+    assert not found(crew.go_on())
+    cluster.kill(0, 1, 2)
+    cluster.begin(2, 0, 1)
+    assert not found(crew.go_on(), crew.check())
 
 
 def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: ClusterProcesses) -> None:
-    with hw.open(cluster.address) as store:
-        store.create_topic("numbers")
-        _send(store, b"before")
-    leader = cluster.partition("numbers").leader
+    crew = Crew(cluster, partitions=1, writers=1)
+    assert not found(crew.go_on())
+    leader = cluster.wait(TOPIC, in_sync={0, 1, 2}).leader
     other = (leader + 1) % 3
     with cluster.brokers[leader].connected() as stub:
         cluster.pause(leader)
-        late = stub.Produce.future(
-            pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"late")]), timeout=PATIENCE
-        )
-        cluster.wait("numbers", in_sync={0, 1, 2} - {leader}, at=other)
-        writer = Writer(cluster.address, "numbers")
-        writer.start()
-        writer.wait(50)
+        request = pb.ProduceRequest(topic=TOPIC, partition=0, frames=[frame_of(b"late 0")])
+        late = stub.Produce.future(request, timeout=PATIENCE)
+        cluster.wait(TOPIC, in_sync={0, 1, 2} - {leader}, at=other)
+        assert not found(crew.go_on())
         cluster.go_on(leader)
         assert late.exception(timeout=PATIENCE) is not None, "who was replaced acknowledges nothing"
-    cluster.wait("numbers", in_sync={0, 1, 2}, at=other)
-    writer.end()
-    check(cluster, writer)
+    cluster.wait(TOPIC, in_sync={0, 1, 2}, at=other)
+    assert not found(crew.go_on(), crew.check())
 
 
 def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses) -> None:
     with hw.open(cluster.address) as store:
         store.create_topic("numbers")
         _send(store, b"one")
-    found = cluster.partition("numbers")
-    others = [broker for broker in range(3) if broker != found.leader]
-    with cluster.brokers[found.leader].connected() as stub:
+    state = cluster.partition("numbers")
+    others = [broker for broker in range(3) if broker != state.leader]
+    with cluster.brokers[state.leader].connected() as stub:
         for broker in others:
             cluster.pause(broker)
         request = pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"two")], acks=pb.ACKS_LEADER)
@@ -164,6 +95,22 @@ def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses)
             cluster.go_on(broker)
         answer = stub.Fetch(fetch("numbers", offset=1, as_records=True, max_wait_ms=30_000)).partitions[0]
         assert [record.value for record in answer.records] == [b"two"]
+
+
+def test_plain_records_go_to_their_leaders_by_way_of_any_broker(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", partitions=3)
+        _send(store, b"first")
+        records = [pb.Record(key=b"%d" % number, value=b"%d" % number) for number in range(30)]
+        for broker in range(3):
+            with cluster.brokers[broker].connected() as stub:
+                places = stub.Produce(pb.ProduceRequest(topic="numbers", records=records), timeout=PATIENCE).places
+            assert {place.partition for place in places} == {0, 1, 2}
+            info = store.describe_topic("numbers")
+            for record, place in zip(records, places, strict=True):
+                partition = store.partition(info, place.partition)
+                (stored,) = partition.records(place.offset, place.offset + 1)
+                assert (stored.key, stored.value) == (record.key, record.value)
 
 
 def test_a_topic_made_at_one_broker_is_there_at_all_and_so_is_its_end(cluster: ClusterProcesses) -> None:
@@ -214,3 +161,60 @@ def test_a_follower_that_was_away_for_longer_than_records_are_kept_catches_up(
         cluster.stop()
         for broker in range(3):
             assert [one for one in cluster.records(broker, "numbers") if one[0] >= start] == expected
+
+
+def test_a_damaged_leader_is_repaired_by_the_others_and_no_reader_sees_it(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers")
+        with store.producer("numbers") as out:
+            for number in range(50):
+                out.send(b"%d" % number)
+                out.flush()
+    damaged = cluster.wait("numbers", in_sync={0, 1, 2}).leader
+    (log,) = (cluster.directory / f"broker{damaged}" / "numbers" / "0").glob("*.log")
+    with log.open("r+b") as file:
+        file.seek(log.stat().st_size // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    with hw.open(cluster.address) as store:
+        partition = store.partition(store.describe_topic("numbers"), 0)
+        assert [record.value for record in partition.records()] == [b"%d" % number for number in range(50)]
+        _send(store, b"after")
+    assert cluster.wait("numbers", in_sync={0, 1, 2}).leader != damaged
+    time.sleep(1.5)  # until followers have heard of the end of what is acknowledged
+    cluster.stop()
+    for broker in range(3):
+        values = [value for _, value in cluster.records(broker, "numbers")]
+        assert values == [*(b"%d" % number for number in range(50)), b"after"]
+
+
+@needs_openssl
+def test_brokers_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
+    """TLS, certificates on both sides, and an access file: replication works, and is for brokers alone."""
+    authority = Authority(tmp_path)
+    pair = authority.sign("broker", "IP:127.0.0.1")
+    client = authority.sign("billing")
+    (tmp_path / "access.yaml").write_text(
+        'users:\n  billing:\n    topics: {"*": [read, write, admin]}\n    broker: read\n'
+    )
+    flags = ["--access", str(tmp_path / "access.yaml"), "--tls-client-ca", str(authority.certificate)]
+    flags += ["--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key)]
+    with ClusterProcesses(tmp_path / "cluster", 3, *flags) as cluster:
+        secure: dict[str, Any] = {
+            "tls_ca": str(authority.certificate),
+            "tls_certificate": str(client.certificate),
+            "tls_key": str(client.key),
+        }
+        with hw.open(cluster.address, **secure) as store:
+            store.create_topic("numbers")
+            _send(store, b"one")
+            partition = store.partition(store.describe_topic("numbers"), 0)
+            assert [record.value for record in partition.records()] == [b"one"]
+        credentials = grpc.ssl_channel_credentials(
+            authority.certificate.read_bytes(), client.key.read_bytes(), client.certificate.read_bytes()
+        )
+        with grpc.secure_channel(cluster.brokers[0].address, credentials) as channel:
+            code, error = refusal(lambda request: list(Stub(channel).Replicate(iter([request]))), pb.ReplicaFetch())
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert isinstance(error, hw.PermissionDenied)

@@ -167,6 +167,21 @@ def restarted_with_less(stage: Stage) -> None:
         stage.check(stage.elect())
 
 
+def repaired_and_taken_in_again(stage: Stage) -> None:
+    """A replica that repairs itself has less than it has told: its leader must not go by that."""
+    stage.append(0, 4)
+    for follower in (1, 2):
+        stage.fetch(follower, 0, times=2)
+    stage.repair(1, damaged=1)
+    stage.serve(0, stage.ask(1))  # whose answer is lost
+    proposal = stage.replicas[0].propose(stage.alive, stage.now)
+    if proposal is not None:
+        assert stage.take(proposal)
+    stage.die(0, 2)
+    if 1 in stage.state.in_sync:
+        stage.check(stage.elect())
+
+
 def counted_for_its_successor(stage: Stage) -> None:
     """Two processes go by one name: an old one on the disk that was replaced, and the new one, which is in sync."""
     stage.append(0, 2)
@@ -262,6 +277,7 @@ def _leave_out(stage: Stage, broker: int) -> None:
         (joined_behind_the_epochs_start, Rules(replica=JoinsBeforeTheEpochsStart)),
         (joined_after_its_disk_was_lost, Rules(proposals_name_the_living=False)),
         (restarted_with_less, Rules(short_logs_leave=False)),
+        (repaired_and_taken_in_again, Rules(repairs_register_anew=False)),
         (counted_for_its_successor, Rules(replica=AnyIncarnationCounts)),
         (counted_by_an_earlier_epoch, Rules(replica=ProgressOutlivesItsEpoch)),
         (told_of_the_past, Rules(replica=TheLastWordCounts)),

@@ -110,7 +110,8 @@ class Sender:
         if self._random.random() < 0.2:
             values = [value_of(self._name, number) for number in numbers]
             [receipt] = self._out.send_batch(values, partition=self._partition)  # so few are one frame
-            self._pending |= {number: Receipt((receipt.outcome, at)) for at, number in enumerate(numbers)}
+            places = enumerate(numbers, receipt.number)
+            self._pending |= {number: Receipt((receipt.outcome, at)) for at, number in places}
             return
         for number in numbers:
             key = b"%d" % (number % 7) if self._partition is None and self._random.random() < 0.7 else None
