@@ -102,9 +102,10 @@ class EtcdServer:
         self.process.terminate()
         self.process.wait(PATIENCE)
 
-    def post(self, path: str, **content: object) -> dict[str, Any]:
+    def post(self, path: str, *, token: str = "", **content: object) -> dict[str, Any]:
         """Call a method that Headwater itself has no use for, through etcd's own JSON interface."""
-        request = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(content).encode())
+        headers = {"Authorization": token} if token else {}
+        request = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(content).encode(), headers)
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             found: dict[str, Any] = json.load(answer)
             return found

@@ -42,6 +42,7 @@ class FaultyEtcd(Etcd):
         super().__init__(*args, **options)
         self.faults: list[Fault] = []
         self.met: list[Fault] = []
+        self.late_seconds = 0.05
         self._late: set[asyncio.Task[int]] = set()
 
     async def write(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
@@ -56,7 +57,7 @@ class FaultyEtcd(Etcd):
         raise EtcdUnavailable(str(self), "Txn", 0.0, fault, unknown=True)
 
     async def _write_late(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(self.late_seconds)
         return await super().write(guards, changes)
 
 

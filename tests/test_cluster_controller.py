@@ -69,6 +69,18 @@ def test_whether_it_is_the_controller_a_broker_sees_in_etcd(server: EtcdServer, 
     run(main())
 
 
+def test_a_candidacy_that_comes_late_is_refused(server: EtcdServer) -> None:
+    async def main() -> None:
+        async with nodes([server.address], 2) as (first, second):
+            office = first.view.controller
+            await second.membership.controller._campaign()  # it has not seen yet that there is one
+            await second.view.refresh()
+            assert second.view.controller == office
+            assert first.controls
+
+    run(main())
+
+
 # Leaders.
 
 
@@ -211,8 +223,8 @@ def test_one_that_was_replaced_while_it_wrote_does_no_harm(server: EtcdServer) -
                 lost = others[2]
                 proxy.stall()
                 await lost.vanish()
-                # The old one sees nothing of that: so it is told, and its plan is sent.
-                stale = _without(old, 4)
+                # The old one sees nothing of that: so it is told, of broker 3 wrongly, and its plans are sent.
+                stale = [*_without(old, 4), *_without(old, 3)]
                 since = old.membership.controller.since
                 writing = asyncio.create_task(old.membership.controller._write(since, stale))
                 await until(lambda: any(node.controls for node in others[:2]))

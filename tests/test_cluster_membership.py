@@ -146,6 +146,26 @@ def test_two_brokers_of_one_number_are_refused(server: EtcdServer) -> None:
     run(main())
 
 
+def test_a_registration_that_comes_late_does_not_replace_another(server: EtcdServer) -> None:
+    async def main() -> None:
+        await (await Node([server.address], 9).start()).membership.leave()  # who has made the secret
+        slow, quick = Node([server.address], 1), Node([server.address], 1, store=b"x" * 16)
+        slow.etcd.late_seconds = 1.0
+        slow.etcd.faults = ["late"]
+        slow.etcd.faults += ["request lost"] * 10_000
+        starting = asyncio.create_task(slow.start())
+        await until(lambda: slow.etcd.met)
+        await quick.start()
+        with pytest.raises(StoreInUse):
+            await starting
+        assert quick.incarnations == [quick.incarnation]
+        assert quick.view.members[1].store == quick.store
+        await slow.vanish()
+        await quick.membership.leave()
+
+    run(main())
+
+
 def test_a_dead_one_with_another_directory_is_waited_for(server: EtcdServer) -> None:
     async def main() -> None:
         old = await Node([server.address], 1).start()
