@@ -25,7 +25,7 @@ from headwater.cluster.identity import identity_of
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
-from headwater.cluster.membership import Membership
+from headwater.cluster.membership import LEASE_SECONDS, Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import NotLeading
@@ -424,7 +424,7 @@ class ClusterNode:
     def leads(self, place: TopicPartition) -> bool:
         """Whether appends to the partition are taken here."""
         hosted = self._by_place.get(place)
-        return hosted is not None and hosted.leads
+        return hosted is not None and hosted.leads and not self._may_be_replaced(hosted)
 
     async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
         """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
@@ -450,9 +450,17 @@ class ClusterNode:
 
     def _leading_here(self, place: TopicPartition) -> Hosted:
         hosted = self._by_place.get(place)
-        if hosted is None or not hosted.leads:
+        if hosted is None or not hosted.leads or self._may_be_replaced(hosted):
             raise self.not_leader(place)
         return hosted
+
+    def _may_be_replaced(self, hosted: Hosted) -> bool:
+        """Whether it may have been replaced without having heard of it.
+
+        It could not do any harm; but whoever reads here would wait for ever for what another one has by now.
+        """
+        now = time.monotonic()
+        return now - self.membership.registration.confirmed > LEASE_SECONDS and hosted.replica.is_alone(now)
 
     @contextmanager
     def leading(self, place: TopicPartition) -> Iterator[None]:
