@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headwater.cluster.etcd import Etcd
 from headwater.cluster.etcd_watch import Look
 from headwater.cluster.item import Item
@@ -10,6 +12,7 @@ from headwater.cluster.metadata import PartitionState
 from headwater.cluster.view import Changes, ClusterView
 from headwater.wire.address import Address
 from tests.aio import run
+from tests.members import topic_of
 
 KEYS = Keys("main")
 KEY = (b"t" * 16, 0)
@@ -98,6 +101,34 @@ def test_a_broker_that_registers_anew_is_another_one_although_nobody_saw_it_go()
         told.look(9, member(1, 8))
         told.look(10, member(1, 8, changed=10))
         assert told.view.alive == {1: 8}
+
+    run(main())
+
+
+def test_a_mistake_of_one_who_is_told_does_not_blind_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        told = Told()
+        told.view._callbacks.insert(0, lambda _: 1 / 0)  # type: ignore[arg-type]
+        told.look(5, member(1, 4), complete=True)
+        told.look(6, removed=(KEYS.broker(1),))
+        assert len(told.changes) == 2
+
+    run(main())
+    assert "division by zero" in caplog.text
+
+
+def test_topics_are_found_by_their_uuids_too() -> None:
+    async def main() -> None:
+        told = Told()
+        old, new = topic_of("orders", uuid=b"o" * 16), topic_of("orders", uuid=b"n" * 16)
+        told.look(5, Item(KEYS.topic("orders"), old.to_json(), 5, 5), complete=True)
+        assert (told.view.topic_of(b"o" * 16), told.view.topic_of(b"n" * 16)) == (old, None)
+        assert told.view.topic_revision("orders") == 5
+        told.look(7, Item(KEYS.topic("orders"), new.to_json(), 7, 7))
+        assert (told.view.topic_of(b"o" * 16), told.view.topic_of(b"n" * 16)) == (None, new)
+        told.look(8, removed=(KEYS.topic("orders"),))
+        assert told.view.topic_of(b"n" * 16) is None
+        assert told.view.topic_revision("orders") == 0
 
     run(main())
 

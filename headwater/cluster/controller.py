@@ -147,7 +147,7 @@ class Controller:
             for change in changes:
                 _log.info("%s", change.what)
             return revision
-        if len(changes) == 1:
+        if len(changes) == 1 or self.since != since:
             _log.debug("not done, something has changed: %s", changes[0].what)
             return 0
         half = len(changes) // 2

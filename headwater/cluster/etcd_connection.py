@@ -239,23 +239,25 @@ class EtcdConnection:
 
     async def _connected(self, deadline: float) -> Channel | None:
         """The connection, or a new one to the next member that answers; None when none does until the deadline."""
-        if self._channel is not None:
-            return self._channel
-        async with self._connecting:
-            while self._channel is None and time.monotonic() < deadline:
-                endpoint = self._endpoints[self._turn % len(self._endpoints)]
-                channel = Channel(endpoint, self._access.channel(endpoint))
-                try:
-                    await self._greet(channel, min(deadline, time.monotonic() + self.attempt_timeout))
-                except (grpc.aio.AioRpcError, TimeoutError) as error:
-                    await self._forget(channel, error)
-                    await asyncio.sleep(min(_PAUSE, _left(deadline)))
-                except BaseException:
-                    await channel.close(0)
-                    raise
-                else:
-                    self._channel = channel
-            return self._channel
+        while self._channel is None and time.monotonic() < deadline:
+            async with self._connecting:  # for one attempt: others may have less time
+                if self._channel is None:
+                    self._channel = await self._connect(deadline)
+        return self._channel
+
+    async def _connect(self, deadline: float) -> Channel | None:
+        endpoint = self._endpoints[self._turn % len(self._endpoints)]
+        channel = Channel(endpoint, self._access.channel(endpoint))
+        try:
+            await self._greet(channel, min(deadline, time.monotonic() + self.attempt_timeout))
+            return channel
+        except (grpc.aio.AioRpcError, TimeoutError) as error:
+            await self._forget(channel, error)
+            await asyncio.sleep(min(_PAUSE, _left(deadline)))
+            return None
+        except BaseException:
+            await channel.close(0)
+            raise
 
     async def _forget(self, channel: Channel, error: Exception) -> None:
         await channel.close(0)

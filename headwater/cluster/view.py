@@ -68,6 +68,7 @@ class ClusterView:
         self._items: dict[str, Item] = {}
         self._members: dict[int, Member] = {}
         self._topics: dict[str, ClusterTopic] = {}
+        self._by_uuid: dict[bytes, ClusterTopic] = {}
         self._partitions: dict[PartitionKey, tuple[PartitionState, int]] = {}
         self._callbacks: list[Callable[[Changes], None]] = []
         self._moved = asyncio.Event()
@@ -99,7 +100,7 @@ class ClusterView:
 
     def topic_of(self, uuid: bytes) -> ClusterTopic | None:
         """The topic with a uuid; None when it was deleted."""
-        return next((topic for topic in self._topics.values() if topic.info.uuid == uuid), None)
+        return self._by_uuid.get(uuid)
 
     def on_change(self, callback: Callable[[Changes], None]) -> None:
         """Call this in the event loop whenever something has changed, with what; the view shows it already."""
@@ -141,7 +142,10 @@ class ClusterView:
             changed = self._apply(gone, [item for item in look.items if item.changed > since], look.revision)
         if changed != Changes():
             for callback in list(self._callbacks):
-                callback(changed)
+                try:
+                    callback(changed)
+                except Exception:  # noqa: BLE001 - a broker that sees nothing any more is worse
+                    _log.exception("a change of the cluster was not taken note of; the view goes on")
 
     async def propose(self, key: PartitionKey, proposal: Proposal) -> bool | None:
         """Ask etcd for a change of a partition: True when it was taken, False when it was refused for sure.
@@ -211,10 +215,12 @@ class ClusterView:
         return broker
 
     def _put_topic(self, name: str, item: Item | None) -> str:
-        if item is None:
-            self._topics.pop(name, None)
-        else:
-            self._topics[name] = ClusterTopic.from_json(item.value, name)
+        topic = None if item is None else ClusterTopic.from_json(item.value, name)
+        before = self._topics.pop(name, None)
+        if before is not None:
+            del self._by_uuid[before.info.uuid]
+        if topic is not None:
+            self._topics[name] = self._by_uuid[topic.info.uuid] = topic
         return name
 
     def _put_partition(self, key: PartitionKey, item: Item | None) -> PartitionKey:
