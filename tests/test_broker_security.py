@@ -246,9 +246,10 @@ def test_what_a_caller_may_not_see_is_not_there_for_it(served: Served) -> None:
         assert [one.topic.name for one in metadata.topics] == ["invoices"]
         statistics = stub.GetStatistics(pb.GetStatisticsRequest(), timeout=30)
         assert [one.name for one in statistics.topics] == ["invoices", "orders.eu"]
-        for name in ("Fetch", "Subscribe", "Produce", "DescribeTopic", "GetSchema", "ListOffsets", "Sync", "JoinGroup",
-                     "Commit", "ListSegments", "GetStatistics", "DeleteTopic", "AlterTopic", "CreateTopic",
-                     "WorkOnPartition", "EvolveTopic", "Stage", "ResetGroup", "CommitTransaction"):  # fmt: skip
+        for name in ("Fetch", "Subscribe", "FetchStream", "Produce", "DescribeTopic", "GetSchema", "ListOffsets",
+                     "Sync", "JoinGroup", "Commit", "ListSegments", "GetStatistics", "DeleteTopic", "AlterTopic",
+                     "CreateTopic", "WorkOnPartition", "EvolveTopic", "Stage", "ResetGroup",
+                     "CommitTransaction"):  # fmt: skip
             answers = [answer_about(getattr(stub, name), name, topic) for topic in ("payroll", "nothing")]
             assert answers[0].replace("payroll", "nothing") == answers[1], name
             assert "payroll" in answers[0], name
@@ -261,6 +262,7 @@ def answer_about(method: Any, name: str, topic: str) -> str:
     requests: dict[str, Any] = {
         "Fetch": fetch(topic),
         "Subscribe": fetch(topic),
+        "FetchStream": iter([fetch(topic)]),
         "Produce": produce(topic),
         "DescribeTopic": pb.DescribeTopicRequest(name=topic),
         "GetSchema": pb.GetSchemaRequest(topic=topic),
