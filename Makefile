@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint test test-streams test-spark demo bench peers faults clean help
+.PHONY: setup lock proto lint etcd test test-streams test-spark demo bench peers faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -33,8 +33,9 @@ lock: ## write the locks anew from pyproject.toml
 	$(COMPILE) --group build $(LOCK_FLAGS) -o $(BUILD_LOCK)
 	$(COMPILE) pyproject.toml --extra broker --extra spark --group dev $(LOCK_FLAGS) -o $(LOCK)
 
-proto: $(STAMP) ## generate the messages of the broker's protocol
+proto: $(STAMP) ## generate the messages of the broker's protocol, and of etcd's
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/v1/broker.proto
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/cluster/etcd.proto
 
 lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff check
@@ -44,8 +45,16 @@ lint: $(STAMP) ## ruff and mypy, both strict
 # The tests that start Spark, and all others, each on a processor of its own: together they take as long as the longer half.
 SPARK_TESTS := tests/spark tests/test_documents.py
 
+# Clusters are proved with the etcd of the system. The one among the Python packages is of a version that can corrupt its own
+# data when it is killed, which is what most of these proofs do to it: it serves for `hw cluster up` alone.
+APT_ETCD := DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends etcd-server
+
+etcd: ## install the system's etcd, where this is root on Debian or the like
+	@command -v etcd > /dev/null || { test "$$(id -u)" = 0 && { $(APT_ETCD) || { apt-get update -qq && $(APT_ETCD); }; }; } > /dev/null 2>&1 || \
+	  echo "There is no etcd here, and none can be installed: the proofs of clusters are left out. Install etcd-server to have them."
+
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
-test: lint ## lint, the tests, and the short form of every fault proof
+test: lint etcd ## lint, the tests, and the short form of every fault proof
 	@$(MAKE) --no-print-directory --jobs=2 test-streams test-spark
 	$(BIN)/python -m tests.faults all --quick --seed 1
 

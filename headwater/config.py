@@ -26,15 +26,19 @@ from headwater.option import (
     seconds,
     size,
 )
-from headwater.wire.address import parse_address
+from headwater.wire.address import check_cluster_name, parse_address, parse_endpoints
 
 Sync = Literal["always", "never"] | float
 Compression = Literal["none", "zstd", "lz4"]
+Acks = Literal["all", "leader"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "text"]
 
 PATH: Final = Text("a path")
 _ADDRESS: Final = Text("host:port", parse_address)
+_ENDPOINTS: Final = Text("host:port, several with commas between", parse_endpoints)
+_CLUSTER: Final = Text("a name of letters, digits, '.', '_' and '-'", check_cluster_name)
+_USER: Final = Text("a name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +229,39 @@ class BrokerConfig(Options):
     broker_id: Annotated[int, count(0, (1 << 31) - 1)] = 0
     """Its number among the brokers of a cluster; a single one can keep 0. Two of one number are taken for one."""
 
+    etcd: Annotated[str | None, _ENDPOINTS] = None
+    """The members of the etcd by which brokers form a cluster, with commas between them. One that fails is left for the
+    next, so name all; None is a broker on its own, which needs no etcd."""
+
+    cluster: Annotated[str, _CLUSTER] = "main"
+    """The cluster's name in etcd. Brokers of one name belong together; two clusters that share an etcd and a name would
+    be taken for one."""
+
+    replication: Annotated[int | None, count(1, 100)] = None
+    """How many brokers keep each partition of a topic that does not say so itself. With one, its death is an outage and
+    its disk's death a loss; each one more costs a copy. None is three, or all where there are fewer."""
+
+    etcd_user: Annotated[str | None, _USER] = None
+    """Who the broker is for etcd. Whoever can write to etcd rules the cluster: without a user, that is anyone who
+    reaches it."""
+
+    etcd_password_file: Annotated[str | None, PATH] = None
+    """The file with that user's password, and nothing else. Let nobody else read it."""
+
+    etcd_tls_ca: Annotated[str | None, PATH] = None
+    """The authority, in PEM, that etcd's certificate comes from. With it, connections to etcd are encrypted; without
+    it, passwords are sent only within this machine."""
+
+    etcd_tls_certificate: Annotated[str | None, PATH] = None
+    """The broker's certificate in PEM, for an etcd that asks for one. Such an etcd talks to nobody without."""
+
+    etcd_tls_key: Annotated[str | None, PATH] = None
+    """Its key in PEM, unencrypted. Let nobody else read the file."""
+
+    etcd_unsafe_version: bool = False
+    """Use etcd 3.5.0 to 3.5.5 as well. Those can corrupt their data when they are killed, and with it the cluster's:
+    for demonstrations only; without it, such a broker does not start."""
+
     access: Annotated[str | None, PATH] = None
     """The access file: users and their rights. With it, what is not allowed is denied; without it, whoever reaches the
     broker may do everything."""
@@ -322,6 +359,10 @@ class ClientConfig(Options):
     in_flight_bytes: Annotated[int, size(MIB, TIB)] = 64 * MIB
     """How much a producer has on its way, at most, before `send` waits for answers. Less than a few batches waits for
     the network after each; more takes that much memory while a broker is away."""
+
+    acks: Acks = "all"
+    """In a cluster, who must have records before they are acknowledged. "all" are the replicas that are in sync: what
+    is acknowledged outlives the leader. "leader" is sooner, and a leader that dies takes what it alone has."""
 
     fetch_total_bytes: Annotated[int, size(KIB, TIB)] = 16 * MIB
     """How much a consumer fetches at a time from all its partitions together; about three times that is held. Small

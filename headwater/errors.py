@@ -246,6 +246,20 @@ class TopicExists(StoreError):
         self.name = name
 
 
+class NotLeader(StoreError):
+    """Another broker of the cluster leads the partition, or none does at the moment. Clients look for it by themselves.
+
+    `leader` is its address, as far as the broker that was asked knows it.
+    """
+
+    def __init__(self, topic: str, partition: int, leader: str | None) -> None:
+        where = "none does at the moment" if leader is None else f"the one at {leader} does"
+        super().__init__(f"{topic}/{partition} is not led by this broker: {where}; ask again, there")
+        self.topic = topic
+        self.partition = partition
+        self.leader = leader
+
+
 class BufferFull(StoreError, TimeoutError):
     """A producer's buffer stayed full for longer than its timeout. The record was not taken."""
 
@@ -338,6 +352,30 @@ class PermissionDenied(StoreError):
         self.right = right
         self.kind = kind
         self.name = name
+
+
+# The cluster.
+
+
+class EtcdUnavailable(StoreError, TimeoutError):
+    """etcd has not answered in time. With `unknown`, what was to be written may have been: read it again first."""
+
+    def __init__(self, where: str, what: str, seconds: float, why: str, *, unknown: bool = False) -> None:
+        outcome = "; whether it has happened is not known" if unknown else ""
+        super().__init__(
+            f"etcd at {where}: {what} was not answered within {seconds:.1f} s ({why}){outcome}: is it running, with a "
+            f"majority of its members, and reachable from here?"
+        )
+        self.what = what
+        self.unknown = unknown
+
+
+class EtcdRefused(StoreError):
+    """etcd has refused something for a reason that does not pass by itself; `code` is the name that gRPC has for it."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 # Spark.

@@ -34,6 +34,7 @@ class Parts:
 
     def __init__(self, store: hw.Store) -> None:
         self.store = store
+        self.cluster = None
         self.loop = asyncio.get_running_loop()
         self.arrivals = Arrivals()
         self.writers = self

@@ -42,7 +42,7 @@ def test_the_environment_can_name_the_file(tmp_path: Path) -> None:
 def test_every_option_is_a_flag_a_variable_and_a_key(tmp_path: Path, option: Option) -> None:
     value = next(
         (word for word in option.words if word is not None and word != option.default),
-        option.range.most if option.range is not None else "10.0.0.1:99",
+        option.range.most if option.range is not None else "other" if option.name == "cluster" else "10.0.0.1:99",
     )
     text = option.written(value)
     for settings in (

@@ -65,10 +65,14 @@ def commands() -> dict[str, set[str]]:
 
 SERVED = ROOT / "docs" / "broker.md"
 """Its programs need the brokers that its commands start: tests/test_broker_document.py runs both."""
+CLUSTERED = ROOT / "docs" / "cluster.md"
+"""Its programs need a cluster: tests/test_cluster_command.py has one."""
 
 
 @pytest.mark.parametrize(
-    "document", [path for path in DOCUMENTS if blocks(path, "python") and path != SERVED], ids=lambda path: path.name
+    "document",
+    [path for path in DOCUMENTS if blocks(path, "python") and path not in (SERVED, CLUSTERED)],
+    ids=lambda path: path.name,
 )
 def test_the_programs_of_a_document_run(document: Path, tmp_path: Path) -> None:
     """They are one program, from the first to the last, in a directory of its own."""

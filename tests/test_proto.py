@@ -12,11 +12,11 @@ from google.protobuf import descriptor_pb2
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "proto" / "headwater" / "v1" / "broker.proto"
-GENERATED = ("headwater/v1/broker_pb2.py", "headwater/v1/broker_pb2.pyi")
+SOURCES = (SOURCE, ROOT / "proto" / "headwater" / "cluster" / "etcd.proto")
 
 
-def protoc(*arguments: str) -> None:
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-Iproto", *arguments, str(SOURCE.relative_to(ROOT))]
+def protoc(*arguments: str, source: Path = SOURCE) -> None:
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-Iproto", *arguments, str(source.relative_to(ROOT))]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
@@ -28,15 +28,19 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> descriptor_pb2.FileDe
     return descriptor_pb2.FileDescriptorSet.FromString(file.read_bytes()).file[0]
 
 
-def test_what_is_generated_is_up_to_date(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_what_is_generated_is_up_to_date(source: Path, tmp_path: Path) -> None:
     """When this fails: make proto."""
-    protoc(f"--python_out={tmp_path}", f"--pyi_out={tmp_path}")
-    assert [name for name in GENERATED if (tmp_path / name).read_bytes() != (ROOT / name).read_bytes()] == []
+    protoc(f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", source=source)
+    made = [file.relative_to(tmp_path) for file in tmp_path.rglob("*_pb2.py*")]
+    assert len(made) == 2
+    assert [name for name in made if (tmp_path / name).read_bytes() != (ROOT / name).read_bytes()] == []
 
 
-def test_the_makefile_generates_the_same() -> None:
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_the_makefile_generates_the_same(source: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/v1/broker.proto" in makefile
+    assert f"grpc_tools.protoc -Iproto --python_out=. --pyi_out=. {source.relative_to(ROOT)}" in makefile
 
 
 def test_names_are_as_the_style_guide_has_them(described: descriptor_pb2.FileDescriptorProto) -> None:

@@ -17,6 +17,7 @@ class Caller(NamedTuple):
 
 
 ANONYMOUS: Final = Caller("anonymous")
+OTHER_BROKER: Final = Caller("another broker of the cluster")
 BROKER: Final = ""
 """What the broker has in place of a topic's or a group's name."""
 

@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from headwater.broker.access import OPEN, Access
 from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
+from headwater.broker.cluster_topics import ClusterTopicMethods
 from headwater.broker.core import Core
 from headwater.broker.groups import Groups
 from headwater.broker.health import Health
@@ -23,12 +24,16 @@ from headwater.broker.metrics import broker_metrics
 from headwater.broker.operations import Operations
 from headwater.broker.producing import Producing
 from headwater.broker.reading import Reading
-from headwater.broker.secrets import secrets_of
+from headwater.broker.replicating import Replicating
+from headwater.broker.secrets import Secrets, secrets_of
 from headwater.broker.sessions import sessions_in
 from headwater.broker.topics import Topics
 from headwater.broker.transactions import Transactions
+from headwater.cluster.etcd import Etcd
+from headwater.cluster.node import ClusterNode
 from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, StoreError
+from headwater.store.directory_store import DirectoryStore
 from headwater.store.steward import Steward
 from headwater.store.store import Store
 from headwater.wire.address import DEFAULT_PORT, Address, parse_address
@@ -54,13 +59,21 @@ class Broker:
         *,
         listen: Address = LOOPBACK,
         credentials: grpc.ServerCredentials | None = None,
+        etcd: Callable[[], Etcd] | None = None,
+        peer_credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
-        """A port of 0 is any that is free; `address` tells which one. Without credentials there is no encryption."""
+        """A port of 0 is any that is free; `address` tells which one. Without credentials there is no encryption.
+
+        `etcd` makes a client of the etcd of a cluster, which the broker joins; without it, it is in none. With
+        `peer_credentials` it calls the other brokers over TLS.
+        """
         self._store = store
         self.config = config or BrokerConfig()
         self._access = access
         self._listen = listen
         self._credentials = credentials
+        self._etcd = etcd
+        self._peer_credentials = peer_credentials
         self._address: Address | None = None
         self._core: Core | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,9 +149,16 @@ class Broker:
             stack.callback(core.close)
             stack.enter_context(sessions_in(self._store, self.config.session_timeout))
             groups = Groups(core)
+            if self._etcd is not None:
+                core.cluster = self._node(core, self._etcd())
             server, checks = await self._listening(core, groups)
-            steward = await asyncio.to_thread(self._steward)
-            stack.push_async_callback(asyncio.to_thread, steward.stop)
+            if core.cluster is not None:
+                stack.push_async_callback(core.cluster.leave)
+                await core.cluster.start(str(self._reached_at()))
+                core.secrets = Secrets(core.cluster.membership.registration.secret)
+            else:
+                steward = await asyncio.to_thread(self._steward)
+                stack.push_async_callback(asyncio.to_thread, steward.stop)
             for work in (core.arrivals.look(self._state_of), groups.sweep()):
                 task = asyncio.create_task(work)
                 task.add_done_callback(_tell_end)
@@ -149,6 +169,24 @@ class Broker:
             await self._drained.wait()
             await self._leave(core, server, checks)
         _log.debug("the broker has stopped")
+
+    def _node(self, core: Core, etcd: Etcd) -> ClusterNode:
+        if not isinstance(self._store, DirectoryStore):
+            raise StoreError("a broker of a cluster serves a directory")
+        tell = core.arrivals.tell
+        return ClusterNode(
+            self._store,
+            core,
+            etcd,
+            self.config.cluster,
+            self.config.broker_id,
+            lambda place: tell([place]),
+            self._peer_credentials,
+        )
+
+    def _reached_at(self) -> Address:
+        """Where clients and other brokers reach it."""
+        return self.address if self.config.advertise is None else parse_address(self.config.advertise)
 
     async def _listening(self, core: Core, groups: Groups) -> tuple[grpc.aio.Server, Health]:
         server = grpc.aio.server(options=_options(self.config))
@@ -162,9 +200,9 @@ class Broker:
             raise StoreError(f"the broker cannot listen at {where}: {error}") from error
         self._address = Address(self._listen.host, port)
         transactions = Transactions(core, groups)
-        advertised = self.config.advertise
-        topics = Topics(core, self._address if advertised is None else parse_address(advertised))
-        parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core))
+        reached, node = self._reached_at(), core.cluster
+        topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
+        parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core), Replicating(core))
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = Health()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -184,6 +222,8 @@ class Broker:
         self._drained.set()
 
     async def _leave(self, core: Core, server: grpc.aio.Server, checks: Health) -> None:
+        if core.cluster is not None:
+            await core.cluster.drain()
         core.draining.set()
         core.arrivals.tell_all()
         await checks.enter_graceful_shutdown()

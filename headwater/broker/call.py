@@ -17,10 +17,10 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from headwater.broker.access import Kind, Right
+from headwater.broker.access import OTHER_BROKER, Kind, Right
 from headwater.broker.budget import Hold
 from headwater.broker.core import Connection, Core
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreError
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
 from headwater.wire.service import METHODS
 
@@ -29,6 +29,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _MARGIN_LEAST: Final = 0.05
 _MARGIN_MOST: Final = 1.0
+_SINGLE: Final = frozenset(
+    {
+        *("JoinGroup", "SettleGroup", "Heartbeat", "LeaveGroup", "Commit", "ResetGroup", "Poll"),
+        *("Stage", "DropStages", "CommitTransaction", "RollForward"),
+        *("WorkOnPartition", "RunSteward"),
+    }
+)
+"""What works on the files of one broker, behind the back of the others."""
 _ERROR_BYTES: Final = 4096
 """Metadata has to stay small: many clients take no more than 8 KiB of it."""
 
@@ -42,14 +50,20 @@ class Call:
         self.context = context
         self._connection = connection
         self._said = tuple(context.invocation_metadata() or ()), context.peer(), context.peer_identities() or ()
-        self.caller = core.access.caller(*self._said)
+        self.by_broker = core.cluster is not None and core.cluster.is_broker(self._said[0])
+        """Whether another broker of the cluster makes it."""
+        self.caller = OTHER_BROKER if self.by_broker else core.access.caller(*self._said)
 
     def identify_again(self) -> None:
         """Raise Unauthenticated if the caller's token is no longer good: for streams, which may outlive it."""
+        if self.by_broker:
+            return
         self.caller = self._core.access.caller(*self._said)
 
     def check(self, right: Right, kind: Kind, name: str) -> None:
-        """Raise PermissionDenied unless the caller has the right."""
+        """Raise PermissionDenied unless the caller has the right. A broker has asked its own caller for it."""
+        if self.by_broker:
+            return
         self._core.access.check(self.caller, right, kind, name)
 
     def sees(self, name: str, kind: Kind = "topic") -> bool:
@@ -117,8 +131,23 @@ class Calls:
             name = _CAPITAL.sub("_", method.name).lower()
             work = next(getattr(part, name) for part in parts if hasattr(part, name))
             wrap = self._streaming if method.response_streams else self._unary
-            found[method.name] = wrap(method.name, work)
+            found[method.name] = wrap(method.name, self._offered(method.name, work))
         return SimpleNamespace(**found)
+
+    def _offered(self, name: str, work: Callable[[Any, Call], Any]) -> Callable[[Any, Call], Any]:
+        """The method, unless it is one that a cluster has not."""
+        if name not in _SINGLE:
+            return work
+
+        def check(request: Any, call: Call) -> Any:
+            if self._core.cluster is not None:
+                raise StoreError(
+                    f"{name} is not offered in a cluster yet: groups, transactions and work on the log of a partition "
+                    f"need a broker on its own"
+                )
+            return work(request, call)
+
+        return check
 
     def _unary(
         self, name: str, method: Callable[[Any, Call], Awaitable[Any]]

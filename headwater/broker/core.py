@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from headwater.broker.access import Access
 from headwater.broker.arrivals import Arrivals
@@ -21,6 +21,9 @@ from headwater.log import Partition
 from headwater.store.catalog import TopicInfo
 from headwater.store.store import Store
 from headwater.v1 import broker_pb2 as pb
+
+if TYPE_CHECKING:
+    from headwater.cluster.node import ClusterNode
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -50,6 +53,7 @@ class Core:
 
     def __init__(self, store: Store, config: BrokerConfig, access: Access, secrets: Secrets) -> None:
         self.store = store
+        self.cluster: ClusterNode | None = None
         self.config = config
         self.access = access
         self.secrets = secrets

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Protocol
 
 from headwater.broker.core import Core
@@ -99,7 +100,11 @@ class Lane:
                     ready.append((one, one.batch.frames(info)))
                 except HeadwaterError as error:
                     one.outcome = error
-        outcomes = partition.append_all([frames for _, frames in ready])
+        cluster = self._core.cluster
+        with nullcontext() if cluster is None else cluster.leading(self.place):
+            outcomes = partition.append_all([frames for _, frames in ready])
+            if cluster is not None:
+                partition.sync()  # whatever the mode: only what is durable is acknowledged by replicas
         for (one, _), outcome in zip(ready, outcomes, strict=True):
             one.outcome = outcome
 

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from headwater.broker.guard import Guard
 from headwater.broker.logs import Logs
 from headwater.broker.memory import keep_memory
 from headwater.broker.tls import Certificates
+from headwater.cluster.etcd import etcd_of
 from headwater.config import BrokerConfig
 from headwater.environment import overridden
 from headwater.errors import HeadwaterError, InvalidConfiguration, StoreError, Unauthenticated
@@ -70,7 +72,11 @@ def run_broker(config: BrokerConfig) -> None:
             stack.callback(guard.close)
             guard.watch()
         credentials = certificates.credentials() if certificates is not None else None
-        broker = Broker(store, config, guard or OPEN, listen=listen, credentials=credentials)
+        etcd = partial(etcd_of, config) if config.etcd is not None else None
+        peers = certificates.peer_credentials() if certificates is not None else None
+        broker = Broker(
+            store, config, guard or OPEN, listen=listen, credentials=credentials, etcd=etcd, peer_credentials=peers
+        )
         pages = _serve_pages(config, broker, guard, certificates)
         if pages is not None:
             stack.callback(pages.close)

@@ -16,7 +16,7 @@ from headwater.broker.admission import Frames
 from headwater.broker.budget import Hold
 from headwater.broker.call import Call, Refused, check_readable
 from headwater.broker.core import Core, Meters, partition_of, topic_of
-from headwater.broker.lane import Lanes
+from headwater.broker.lane import Batch, Lanes
 from headwater.broker.plain import Records, records_of
 from headwater.errors import HeadwaterError, InvalidRecord, StoreError
 from headwater.log import Appended
@@ -25,6 +25,8 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
 from headwater.wire.packing import Framed
 
+_FORWARDING_MS: Final = 20_000
+"""How long plain records may take that another broker is to write, if their sender has so much time."""
 _PIPELINED: Final = 1000
 """How many requests of one stream may be unanswered."""
 
@@ -155,14 +157,36 @@ class Producing:
             if message.records or not message.HasField("partition"):
                 raise InvalidRecord("a request has records, or frames and a partition")
             batch = Frames(self._core, call.caller, message.topic_uuid, frames)
-            accepted.whole = self._lanes.append(TopicPartition(message.topic, message.partition), batch)
+            accepted.whole = self._append(TopicPartition(message.topic, message.partition), batch, message.acks)
             return accepted
         if not message.records:
             raise InvalidRecord("a request has at least one record or frame")
+        cluster = self._core.cluster
         for partition, records in (await self._core.read(self._route, message)).items():
             place = TopicPartition(message.topic, partition)
-            accepted.parts.append((partition, records, self._lanes.append(place, records)))
+            if cluster is not None and not cluster.leads(place) and not call.by_broker:
+                passed_on = pb.ProduceRequest(
+                    topic=message.topic,
+                    topic_uuid=message.topic_uuid,
+                    partition=partition,
+                    records=[message.records[number] for number in records.numbers],
+                    acks=message.acks,
+                )
+                seconds = call.patience(_FORWARDING_MS)
+                accepted.parts.append(
+                    (partition, records, asyncio.ensure_future(cluster.forward(place, passed_on, seconds)))
+                )
+            else:
+                accepted.parts.append((partition, records, self._append(place, records, message.acks)))
         return accepted
+
+    def _append(self, place: TopicPartition, batch: Batch, acks: pb.Acks) -> asyncio.Future[Appended]:
+        """Queue a batch. In a cluster it is answered when the replicas have it that its sender asks for."""
+        cluster = self._core.cluster
+        if cluster is None:
+            return self._lanes.append(place, batch)
+        cluster.check_leads(place)
+        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=acks != pb.ACKS_LEADER)
 
     def _route(self, message: pb.ProduceRequest) -> dict[int, Records]:
         info = topic_of(self._store, message)

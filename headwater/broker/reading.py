@@ -24,6 +24,7 @@ from headwater.broker.sessions import sessions_of
 from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
 from headwater.log import Bounds, Partition, StoredFrame
 from headwater.option import MIB
+from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
 from headwater.wire.packing import FetchedFrames, pack_fetched
@@ -185,10 +186,10 @@ class Reading:
     def _offsets(self, place: pb.TopicPartition, timestamp: int | None) -> pb.PartitionOffsets:
         answer = pb.PartitionOffsets(topic=place.topic, partition=place.partition)
         try:
-            partition = partition_of(self._store, place)
-            answer.log_start, answer.log_end, answer.durable_end = partition.bounds()
+            partition, bounds = shown(self._core, place)
+            answer.log_start, answer.log_end, answer.durable_end = bounds
             found = None if timestamp is None else partition.offset_at(timestamp)
-            if found is not None:
+            if found is not None and (self._core.cluster is None or found < answer.log_end):
                 answer.offset_at = found
         except HeadwaterError as error:
             answer.error.CopyFrom(pack_error(error))
@@ -222,6 +223,7 @@ class _Piece:
     """What a fetch gets of one partition. What is wrong with it is told there, and the others go on."""
 
     def __init__(self, core: Core, position: pb.FetchPosition) -> None:
+        self._core = core
         self._place = position.partition
         self._partition: Partition | None = None
         self._bounds = Bounds(0, 0, 0)
@@ -230,8 +232,7 @@ class _Piece:
         self.next_offset: int | None = None
         self._start = self._end = 0
         try:
-            self._partition = partition_of(core.store, self._place)
-            self._bounds = self._partition.bounds()
+            self._partition, self._bounds = shown(core, self._place)
             self._start = self.next_offset = self._offset(position, self._partition)
             self._end = self._bounds.end
             if position.HasField("end"):
@@ -274,7 +275,7 @@ class _Piece:
             if self.frames:  # what is good before the damage comes first
                 self.next_offset = self.frames[-1].header.next_offset
             else:
-                self.error, self.next_offset = error, None
+                self.error, self.next_offset = damage_told(self._core, self._place, error), None
         except HeadwaterError as error:
             self.error, self.next_offset = error, None
         return size
@@ -299,6 +300,26 @@ class _Piece:
         if self.error is not None:
             answer.error.CopyFrom(pack_error(self.error))
         return FetchedFrames(answer, () if as_records or self.error else _contiguous(self.frames))
+
+
+def shown(core: Core, place: pb.TopicPartition) -> tuple[Partition, Bounds]:
+    """A partition, and what of it can be shown: in a cluster what is acknowledged, where it is led; or NotLeader."""
+    if core.cluster is None:
+        partition = partition_of(core.store, place)
+        return partition, partition.bounds()
+    # First who leads: a broker that does not may not even have heard of the topic yet.
+    acknowledged = core.cluster.readable(TopicPartition(place.topic, place.partition))
+    partition = partition_of(core.store, place)
+    start, end, _ = partition.bounds()
+    end = max(min(acknowledged, end), start)
+    return partition, Bounds(start, end, end)
+
+
+def damage_told(core: Core, place: pb.TopicPartition, error: HeadwaterError) -> HeadwaterError:
+    """What a reader is told who has met damage. In a cluster another replica may be whole."""
+    if core.cluster is None:
+        return error
+    return core.cluster.damaged(TopicPartition(place.topic, place.partition), error)
 
 
 def _go_on(request: pb.FetchRequest, answer: _Answer) -> None:

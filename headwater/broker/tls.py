@@ -70,6 +70,11 @@ class Certificates:
             require_client_authentication=self._authority is not None,
         )
 
+    def peer_credentials(self) -> grpc.ChannelCredentials:
+        """What a broker needs to call the others of its cluster, which have certificates of the same authorities."""
+        roots = self._authority.read_bytes() if self._authority is not None else None
+        return grpc.ssl_channel_credentials(roots, self._key.read_bytes(), self._certificate.read_bytes())
+
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
         """The files anew if they have changed and are right; called by gRPC with every connection."""
         try:

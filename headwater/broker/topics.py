@@ -24,7 +24,8 @@ class Topics:
         self._address = address
 
     async def get_metadata(self, request: pb.GetMetadataRequest, call: Call) -> pb.Metadata:
-        topics = await self._core.read(self._described, list(request.topics), call, True)
+        wanted = list(request.topics)
+        topics = [] if request.brokers_only else await self._core.read(self._described, wanted, call, True)
         here = self._core.config.broker_id
         return pb.Metadata(
             cluster_id="",
@@ -63,7 +64,7 @@ class Topics:
         if request.internal:
             topic = self._store.internal_topic(request.name, **options)
         else:
-            schema = _schema(request.schema) if request.schema else None
+            schema = schema_from(request.schema) if request.schema else None
             partitions = request.partitions or 1
             topic = self._store.create_topic(request.name, partitions, schema, exist_ok=request.exist_ok, **options)
         return pack_topic(topic.info)
@@ -89,7 +90,7 @@ class Topics:
         return await self._core.write(self._evolve, request)
 
     def _evolve(self, request: pb.EvolveTopicRequest) -> pb.Topic:
-        return pack_topic(self._store.evolve_topic(request.name, Schema(_schema(request.schema))))
+        return pack_topic(self._store.evolve_topic(request.name, Schema(schema_from(request.schema))))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicResponse:
         call.check("admin", "topic", request.name)
@@ -108,7 +109,7 @@ class Topics:
         return pb.Schema(id=schema.id, schema=b"" if schema.raw else schema.serialize())
 
 
-def _schema(content: bytes) -> pa.Schema:
+def schema_from(content: bytes) -> pa.Schema:
     """A schema from outside. Nobody else's bytes are read before it is known that they are a schema and no more."""
     try:
         return pa.ipc.read_schema(pa.py_buffer(content))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from headwater import HeadwaterError, __version__
-from headwater.cli import broker, check, inspect, pipeline, spark, tour, unlock
+from headwater.cli import broker, check, cluster, inspect, pipeline, spark, tour, unlock
 from headwater.cli.output import end_quietly, printable
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
@@ -125,6 +125,7 @@ def unlock_command(
 
 
 app.add_typer(broker.app, name="broker")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(spark.app, name="spark")
 

@@ -23,7 +23,8 @@ from headwater.option import Option, options_of
 
 _SERVE: Final = "serve"
 _SECURITY: Final = ("access", "insecure_no_authentication", "tls_certificate", "tls_key", "tls_client_ca")
-_PLAIN: Final = ("listen", "advertise", "broker_id", "metrics", "log_level", "log_format", "steward")
+_PLAIN: Final = ("listen", "advertise", "metrics", "log_level", "log_format", "steward")
+_CLUSTER: Final = ("broker_id", "cluster", "replication")
 
 
 class _Group(TyperGroup):
@@ -64,7 +65,7 @@ def _about() -> dict[str, str]:
 def _parameter(option: Option) -> inspect.Parameter:
     """The flag of an option. One that is yes or no needs no value."""
     name = option.name.replace("_", "-")
-    panel = "Security" if option.name in _SECURITY else None if option.name in _PLAIN else "Limits"
+    panel = _panel(option.name)
     about = f"{_about()[option.name].split('. ')[0].split('; ')[0].removesuffix('.')}."
     if option.words == (True, False):
         kind: Any = bool | None
@@ -85,9 +86,19 @@ def _parameter(option: Option) -> inspect.Parameter:
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
+def _panel(name: str) -> str | None:
+    """Under which heading of the help an option stands."""
+    if name in _PLAIN:
+        return None
+    if name in _CLUSTER or name.startswith("etcd"):
+        return "Cluster"
+    return "Security" if name in _SECURITY else "Limits"
+
+
 def _metavar(option: Option) -> str:
     if option.text is not None:
-        return "PATH" if option.text is PATH else "HOST:PORT"
+        named = {"cluster": "NAME", "etcd_user": "NAME", "etcd": "HOST:PORT,…"}
+        return "PATH" if option.text is PATH else named.get(option.name, "HOST:PORT")
     if option.range is not None:
         return {"a whole number of bytes": "SIZE", "a number of seconds": "TIME"}.get(option.range.noun, "NUMBER")
     return "|".join(map(str, option.words))

@@ -20,9 +20,9 @@ import grpc
 
 from headwater.client.credentials import Credentials
 from headwater.config import ClientConfig
-from headwater.errors import BrokerUnavailable, HeadwaterError, PartitionForked, StoreClosed, StoreError
+from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionForked, StoreClosed, StoreError
 from headwater.option import MIB
-from headwater.wire.address import Address
+from headwater.wire.address import Address, parse_address
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
 
@@ -98,6 +98,8 @@ class Connection:
         self._turn = 0
         self._channel: Channel | None = None
         self._old: list[Channel] = []
+        self._others: dict[str, Channel] = {}
+        """To brokers that were asked for by their addresses."""
         self._closed = threading.Event()
         self._forked = False
         _connections.add(self)
@@ -178,20 +180,41 @@ class Connection:
                 self._channel = Channel(address, self._credentials.channel(address, _OPTIONS))
             return self._channel
 
+    def channel_to(self, address: str) -> Channel:
+        """The connection to one of the brokers, by its address."""
+        with self._mutex:
+            self.check_open()
+            found = self._others.get(address)
+            if found is None:
+                self._credentials.check([parse_address(address)])
+                found = self._others[address] = Channel(address, self._credentials.channel(address, _OPTIONS))
+            return found
+
+    def learn(self, addresses: Sequence[Address]) -> None:
+        """There are these brokers too: any of them may answer when those that were known are gone."""
+        with self._mutex:
+            self._addresses += [str(one) for one in addresses if str(one) not in self._addresses]
+
     def lose(self, channel: Channel) -> None:
         """The connection has failed: the next call makes a new one, to the next address.
 
         Calls that others have on it may still be answered, so it is closed when the next but one takes its place.
         """
         with self._mutex:
-            if self._channel is not channel:
+            if self._others.get(channel.address) is channel:
+                del self._others[channel.address]
+            elif self._channel is channel:
+                self._channel = None
+                self._turn += 1
+            else:
                 return
-            self._channel = None
-            self._turn += 1
             self._old.append(channel)
             closing = [self._old.pop(0)] if len(self._old) > 1 else []
         for old in closing:
             old.close()
+
+    def moved(self, error: NotLeader) -> None:
+        """The broker says that another one is to be asked."""
 
     def check_open(self) -> None:
         """Raise when it cannot be used any more."""
@@ -199,6 +222,11 @@ class Connection:
             raise PartitionForked(f"the connection to {self}")
         if self._closed.is_set():
             raise StoreClosed(str(self))
+
+    @property
+    def ended(self) -> threading.Event:
+        """Set when it is closed: what waits for the next attempt waits no more."""
+        return self._closed
 
     @property
     def closed(self) -> bool:
@@ -209,20 +237,22 @@ class Connection:
         """Cut all connections. Closing twice does no harm."""
         self._closed.set()
         with self._mutex:
-            channels = [*self._old, *([self._channel] if self._channel is not None else [])]
+            channels = [*self._old, *self._others.values(), *([self._channel] if self._channel is not None else [])]
             self._channel = None
             self._old.clear()
+            self._others.clear()
         for channel in channels:
             channel.close()
 
     def abandon_in_child(self) -> None:
         """After a fork: connections and threads are the parent's, and closing them here would end the parent's too."""
-        _abandoned.append((self._channel, self._old))
+        _abandoned.append((self._channel, self._old, self._others))
         self._mutex = threading.Lock()
         self._closed = threading.Event()
         self._closed.set()
         self._channel = None
         self._old = []
+        self._others = {}
         self._forked = True
 
 

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,6 +31,7 @@ from headwater.config import ConsumerConfig
 from headwater.errors import (
     BrokerUnavailable,
     HeadwaterError,
+    NotLeader,
     OffsetOutOfRange,
     PartitionDeleted,
     UnknownTopic,
@@ -155,6 +156,7 @@ class _Stream:
 
     def __init__(self, channel: Channel, request: pb.FetchRequest, wanted: dict[TopicPartition, int], metadata: Any):
         self.channel = channel
+        self.places = tuple(wanted)
         self.next = wanted
         """Where each partition goes on. One that failed is left out."""
         self.heard = time.monotonic()
@@ -198,7 +200,8 @@ class RemoteFeed(Feed):
         self._fetch_bytes = config.fetch_bytes
         self._mutex = threading.Lock()
         self._sources: dict[TopicPartition, FetchedPartition] = {}
-        self._stream: _Stream | None = None
+        self._streams: list[_Stream] = []
+        """One from each broker that leads some of the partitions; a broker on its own leads all."""
         self._commits = Commits()
         self._group: RemoteGroup | None = None
         self._pauses = pauses()
@@ -268,24 +271,53 @@ class RemoteFeed(Feed):
         """See what is there at this moment."""
         with self._mutex:
             wanted = {cursor.place: self._source(cursor).tail for cursor in cursors}
-        request = self._request(wanted, 0.0)
-        if group is not None:
-            request.group = group.name
-            request.member_id = member or ""
-        channel = self._connection.channel()
-        try:
-            response = channel.stub.Fetch(
-                request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
-            )
-        except grpc.RpcError as failure:
-            self._failed(*self._connection.explain(failure, channel))
-        except ValueError:
-            self._failed(None, "the connection was lost")
-        else:
-            self._hear(response)
-            with self._mutex:
-                # The stream may have brought the same meanwhile.
-                self._take(response, {place: at for place, at in wanted.items() if self._sources[place].tail == at})
+        for channel, part in self._by_leader(wanted):
+            request = self._request(part, 0.0)
+            if group is not None:
+                request.group = group.name
+                request.member_id = member or ""
+            try:
+                response = channel.stub.Fetch(
+                    request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
+                )
+            except grpc.RpcError as failure:
+                self._failed(*self._explain(failure, channel, part))
+            except ValueError:
+                self._failed(None, "the connection was lost")
+            else:
+                self._hear(response)
+                with self._mutex:
+                    # The stream may have brought the same meanwhile.
+                    self._take(response, {place: at for place, at in part.items() if self._sources[place].tail == at})
+
+    def _by_leader(self, wanted: dict[TopicPartition, int]) -> list[tuple[Channel, dict[TopicPartition, int]]]:
+        """The way to each broker that is to be asked, and what for."""
+        leaders = self._remote.leaders
+        if not leaders.clustered:
+            return [(self._connection.channel(), wanted)]
+        found: dict[int, tuple[Channel, dict[TopicPartition, int]]] = {}
+        for place, offset in wanted.items():
+            try:
+                channel = leaders.channel(place)
+            except UnknownTopic:
+                self._remote.forget_topic(place.topic)  # the consumer finds out by itself
+                continue
+            found.setdefault(id(channel), (channel, {}))[1][place] = offset
+        return list(found.values())
+
+    def _explain(
+        self, failure: grpc.RpcError, channel: Channel, places: Iterable[TopicPartition]
+    ) -> tuple[HeadwaterError | None, str]:
+        """What a failure says. Where the broker is gone, who leads the partitions now is asked before the next try."""
+        found = self._connection.explain(failure, channel)
+        if found[0] is None:
+            self._lose(channel, places)
+        return found
+
+    def _lose(self, channel: Channel, places: Iterable[TopicPartition]) -> None:
+        self._connection.lose(channel)
+        for place in places:
+            self._remote.leaders.lose(place, channel)
 
     # Fetching ahead.
 
@@ -298,30 +330,34 @@ class RemoteFeed(Feed):
         with self._mutex:
             sources = [self._source(cursor) for cursor in cursors]
             wanted = {one.place: one.tail for one in sources if not one.failed and now >= one.rest_until}
-            stream, held = self._stream, sum(one.bytes for one in sources)
-            silent = stream is not None and stream.silent(patience)
-            if stream is not None and stream.next == wanted and not silent:
-                stream.allow(held)
+            streams = self._streams
+            silent = [one for one in streams if one.silent(patience)]
+            coming = {place: at for stream in streams for place, at in stream.next.items()}
+            if streams and coming == wanted and not silent:
+                for stream in streams:
+                    stream.allow(sum(one.bytes for one in sources if one.place in stream.places))
                 return
-            self._stream = None
-        if stream is not None:
+            self._streams = []
+        for stream in streams:
             stream.end()
-        if stream is not None and silent:
-            self._connection.lose(stream.channel)
+        for stream in silent:
+            self._lose(stream.channel, stream.places)
+        if silent:
             self._failed(None, "no answer")
-        elif wanted:
-            self._begin(wanted)
+            return
+        for channel, part in self._by_leader(wanted) if wanted else ():
+            self._begin(channel, part)
 
-    def _begin(self, wanted: dict[TopicPartition, int]) -> None:
+    def _begin(self, channel: Channel, wanted: dict[TopicPartition, int]) -> None:
         request = self._request(wanted, self._connection.config.fetch_wait)
         if self._group is not None:
             request.group = self._group.name
         try:
-            stream = _Stream(self._connection.channel(), request, wanted, self._connection.metadata)
+            stream = _Stream(channel, request, wanted, self._connection.metadata)
         except ValueError:
             return  # the channel was lost meanwhile: the next look makes another
         with self._mutex:
-            self._stream = stream
+            self._streams = [*self._streams, stream]
             stream.allow(0)
         feed = ref(self, lambda _: stream.end())  # a consumer that was dropped is not kept alive by what it waits for
         threading.Thread(target=_listen, args=(feed, stream), name="headwater-consumer", daemon=True).start()
@@ -342,7 +378,7 @@ class RemoteFeed(Feed):
         """For the thread that listens: keep what came, and wake the consumer."""
         self._hear(response)
         with self._mutex:
-            if stream is not self._stream:
+            if stream not in self._streams:
                 return  # it was given up
             stream.took(response)
             self._take(response, stream.next, stream)
@@ -351,14 +387,13 @@ class RemoteFeed(Feed):
     def ended(self, stream: _Stream, failure: grpc.RpcError | None) -> None:
         """For the thread that listens: no more will come."""
         with self._mutex:
-            known = self._stream is stream
-            if known:
-                self._stream = None
+            known = stream in self._streams
+            self._streams = [one for one in self._streams if one is not stream]
         if not known or self._closed:
             return
         try:
             if failure is not None:
-                self._failed(*self._connection.explain(failure, stream.channel))
+                self._failed(*self._explain(failure, stream.channel, stream.places))
         except HeadwaterError as refusal:
             self._refusal = refusal
         self.watch.ring()
@@ -382,7 +417,11 @@ class RemoteFeed(Feed):
             error = unpack_error(found.error) if found.HasField("error") else None
             if isinstance(error, UnknownTopic | PartitionDeleted):
                 self._remote.forget_topic(place.topic)
-            if error is not None or found.next_offset > start:
+            if isinstance(error, NotLeader):
+                self._remote.leaders.moved(place, error)
+                source.rest_until = time.monotonic() + _REST
+                LATER.call(_REST, self.watch.ring)
+            elif error is not None or found.next_offset > start:
                 source.held.append(Held(start, found.next_offset, found.log_start, found.frames, error))
             if stream is not None and error is not None:
                 del stream.next[place]
@@ -435,8 +474,8 @@ class RemoteFeed(Feed):
     def close(self) -> None:
         self._closed = True
         with self._mutex:
-            stream, self._stream = self._stream, None
-        if stream is not None:
+            streams, self._streams = self._streams, []
+        for stream in streams:
             stream.end()
         if self._group is not None:
             self._group.unfollow()

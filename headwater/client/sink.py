@@ -30,6 +30,7 @@ from headwater.errors import (
     BrokerUnavailable,
     BufferFull,
     HeadwaterError,
+    NotLeader,
     OutOfOrderSequence,
     PartitionBusy,
     PartitionClosed,
@@ -53,7 +54,7 @@ _AT_EASE: Final = 2
 """With so many frames on their way, one that is not full yet can wait."""
 _BUSY_PAUSE: Final = 0.05
 _RENUMBERED_AT_MOST: Final = 3
-_AGAIN: Final = (PartitionBusy, PartitionClosed, StoreClosed, BufferFull)
+_AGAIN: Final = (PartitionBusy, PartitionClosed, StoreClosed, BufferFull, NotLeader)
 """What the broker says when a frame may well be taken in a moment."""
 
 
@@ -76,11 +77,12 @@ class _Sent:
 class _Lane:
     """What is on its way to one partition, in order. The sink's mutex is held by whoever looks at it."""
 
-    def __init__(self, topic: str, uuid: bytes, partition: int, identity: Identity) -> None:
+    def __init__(self, topic: str, uuid: bytes, partition: int, identity: Identity, acks: pb.Acks) -> None:
         self.topic = topic
         self.uuid = uuid
         self.partition = partition
         self.identity = identity
+        self.acks = acks
         self.next = 0
         """The number of the next record."""
         self.flying: deque[_Sent] = deque()
@@ -98,7 +100,9 @@ class _Lane:
         self.next += sent.frame.record_count
 
     def request(self, sent: _Sent) -> Sending[pb.ProduceRequest]:
-        request = pb.ProduceRequest(id=sent.id, topic=self.topic, topic_uuid=self.uuid, partition=self.partition)
+        request = pb.ProduceRequest(
+            id=sent.id, topic=self.topic, topic_uuid=self.uuid, partition=self.partition, acks=self.acks
+        )
         return Sending(request, pieces(sent.frame))
 
 
@@ -172,7 +176,8 @@ class RemoteSink:
         with self._changed:
             lane = self._lanes.get(partition)
             if lane is None:
-                lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity)
+                acks = pb.ACKS_ALL if self._connection.config.acks == "all" else pb.ACKS_LEADER
+                lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity, acks)
             sent = _Sent(next(self._serials), lane, frame, outcome, deadline)
             self._bytes += frame.length
             if lane.waiting:
@@ -226,14 +231,19 @@ class RemoteSink:
     def _read(self, channel: Channel) -> bool:
         """Open a stream and take the answers until it ends; whether there were any."""
         stream = self._begin(channel)
-        some = False
+        some = moved = False
         try:
             for response in stream.call:
-                self._answer(response)
+                error = self._answer(response)
                 some = True
+                if isinstance(error, NotLeader):
+                    moved = True
+                    self._connection.moved(error)
+                    stream.call.cancel()  # what is unanswered is sent again, there
         except grpc.RpcError as failure:
-            _, why = self._connection.explain(failure, channel)
-            _log.debug("%s: a stream broke (%s)", channel.address, why)
+            if not moved:
+                _, why = self._connection.explain(failure, channel)
+                _log.debug("%s: a stream broke (%s)", channel.address, why)
         finally:
             with self._changed:
                 if self._stream is stream:
@@ -252,13 +262,14 @@ class RemoteSink:
 
     # Answers.
 
-    def _answer(self, response: pb.ProduceResponse) -> None:
+    def _answer(self, response: pb.ProduceResponse) -> HeadwaterError | None:
+        """Tell the one who waits; what the broker says is wrong, if anything."""
         error = unpack_error(response.error) if response.HasField("error") else None
         with self._changed:
             self._heard = time.monotonic()
             sent = self._flying.pop(response.id, None)
             if sent is None:
-                return  # given up since
+                return error  # given up since
             lane = sent.lane
             lane.flying.remove(sent)
             later = error is not None and self._comes_again(sent, error)
@@ -277,6 +288,7 @@ class RemoteSink:
         if quiet:
             busy = isinstance(error, _AGAIN)
             LATER.call(_BUSY_PAUSE if busy else 0, partial(self._go_on, lane))
+        return error
 
     def _comes_again(self, sent: _Sent, error: HeadwaterError) -> bool:
         """Whether the frame is sent again; if not, it has failed."""
@@ -357,6 +369,17 @@ class RemoteSink:
                 lane.renumber = True
                 self._refuse(sent, error)
             self._changed.notify_all()
+
+    @property
+    def flying_bytes(self) -> int:
+        """How much is on its way."""
+        return self._bytes
+
+    def wait_for_answer(self, timeout: float) -> None:
+        """Wait until something that is on its way has been answered, at most so long."""
+        with self._changed:
+            if self._bytes:
+                self._changed.wait(timeout)
 
     @property
     def pending(self) -> int:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from headwater.client.catalog import RemoteCatalog, RemoteSchemas
+from headwater.client.cluster_sink import ClusterSink
 from headwater.client.connection import Connection, Repeats
 from headwater.client.credentials import Credentials
 from headwater.client.feed import RemoteFeed
 from headwater.client.group import RemoteGroup
 from headwater.client.heartbeats import Heartbeats
+from headwater.client.leaders import Leaders
 from headwater.client.partition import RemotePartition, unpack_statistics
 from headwater.client.sink import RemoteSink
 from headwater.client.steward import RemoteSteward
@@ -49,6 +51,7 @@ class RemoteStore(Store):
         defaults: Preset = DEFAULT,
     ) -> None:
         self._connection = Connection(addresses, config or ClientConfig(), credentials or Credentials())
+        self.leaders = Leaders(self._connection)
         self._remote = RemoteCatalog(self._connection)
         super().__init__(self._remote, lambda store: RemoteTransactions(store, self._connection), REAL_CLOCK, defaults)
         self._known: dict[bytes, Schemas] = {}
@@ -129,11 +132,14 @@ class RemoteStore(Store):
         return super().partition(info, number)
 
     def _open_partition(self, info: TopicInfo, number: int) -> Partition:
-        return RemotePartition(self._connection, info, number, partition_config(info.config), self._schemas(info))
+        connection = self.leaders.of(info.name, number)
+        return RemotePartition(connection, info, number, partition_config(info.config), self._schemas(info))
 
     # Producing and consuming.
 
     def _new_sink(self) -> Sink:
+        if self.leaders.clustered:
+            return ClusterSink(self.leaders)
         sink = RemoteSink(self._connection)
         sink.open()
         return sink

@@ -70,7 +70,7 @@ class FetchResponse(NamedTuple):
     diverging: EpochEnd | None = None
 
 
-class NotLeader(Exception):
+class NotLeading(Exception):
     """This replica does not lead the partition, or not in that epoch."""
 
 
@@ -140,9 +140,9 @@ class Replica:
     # Leading.
 
     def fetch(self, request: FetchRequest, now: float) -> FetchResponse:
-        """Answer a follower; raises NotLeader when either of the two is in another epoch."""
+        """Answer a follower; raises NotLeading when either of the two is in another epoch."""
         if not self.leads or request.epoch != self.epoch:
-            raise NotLeader
+            raise NotLeading
         if self._diverges(request):
             found = self.log.end_of(request.last_epoch)
             return FetchResponse(self.epoch, request.end, (), self.high_watermark, found)
@@ -219,7 +219,8 @@ class Replica:
             ):
                 members[broker] = progress.incarnation
         joined = members != dict(self.state.in_sync)
-        for broker in [one for one in members if not joined and one != self.broker and self._stays_away(one, now)]:
+        away = [one for one in members if one != self.broker and (one not in alive or self._stays_away(one, now))]
+        for broker in away if not joined else ():
             if self._may_shrink(members):
                 del members[broker]
         if members == dict(self.state.in_sync):
@@ -236,6 +237,11 @@ class Replica:
     def _stays_away(self, broker: int, now: float) -> bool:
         progress = self._progress.get(broker)
         return now - (self._led_since if progress is None else progress.seen) > self._patience
+
+    def is_alone(self, now: float) -> bool:
+        """Whether none of those who follow in sync has asked for long: they may follow another one by now."""
+        others = [] if self.state is None else [one for one in self.state.in_sync if one != self.broker]
+        return bool(others) and all(self._stays_away(one, now) for one in others)
 
     def _may_shrink(self, members: Members) -> bool:
         """Not below the minimum: then writes wait instead."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from headwater.errors import PartitionError
-from headwater.log.frame import Frame
+from headwater.log.frame import Frame, FrameHeader
 
 
 class Appended(NamedTuple):
@@ -31,10 +31,12 @@ class Appended(NamedTuple):
 class Ticket:
     """One append on its way: frames that become visible together, then an outcome."""
 
-    __slots__ = ("_turn", "error", "frames", "leads", "result", "size")
+    __slots__ = ("_turn", "copied", "error", "frames", "leads", "result", "size")
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
+    def __init__(self, frames: Sequence[Frame], copied: Sequence[FrameHeader] = ()) -> None:
+        """`copied` are the headers that the frames have in another replica, when they are to be the same here."""
         self.frames = frames
+        self.copied = copied
         self.size = sum(frame.length for frame in frames)
         self.result: Appended | None = None
         self.error: BaseException | None = None

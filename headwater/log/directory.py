@@ -15,9 +15,10 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
-from headwater.log.frame import Frame, Take, Taken
+from headwater.log.frame import GROUP_LAST, Frame, StoredFrame, Take, Taken
 from headwater.log.lock import PartitionLock
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
+from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.reader import OnDamage, Reader
 from headwater.log.report import RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts, expired
@@ -128,6 +129,40 @@ class DirectoryPartition(Partition):
         except Exception as error:  # noqa: BLE001 - it is told to those whom it concerns
             failure = error
         return [one if isinstance(one, Exception) else _outcome(one, failure) for one in outcomes]
+
+    def copy(self, frames: Sequence[StoredFrame]) -> None:
+        """Add frames that another replica of this partition has, behind the end: the same records at the same offsets.
+
+        They keep their bodies, byte for byte, their epochs and their groups, of which only whole ones can be copied.
+        What was identified there is known as a repeat here. Where one does not fit, the whole groups before it stay.
+        """
+        tickets: list[Ticket] = []
+        group: list[StoredFrame] = []
+        for frame in frames:
+            group.append(frame)
+            if frame.header.group & GROUP_LAST:
+                tickets.append(Ticket([one.unstamped() for one in group], [one.header for one in group]))
+                group = []
+        if group:
+            raise PartitionError(f"{self}: the frames to be copied end within a group")
+        self._writer.commit(tickets)
+        for ticket in tickets:
+            ticket.outcome()
+
+    def restart(self, offset: int, producers: bytes) -> None:
+        """Go on at an offset beyond the end, as another replica does that has removed everything before it.
+
+        `producers` is what that one's `producers_at` says.
+        """
+        self._writer.delete_before(offset, ProducerTable.unpack(producers))
+
+    def producers_at(self, offset: int) -> bytes:
+        """Who has written what is before an offset, for `restart`."""
+        return load_producers(self.path, self._state().partition, offset).pack()
+
+    def lead(self, epoch: int) -> None:
+        """Give frames this leader's epoch from now on."""
+        self._writer.leader_epoch = epoch
 
     def sync(self) -> None:
         self._writer.sync()

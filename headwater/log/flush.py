@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headwater.errors import PartitionError
 from headwater.log.commit import Appended, Ticket
 from headwater.log.frame import GROUP_FIRST, GROUP_LAST
 from headwater.log.index import IndexBuilder, pack_entry
@@ -32,9 +33,13 @@ class Flush:
         return self.position - self._before.position
 
     def add(self, ticket: Ticket) -> Appended:
-        """Stamp the ticket's frames as one atomic group."""
+        """Stamp the ticket's frames as one atomic group. Raises PartitionError for a copy that does not fit here."""
         base = self._offset
         last = len(ticket.frames) - 1
+        if ticket.copied:
+            if ticket.copied[0].base_offset != base:
+                raise PartitionError(f"a copy of offset {ticket.copied[0].base_offset} does not fit behind {base}")
+            self._leader_epoch = ticket.copied[0].leader_epoch
         for number, frame in enumerate(ticket.frames):
             header, self._stamp = frame.stamp(
                 self._offset,

@@ -97,8 +97,10 @@ def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> 
         stamp = segment.header.chain
         for position, header in file.walk_whole(SEGMENT_HEADER_BYTES, segment.base):
             if header.next_offset > target:
-                data = pa.py_buffer(bytes(file.view(position, header.length)))
-                rest = cut_frame(StoredFrame(header, data, schemas.get(header.schema_id)), target)
+                rest = None
+                if header.base_offset < target:  # else it goes as a whole, and may be damaged
+                    data = pa.py_buffer(bytes(file.view(position, header.length)))
+                    rest = cut_frame(StoredFrame(header, data, schemas.get(header.schema_id)), target)
                 copy_prefix(disk, segment, file, position, stamp, (rest, header) if rest else None)
                 return
             stamp = header.stamp_crc

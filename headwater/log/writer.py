@@ -273,10 +273,9 @@ class Writer:
         for ticket in tickets:
             try:
                 known = self._known(ticket)
+                outcomes.append((ticket, known if known is not None else self._add(flush, ticket)))
             except HeadwaterError as error:
                 ticket.error = error
-                continue
-            outcomes.append((ticket, known if known is not None else self._add(flush, ticket)))
         awaited = max((found.end_offset for _, found in outcomes if found.duplicate), default=0)
         try:
             if flush.size:
@@ -314,7 +313,7 @@ class Writer:
     def _known(self, ticket: Ticket) -> Appended | None:
         """The outcome of the original when the ticket is a retry."""
         identity = ticket.frames[0].identity
-        if identity is None:
+        if identity is None or ticket.copied:
             return None
         found = self.producers().check(identity, ticket.frames[0].record_count)
         return None if found is None else Appended(found.base_offset, found.end_offset, duplicate=True)
@@ -428,13 +427,16 @@ class Writer:
             self._roll(state)
             return True
 
-    def _roll(self, state: State) -> State:
-        """Everything in the old segment is durable before the new one can be found: recovery builds on that."""
+    def _roll(self, state: State, base: int | None = None, producers: ProducerTable | None = None) -> State:
+        """Everything in the old segment is durable before the new one can be found: recovery builds on that.
+
+        The new one begins at the end, or further on at `base`, with who has written what up to there.
+        """
         state = self.page.write(self._sync(state)._replace(flags=CHANGING))
-        table = self.producers()
+        table = producers or self.producers()
         now = self.clock.now_ns()
         table.expire(now - int(self.config.producer_expiry * 1e9))
-        header = new_segment_header(state.partition, state.end, now)
+        header = new_segment_header(state.partition, state.end if base is None else base, now)
         path = self.directory / f"{header.base:020d}.log"
         if self._index_fd >= 0:
             sealed = IndexHeader(state.segment, state.position, state.segment_max_timestamp, state.index_entries)
@@ -486,9 +488,14 @@ class Writer:
             self.disk.sync_directory(self.directory)
             self._recover()
 
-    def delete_before(self, offset: int) -> int:
-        """Make `offset` the first one and delete the segments that lie wholly below it; how many."""
+    def delete_before(self, offset: int, producers: ProducerTable | None = None) -> int:
+        """Make `offset` the first one and delete the segments that lie wholly below it; how many.
+
+        With `producers`, who have written what is below, it may lie beyond the end: the log goes on from there.
+        """
         with self.locked() as state:
+            if offset > state.end and producers is not None:
+                state = self._roll(state, offset, producers)
             if offset > state.end:
                 raise OffsetOutOfRange(offset, state.start, state.end, str(self.directory))
             if offset <= state.start:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headwater.errors import HeadwaterError, OpenFailed, StoreInUse
+from headwater.errors import HeadwaterError, OpenFailed, StoreInUse, UnknownTopic
 from headwater.log import DirectoryPartition, Partition, SchemaDirectory, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
@@ -79,6 +80,25 @@ class DirectoryStore(Store):
 
     def _create(self, info: TopicInfo, schema: Schema) -> None:
         self._directory.create(info, lambda path: SchemaDirectory(path / "schemas", self._disk).put(schema))
+
+    def adopt_topic(self, info: TopicInfo, schemas: Sequence[Schema]) -> None:
+        """Have a topic as it is described elsewhere, with the same uuid: make it, or change the one that is here.
+
+        One of the same name and another uuid was deleted there, and goes.
+        """
+        self._check_open()
+        try:
+            known = self._directory.get(info.name)
+            if known.uuid != info.uuid:
+                self.delete_topic(info.name)
+                raise UnknownTopic(info.name, str(self))
+        except UnknownTopic:
+            self._create(info, schemas[0])
+            known = replace(info, schemas=())
+        if known != info:
+            for schema in schemas:
+                self._schemas(info).put(schema)
+            self._directory.change(info.name, lambda _: info)
 
     def _schemas(self, info: TopicInfo) -> Schemas:
         found = self._known.get(info.uuid)

@@ -11,7 +11,7 @@ MAX_NAME: Final = 255
 _ALLOWED: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 RESERVED_PREFIX: Final = "__"
 """Names that begin like this belong to Headwater itself."""
-_TAKEN: Final = frozenset({"store.lock", "steward.lock", "broker.key"})
+_TAKEN: Final = frozenset({"store.lock", "steward.lock", "broker.key", "cluster.json"})
 """Files beside the topics of a directory."""
 
 

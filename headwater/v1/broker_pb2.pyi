@@ -7,6 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACKS_UNSPECIFIED: _ClassVar[Acks]
+    ACKS_ALL: _ClassVar[Acks]
+    ACKS_LEADER: _ClassVar[Acks]
+
 class PartitionWork(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PARTITION_WORK_UNSPECIFIED: _ClassVar[PartitionWork]
@@ -15,6 +21,9 @@ class PartitionWork(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PARTITION_WORK_DELETE_BEFORE: _ClassVar[PartitionWork]
     PARTITION_WORK_COMPACT: _ClassVar[PartitionWork]
     PARTITION_WORK_RETAIN: _ClassVar[PartitionWork]
+ACKS_UNSPECIFIED: Acks
+ACKS_ALL: Acks
+ACKS_LEADER: Acks
 PARTITION_WORK_UNSPECIFIED: PartitionWork
 PARTITION_WORK_ROLL: PartitionWork
 PARTITION_WORK_TRUNCATE: PartitionWork
@@ -33,10 +42,12 @@ class Error(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., attributes: _Optional[str] = ...) -> None: ...
 
 class GetMetadataRequest(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "brokers_only")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_ONLY_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    brokers_only: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., brokers_only: _Optional[bool] = ...) -> None: ...
 
 class Metadata(_message.Message):
     __slots__ = ("cluster_id", "brokers", "topics", "broker_id", "version")
@@ -241,20 +252,22 @@ class OpenProducerResponse(_message.Message):
     def __init__(self, producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("id", "topic", "topic_uuid", "partition", "records", "frames")
+    __slots__ = ("id", "topic", "topic_uuid", "partition", "records", "acks", "frames")
     ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     id: int
     topic: str
     topic_uuid: bytes
     partition: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
+    acks: Acks
     frames: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[int] = ..., topic: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., topic: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[Acks, str]] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
     __slots__ = ("id", "base_offset", "end_offset", "duplicate", "places", "error")
@@ -846,3 +859,99 @@ class Status(_message.Message):
     memory_bytes: int
     unhealthy: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, broker_id: _Optional[int] = ..., version: _Optional[str] = ..., state: _Optional[str] = ..., directory: _Optional[str] = ..., started_ns: _Optional[int] = ..., connections: _Optional[int] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., in_flight_bytes: _Optional[int] = ..., produced_records: _Optional[int] = ..., produced_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., unhealthy: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReplicaFetch(_message.Message):
+    __slots__ = ("topic_uuid", "partition", "replica", "incarnation", "epoch", "end", "durable_end", "last_epoch", "high_watermark", "max_bytes", "max_wait_ms")
+    TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_END_FIELD_NUMBER: _ClassVar[int]
+    LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_uuid: bytes
+    partition: int
+    replica: int
+    incarnation: int
+    epoch: int
+    end: int
+    durable_end: int
+    last_epoch: int
+    high_watermark: int
+    max_bytes: int
+    max_wait_ms: int
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., replica: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
+
+class ReplicaFetched(_message.Message):
+    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "next_offset", "next_epoch", "frames")
+    TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    DIVERGING_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    topic_uuid: bytes
+    partition: int
+    epoch: int
+    end: int
+    high_watermark: int
+    log_start: int
+    diverging: EpochEnd
+    error: Error
+    producers: bytes
+    epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
+    next_offset: int
+    next_epoch: int
+    frames: bytes
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., next_offset: _Optional[int] = ..., next_epoch: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
+
+class EpochStart(_message.Message):
+    __slots__ = ("epoch", "start")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    start: int
+    def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
+
+class EpochEnd(_message.Message):
+    __slots__ = ("epoch", "end")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    end: int
+    def __init__(self, epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class ListLogEndsRequest(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
+
+class ListLogEndsResponse(_message.Message):
+    __slots__ = ("ends",)
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    ends: _containers.RepeatedCompositeFieldContainer[LogEnd]
+    def __init__(self, ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ...) -> None: ...
+
+class LogEnd(_message.Message):
+    __slots__ = ("topic_uuid", "partition", "epoch", "end")
+    TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    topic_uuid: bytes
+    partition: int
+    epoch: int
+    end: int
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...

@@ -28,6 +28,7 @@ _CODES: Final[tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...]] = (
     (errors.Damaged, grpc.StatusCode.DATA_LOSS),
     (errors.CommitRefused, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.PartitionBusy, grpc.StatusCode.ABORTED),
+    (errors.NotLeader, grpc.StatusCode.ABORTED),
     (errors.WriteFailed, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.BufferFull, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.PartitionClosed, grpc.StatusCode.UNAVAILABLE),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headwater.cluster.election import Election, LogEnd
 from headwater.cluster.metadata import Members, PartitionState, Proposal
-from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeader, Replica
+from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
 from tests.cluster.etcd import Etcd, Guard, Item
 from tests.cluster.log import Entry, SimulatedLog
 from tests.cluster.world import Process, World
@@ -232,7 +232,7 @@ class Broker(Process):
             return None
         try:
             response = self.replica.fetch(request, self.world.now)
-        except NotLeader:
+        except NotLeading:
             return None
         self._answer()
         return response

@@ -27,6 +27,9 @@ class Kind(Enum):
     UNSEEN = "unseen"
     """Read, and never sent by anyone."""
 
+    DIVERGED = "diverged"
+    """Another record at the same offset, or none, on another replica or for another reader."""
+
     SERVED_DAMAGE = "served damage"
     """Handed to a reader although its bytes are not what was written."""
 

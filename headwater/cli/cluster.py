@@ -1,0 +1,31 @@
+"""`hw cluster`: try a cluster on this machine, and see how one is."""
+
+from __future__ import annotations
+
+import typer
+
+from headwater.cli import cluster_status, cluster_up
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Brokers that replicate each other: see how a cluster is, or try one on this machine.",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw cluster up                    etcd and three brokers here, until Ctrl-C\n"
+    "  hw cluster status                brokers, leaders, who is in sync, how far behind",
+)
+
+app.command(
+    name="up",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw cluster up                          three brokers; their files are removed at the end\n"
+    "  hw cluster up ~/cluster --brokers 5    files are kept, and used again the next time\n"
+    "  hw cluster up --port 0 | jq .store     any free ports, told as JSON",
+)(cluster_up.up)
+
+app.command(
+    name="status",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw cluster status                                     the one on this machine\n"
+    "  hw cluster status hw://a.example:6174,b.example:6174 --tls-ca ca.pem\n"
+    "  hw cluster status | jq .under_replicated",
+)(cluster_status.status)

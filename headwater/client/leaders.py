@@ -1,0 +1,181 @@
+"""Leaders: which broker of a cluster leads a partition, and a connection to it.
+
+Any broker tells who leads. What it says may be old, and is found out by asking: whoever leads no more says so, and the
+next attempt asks anew. A single broker leads everything, and is asked nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Final
+
+import grpc
+
+from headwater.client.connection import Channel, Connection, pauses
+from headwater.errors import HeadwaterError, NotLeader, UnknownTopic
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.address import Address
+from headwater.wire.faults import error_of, unpack_error
+
+_log = logging.getLogger(__name__)
+Place = tuple[str, int]
+_ASKING: Final = 2.0
+"""How long one question for leaders waits. Seconds."""
+_TOLD_WITHIN: Final = frozenset({"Fetch", "ListOffsets"})
+"""Methods whose answers tell for each partition what is wrong with it."""
+_AGAIN: Final = 0.05
+"""Not more often than this is asked who leads a topic. Seconds."""
+
+
+class Leaders:
+    """Where the partitions of a cluster are led. Thread-safe."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        """To any of the brokers."""
+        self._mutex = threading.Lock()
+        self._clustered: bool | None = None
+        self._addresses: dict[Place, str] = {}
+        self._asked: dict[str, float] = {}
+        self._connections: dict[Place, Connection] = {}
+
+    @property
+    def clustered(self) -> bool:
+        """Whether there is more than one broker to choose from. Asks, the first time."""
+        if self._clustered is None:
+            self._learn(self.connection.call("GetMetadata", pb.GetMetadataRequest(brokers_only=True)))
+        return bool(self._clustered)
+
+    def of(self, topic: str, partition: int) -> Connection:
+        """A connection whose calls go to the broker that leads a partition."""
+        place = (topic, partition)
+        with self._mutex:
+            found = self._connections.get(place)
+            if found is None:
+                found = self._connections[place] = LeaderConnection(self, place)
+            return found
+
+    def channel(self, place: Place) -> Channel:
+        """The way to the leader, as far as it is known; else to anyone, who will tell. Raises UnknownTopic."""
+        if not self.clustered:
+            return self.connection.channel()
+        address = self._addresses.get(place)
+        if address is None:
+            self._ask(place[0])
+            address = self._addresses.get(place)
+        return self.connection.channel() if address is None else self.connection.channel_to(address)
+
+    def lose(self, place: Place, channel: Channel) -> None:
+        """The broker there is gone: where to go instead is asked before the next attempt."""
+        with self._mutex:
+            self._addresses.pop(place, None)
+        self.connection.lose(channel)
+
+    def moved(self, place: Place, error: NotLeader) -> None:
+        """Another one leads: the one that the error names, or who is asked for before the next attempt."""
+        with self._mutex:
+            self._addresses.pop(place, None)
+            if isinstance(error.leader, str):
+                self._addresses[place] = error.leader
+
+    def _ask(self, topic: str) -> None:
+        now = time.monotonic()
+        with self._mutex:
+            if now - self._asked.get(topic, 0.0) < _AGAIN:
+                return
+            self._asked[topic] = now
+        channel = self.connection.channel()
+        try:
+            request = pb.GetMetadataRequest(topics=[topic])
+            self._learn(channel.stub.GetMetadata(request, timeout=_ASKING, metadata=self.connection.metadata))
+        except ValueError:
+            return  # closed by who found out first that it is dead
+        except grpc.RpcError as failure:
+            error = error_of(failure)
+            if isinstance(error, UnknownTopic):
+                raise error from None
+            _log.debug("%s does not tell who leads %s: %s", channel.address, topic, failure)
+            if error is None:
+                self.connection.lose(channel)
+
+    def _learn(self, metadata: pb.Metadata) -> None:
+        addresses = {broker.id: Address(broker.host, broker.port) for broker in metadata.brokers}
+        self._clustered = bool(metadata.cluster_id)
+        if self._clustered:
+            self.connection.learn(list(addresses.values()))
+        with self._mutex:
+            for found in metadata.topics:
+                for one in found.partitions:
+                    place = (found.topic.name, one.partition)
+                    self._addresses.pop(place, None)
+                    if one.leader in addresses:
+                        self._addresses[place] = str(addresses[one.leader])
+
+
+class LeaderConnection(Connection):
+    """Calls go to the broker that leads one partition, whichever that is at the moment."""
+
+    def __init__(self, leaders: Leaders, place: Place) -> None:
+        # Not as a connection of its own: it is a way through the one that all share.
+        self._leaders = leaders
+        self._place = place
+        self._shared = leaders.connection
+        self.config = self._shared.config
+        self.metadata = self._shared.metadata
+        self._closed = self._shared.ended
+
+    def __str__(self) -> str:
+        return str(self._shared)
+
+    def channel(self) -> Channel:
+        self.check_open()
+        return self._leaders.channel(self._place)
+
+    def lose(self, channel: Channel) -> None:
+        self._leaders.lose(self._place, channel)
+
+    def call(self, method: str, request: Any, *, timeout: float | None = None, **options: Any) -> Any:
+        deadline = time.monotonic() + (self.config.timeout if timeout is None else timeout)
+        for pause in pauses():
+            response = super().call(method, request, timeout=max(deadline - time.monotonic(), 0.001), **options)
+            error = _moved(response) if method in _TOLD_WITHIN else None
+            if error is None:
+                return response
+            self.moved(error)
+            if time.monotonic() + pause >= deadline:
+                raise error
+            self._closed.wait(pause)
+        raise AssertionError("there is always another pause")
+
+    def explain(self, failure: grpc.RpcError, channel: Channel) -> tuple[HeadwaterError | None, str]:
+        error = error_of(failure)
+        if isinstance(error, NotLeader):
+            self.moved(error)
+        return super().explain(failure, channel)
+
+    def moved(self, error: NotLeader) -> None:
+        self._leaders.moved(self._place, error)
+
+    def check_open(self) -> None:
+        self._shared.check_open()
+
+    @property
+    def closed(self) -> bool:
+        return self._shared.closed
+
+    def close(self) -> None:
+        """It is the shared one's to close."""
+
+    def abandon_in_child(self) -> None:
+        """It has nothing of its own."""
+
+
+def _moved(response: Any) -> NotLeader | None:
+    """What an answer says of a partition that is led elsewhere."""
+    for found in response.partitions:
+        error = unpack_error(found.error) if found.HasField("error") else None
+        if isinstance(error, NotLeader):
+            return error
+    return None

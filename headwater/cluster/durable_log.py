@@ -1,0 +1,238 @@
+"""The log of a replica, on disk: a partition, the epochs of its records, and how far it was acknowledged.
+
+Beside the partition's own files there are two. `epochs` says where each leader's epoch begins; an epoch is noted there,
+durably, before its first record can be in the log, so that what is noted beyond the log's end means nothing and what is
+below it is complete. `watermark` is a high watermark that was true once, and durable: a log that ends below it has lost
+what was acknowledged, and says so.
+
+The numbers here are for the event loop, which is told of every change; the disk's work is done in threads, one at a
+time, by methods that are named as such.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from crc32c import crc32c
+
+from headwater.cluster.replica import EpochEnd, NotLeading
+from headwater.errors import Damaged
+from headwater.log import DirectoryPartition, StoredFrame
+from headwater.log.damage import read_damage
+from headwater.log.disk import REAL_DISK, Disk, read_plain
+from headwater.log.frame import GROUP_LAST
+
+_log = logging.getLogger(__name__)
+EPOCHS_FILE: Final = "epochs"
+WATERMARK_FILE: Final = "watermark"
+
+
+class EpochStart(NamedTuple):
+    """An epoch, and the offset of its first record."""
+
+    epoch: int
+    start: int
+
+
+class Span(NamedTuple):
+    """Some of a log's records, in place of their bytes, which are read when they are sent."""
+
+    start: int
+    end: int
+
+
+class DurableLog:
+    """What `Replica` needs of its log, and what moves the bytes."""
+
+    def __init__(self, partition: DirectoryPartition, disk: Disk = REAL_DISK) -> None:
+        """Reads files: not for the event loop."""
+        self.partition = partition
+        self._disk = disk
+        self._mutex = threading.Lock()
+        self._led: int | None = None
+        self._followed: int | None = None
+        self.start, self.end, self.durable_end = partition.bounds()
+        self._epochs = self._load_epochs()
+        self.watermark = self._load_watermark()
+        """The last that was made durable."""
+
+    @property
+    def short(self) -> bool:
+        """Whether acknowledged records are missing here."""
+        return self.end < self.watermark
+
+    # For the event loop.
+
+    def epoch_before(self, offset: int) -> int:
+        if offset > self.end:
+            return 0
+        number = bisect_left(self._epochs, offset, key=lambda one: one.start)
+        return self._epochs[number - 1].epoch if number else 0
+
+    def end_of(self, epoch: int) -> EpochEnd:
+        known = [one for one in self._epochs if one.start < self.end]
+        number = bisect_right(known, epoch, key=lambda one: one.epoch)
+        if not number:
+            return EpochEnd(0, 0)
+        return EpochEnd(known[number - 1].epoch, known[number].start if number < len(known) else self.end)
+
+    def read(self, start: int) -> Sequence[Span]:
+        """What is behind `start`, if anything: `frames` reads it."""
+        return (Span(start, self.end),) if start < self.end else ()
+
+    def add(self, batches: Sequence[Any]) -> None:
+        """Take note of what `copy` has written."""
+        if batches:
+            self.refresh()
+
+    def truncate(self, offset: int) -> None:
+        """Count on nothing from `offset` on; `cut` removes it."""
+        self.end = min(self.end, offset)
+        self.durable_end = min(self.durable_end, offset)
+
+    def refresh(self) -> None:
+        """See how far the log goes by now: the state page is in memory."""
+        self.start, self.end, self.durable_end = self.partition.bounds()
+
+    # For threads.
+
+    def lead(self, epoch: int) -> None:
+        """Take appends, in this epoch, until `follow`."""
+        with self._mutex:
+            self._followed = None
+            self._note([EpochStart(epoch, self.partition.bounds().end)])
+            self.partition.lead(epoch)
+            self._led = epoch
+
+    def follow(self, epoch: int) -> None:
+        """Take no more appends, but copies of what the leader of this epoch has."""
+        with self._mutex:
+            self._led = None
+            self._followed = epoch
+
+    @contextmanager
+    def leading(self) -> Iterator[None]:
+        """The right to append, for the length of a block; raises NotLeading."""
+        with self._mutex:
+            if self._led is None:
+                raise NotLeading
+            yield
+
+    def copy(self, epoch: int, frames: Sequence[StoredFrame]) -> None:
+        """Write what the leader of an epoch has sent, as it is; raises NotLeading when that one is followed no more."""
+        with self._mutex:
+            if self._followed != epoch:
+                raise NotLeading
+            self._note([EpochStart(frame.header.leader_epoch, frame.header.base_offset) for frame in frames])
+            self.partition.copy(frames)
+            self.partition.sync()  # whatever the mode: a follower tells what is durable
+
+    def cut(self, epoch: int, offset: int) -> None:
+        """Remove what the leader of an epoch does not have, for good; raises NotLeading like `copy`."""
+        with self._mutex:
+            if self._followed != epoch:
+                raise NotLeading
+            if offset < self.partition.bounds().end:
+                self.partition.truncate(offset)
+
+    def damaged_at(self) -> int | None:
+        """The first offset that is known to be damaged."""
+        known = [one.offset for one in read_damage(self.partition.path)]
+        start, end, _ = self.partition.bounds()
+        return min((max(offset, start) for offset in known if offset < end), default=None)
+
+    def cut_damage(self) -> None:
+        """Remove everything from the first damage on: for a replica that nobody counts on."""
+        with self._mutex:
+            offset = self.damaged_at()
+            if offset is not None:
+                _log.warning("%s: everything from the damage at offset %d on is fetched again", self.partition, offset)
+                self.partition.truncate(offset)
+
+    def retain(self, high_watermark: int) -> None:
+        """Delete what is no longer wanted, and acknowledged."""
+        self.partition.retain(keep_from=high_watermark)
+
+    def restart(self, epoch: int, offset: int, producers: bytes, epochs: Sequence[EpochStart]) -> None:
+        """Go on where the leader's log begins by now, which is beyond this one's end; raises NotLeading like `copy`."""
+        with self._mutex:
+            if self._followed != epoch:
+                raise NotLeading
+            self.partition.restart(offset, producers)
+            self._write(EPOCHS_FILE, epochs)
+            self._epochs = list(epochs)
+
+    def epochs_before(self, offset: int) -> list[EpochStart]:
+        """The epochs that begin before an offset."""
+        return [one for one in self._epochs if one.start < offset]
+
+    def frames(self, span: Span, max_bytes: int) -> list[StoredFrame]:
+        """The first frames of a span: whole groups, of about so many bytes."""
+        found: list[StoredFrame] = []
+        size = 0
+        for frame in self.partition.frames(span.start, span.end):
+            found.append(frame)
+            size += frame.header.length
+            if size >= max_bytes and frame.header.group & GROUP_LAST:
+                break
+        return found
+
+    def keep_watermark(self, high_watermark: int) -> None:
+        """Make it durable that everything below was acknowledged."""
+        kept = min(high_watermark, self.partition.bounds().durable_end)
+        if kept != self.watermark:
+            self._write(WATERMARK_FILE, kept)
+            self.watermark = kept
+
+    # The files.
+
+    def _note(self, starts: Sequence[EpochStart]) -> None:
+        """Make epochs known that are about to begin. The mutex is held."""
+        end = self.partition.bounds().end
+        epochs = [one for one in self._epochs if one.start < end]
+        for one in starts:
+            if not epochs or one.epoch > epochs[-1].epoch:
+                epochs.append(one)
+        if epochs != self._epochs:
+            self._write(EPOCHS_FILE, epochs)
+            self._epochs = epochs
+
+    def _write(self, name: str, content: object) -> None:
+        written = json.dumps(content).encode()
+        self._disk.replace(self.partition.path / name, written + b"\n%08x\n" % crc32c(written))
+        self._disk.sync_directory(self.partition.path)
+
+    def _load_epochs(self) -> list[EpochStart]:
+        try:
+            return [EpochStart(*one) for one in _read(self.partition.path / EPOCHS_FILE)]
+        except (FileNotFoundError, Damaged):
+            found: list[EpochStart] = []
+            for frame in self.partition.frames(on_damage=lambda _: None):
+                if not found or frame.header.leader_epoch > found[-1].epoch:
+                    found.append(EpochStart(frame.header.leader_epoch, frame.header.base_offset))
+            return found
+
+    def _load_watermark(self) -> int:
+        try:
+            return int(_read(self.partition.path / WATERMARK_FILE))
+        except (FileNotFoundError, Damaged):
+            return 0
+
+
+def _read(path: Path) -> Any:
+    try:
+        written, checksum, _ = read_plain(path).split(b"\n")
+        if crc32c(written) != int(checksum, 16):
+            raise ValueError("it does not match its checksum")
+        return json.loads(written)
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError) as error:
+        raise Damaged(f"not readable: {error}", file=path) from error

@@ -1,0 +1,171 @@
+"""Following: a replica asks its leader for what is behind its end, writes that, and asks again.
+
+Catching up after downtime goes the same way as keeping up. What a follower tells is what is durable here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from headwater.client.frames import verified
+from headwater.cluster.durable_log import EpochStart, Span
+from headwater.cluster.hosted import Hosted
+from headwater.cluster.keys import Member
+from headwater.cluster.link import Links
+from headwater.cluster.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading
+from headwater.errors import BrokerUnavailable, HeadwaterError
+from headwater.log import StoredFrame
+from headwater.log.frame import stored_frame
+from headwater.log.segment import seed_of
+from headwater.store.directory_store import partition_uuid
+from headwater.v1 import broker_pb2 as pb
+
+_log = logging.getLogger(__name__)
+_BYTES: Final = 4 * 1024 * 1024
+"""How much is asked for at once, of one partition."""
+WAIT: Final = 0.5
+"""How long a leader that has nothing new keeps a question. Seconds."""
+_AGAIN: Final = 0.05
+_FAILED: Final = 1.0
+
+
+class Threads(Protocol):
+    """Where a broker does the work of its disk."""
+
+    def read(self, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+        """Do something that looks at files."""
+
+    def write(self, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+        """Do something that may wait for the disk."""
+
+
+class Follower:
+    """Keeps one replica up with its leader, for as long as it follows in one epoch."""
+
+    def __init__(self, hosted: Hosted, links: Links, threads: Threads) -> None:
+        self._hosted = hosted
+        self._links = links
+        self._threads = threads
+        self._seed = seed_of(partition_uuid(*hosted.key))
+        self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
+        """The answer to a question that was asked while the last answer was being written."""
+
+    async def follow(self, leader_of: Callable[[], Member | None]) -> None:
+        """Follow until the role changes. The log is in that role already."""
+        try:
+            await self._follow(leader_of)
+        finally:
+            self._drop_ahead()
+
+    async def _follow(self, leader_of: Callable[[], Member | None]) -> None:
+        hosted, replica = self._hosted, self._hosted.replica
+        epoch = replica.epoch
+        while hosted.replica is replica and replica.epoch == epoch:
+            request = replica.request()
+            leader = leader_of()
+            if request is None or leader is None:
+                await hosted.changed(WAIT)
+                continue
+            try:
+                await self._ask(request, leader)
+            except BrokerUnavailable as error:
+                _log.debug("%s: %s", hosted, error)
+                await hosted.changed(_AGAIN)
+            except NotLeading:
+                await hosted.changed(_AGAIN)  # one of the two is behind, and will hear of it
+            except (HeadwaterError, OSError) as error:
+                _log.error("%s does not keep up with its leader: %s", hosted, error)
+                hosted.log.refresh()
+                await asyncio.sleep(_FAILED)
+
+    async def _ask(self, request: FetchRequest, leader: Member) -> None:
+        ahead, self._ahead = self._ahead, None
+        link = self._links.to(leader)
+        found = await (link.ask(self._question(request, WAIT)) if ahead is None else ahead)
+        if found.HasField("error"):
+            raise NotLeading
+        if found.HasField("diverging"):
+            await self._cut(found)
+            return
+        if len(found.frames) >= _BYTES:
+            # Far behind: the leader reads what comes next while this is written. Durable is what is durable now.
+            after = request._replace(end=found.next_offset, last_epoch=found.next_epoch)
+            self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0)))
+        try:
+            await self._copy(found)
+        except BaseException:
+            self._drop_ahead()
+            raise
+        if self._ahead is not None and self._hosted.log.end != found.next_offset:
+            self._drop_ahead()
+
+    def _question(self, request: FetchRequest, wait: float) -> pb.ReplicaFetch:
+        return pb.ReplicaFetch(
+            topic_uuid=self._hosted.key[0],
+            partition=self._hosted.key[1],
+            high_watermark=self._hosted.replica.high_watermark,
+            max_bytes=_BYTES,
+            max_wait_ms=round(wait * 1000),
+            **request._asdict(),
+        )
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
+
+    async def _cut(self, found: pb.ReplicaFetched) -> None:
+        """Remove what the leader does not have. What is acknowledged it does have, or it would not lead."""
+        hosted, replica = self._hosted, self._hosted.replica
+        before = hosted.log.end
+        diverging = EpochEnd(found.diverging.epoch, found.diverging.end)
+        replica.take(FetchResponse(found.epoch, found.end, (), found.high_watermark, diverging))
+        offset = hosted.log.end
+        if offset == before:
+            return
+        if offset < replica.high_watermark:
+            raise HeadwaterError(
+                f"the leader lacks what was acknowledged: offset {offset} is below {replica.high_watermark}; nothing "
+                f"was removed here"
+            )
+        _log.warning("%s: %d records that were never acknowledged are removed", hosted, before - offset)
+        await self._threads.write(hosted.log.cut, found.epoch, offset)
+        hosted.log.refresh()
+
+    async def _copy(self, found: pb.ReplicaFetched) -> None:
+        hosted = self._hosted
+        if found.end != hosted.log.end or found.epoch != hosted.replica.epoch:
+            return  # the answer to an earlier question
+        if found.log_start > hosted.log.end:
+            await self._restart(found)
+            return
+        spans: tuple[Span, ...] = ()
+        if found.frames:
+            end = await self._threads.write(self._write, found)
+            spans = (Span(found.end, end),)
+        hosted.replica.take(FetchResponse(found.epoch, found.end, spans, found.high_watermark))
+        start = min(found.log_start, hosted.replica.high_watermark)
+        if start > hosted.log.start:
+            await self._threads.write(hosted.log.partition.delete_before, start)
+            hosted.log.refresh()
+
+    async def _restart(self, found: pb.ReplicaFetched) -> None:
+        """Go on where the leader's log begins: what is before that is gone everywhere."""
+        hosted = self._hosted
+        _log.warning("%s goes on at offset %d: what was before it was deleted", hosted, found.log_start)
+        epochs = [EpochStart(one.epoch, one.start) for one in found.epochs]
+        await self._threads.write(hosted.log.restart, found.epoch, found.log_start, found.producers, epochs)
+        hosted.log.refresh()
+
+    def _write(self, found: pb.ReplicaFetched) -> int:
+        """In a thread: verify the frames and put them into the log; where it ends then."""
+        log = self._hosted.log
+        schema_of = log.partition.schemas.get
+        frames: list[StoredFrame] = [
+            stored_frame(*located, schema_of) for located in verified(found.frames, self._seed, found.end)
+        ]
+        log.copy(found.epoch, frames)
+        return frames[-1].header.next_offset

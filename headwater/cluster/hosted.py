@@ -1,0 +1,175 @@
+"""A replica that a broker holds: the protocol's `Replica`, its log, and those who wait for it.
+
+Everything here runs in the event loop but what is handed to threads. The role of a replica, to lead or to follow, is
+taken on by its log in a thread before anything is done in that role.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from headwater.cluster.durable_log import DurableLog
+from headwater.cluster.keys import PartitionKey
+from headwater.cluster.metadata import PartitionState
+from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.log import Appended
+from headwater.store.topic import TopicPartition
+
+PATIENCE: Final = 3.0
+"""A follower that has not asked for so long is taken out of the in-sync set. Seconds."""
+
+
+class Hosted:
+    """One replica, over all incarnations of its broker in this process."""
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        place: TopicPartition,
+        log: DurableLog,
+        broker: int,
+        min_insync: int,
+        tell: Callable[[TopicPartition], None],
+    ) -> None:
+        """`tell` is called when there is more to read."""
+        self.key = key
+        self.place = place
+        self.log = log
+        self.min_insync = min_insync
+        self.task: asyncio.Task[None] | None = None
+        self._broker = broker
+        self.replica = Replica(
+            broker, 0, log, min_insync=min_insync, patience=PATIENCE, high_watermark=min(log.watermark, log.end)
+        )
+        self.led = 0
+        """The epoch in which the log takes appends; 0 while it takes none."""
+        self._tell = tell
+        self._told = -1
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._acks: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+
+    def __str__(self) -> str:
+        return f"{self.place.topic}/{self.place.partition}"
+
+    # What the cluster says.
+
+    def become(self, incarnation: int) -> None:
+        """The broker is another one from now on: it inherits no leadership, but what it knows to be acknowledged."""
+        before = self.replica
+        self.replica = Replica(
+            self._broker,
+            incarnation,
+            self.log,
+            min_insync=self.min_insync,
+            patience=PATIENCE,
+            high_watermark=before.high_watermark,
+        )
+        if before.state is not None:
+            self.replica.observe(before.state, before.revision, time.monotonic())
+        self._changed_role()
+
+    def observe(self, state: PartitionState, revision: int) -> None:
+        """Take note of the partition's state."""
+        before = self.replica.epoch
+        self.replica.observe(state, revision, time.monotonic())
+        if self.replica.epoch != before:
+            self._changed_role()
+        else:
+            self.settle()
+
+    def _changed_role(self) -> None:
+        """Nothing that was appended in another role is acknowledged in this one: its offset may be another's by now."""
+        self.led = 0
+        acks, self._acks = self._acks, []
+        for _, _, ack in acks:
+            if not ack.done():
+                ack.set_exception(NotLeading())
+        self.wake()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it takes appends."""
+        return self.led != 0 and self.led == self.replica.epoch and self.replica.leads
+
+    # Waiting.
+
+    def wake(self) -> None:
+        """Something has changed: the log, the high watermark or the role."""
+        waiting, self._waiting = self._waiting, set()
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def changed(self, timeout: float | None = None) -> None:
+        """Wait until something has changed, for so long at most."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(future)
+
+    # Leading.
+
+    async def acknowledged(self, appended: asyncio.Future[Appended], epoch: int, *, by_all: bool) -> Appended:
+        """What is appended in an epoch, once every replica that counts has it; also what was there already.
+
+        Raises NotLeading when that cannot be told any more, because the role has changed meanwhile.
+        """
+        found = await appended
+        if not self.leads or self.led != epoch:
+            raise NotLeading
+        self.appended()
+        if by_all and found.end_offset > self.replica.high_watermark:
+            ack: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._acks, (found.end_offset, next(self._numbers), ack))
+            await ack
+        return found
+
+    def appended(self) -> None:
+        """The log has grown."""
+        before = self.log.end
+        self.log.refresh()
+        self.replica.synced()
+        if self.log.end != before:
+            self.wake()
+        self.settle()
+
+    def settle(self) -> None:
+        """Tell those whose records are acknowledged by now, and those who read."""
+        high_watermark = self.replica.high_watermark
+        if self.leads:
+            if high_watermark != self._told:
+                self._told = high_watermark
+                self._tell(self.place)
+            while self._acks and self._acks[0][0] <= high_watermark:
+                _, _, ack = heapq.heappop(self._acks)
+                if not ack.done():
+                    ack.set_result(None)
+
+    def fetch(self, request: FetchRequest) -> FetchResponse:
+        """Answer a follower; raises NotLeading."""
+        if not self.leads:
+            raise NotLeading
+        before = self.replica.high_watermark
+        response = self.replica.fetch(request, time.monotonic())
+        if self.replica.high_watermark != before:
+            self.settle()
+            self.wake()
+        return response
+
+    @contextmanager
+    def leading(self) -> Iterator[None]:
+        """In a thread: the right to append, for the length of a block; raises NotLeading."""
+        with self.log.leading():
+            yield

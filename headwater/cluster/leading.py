@@ -1,0 +1,74 @@
+"""Leading: followers are answered, each when there is something for it or its patience is over."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from headwater.cluster.following import WAIT, Threads
+from headwater.cluster.hosted import Hosted
+from headwater.cluster.replica import FetchRequest, NotLeading
+from headwater.errors import HeadwaterError, NotLeader
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import pack_error
+
+_log = logging.getLogger(__name__)
+
+
+async def answer_follower(hosted: Hosted | None, question: pb.ReplicaFetch, threads: Threads) -> pb.ReplicaFetched:
+    """What is behind a follower's end, or where its log differs; an error if the partition is not led here."""
+    answer = pb.ReplicaFetched(
+        topic_uuid=question.topic_uuid, partition=question.partition, epoch=question.epoch, end=question.end
+    )
+    try:
+        if hosted is None:
+            raise NotLeading
+        await _fill(answer, question, hosted, threads)
+    except NotLeading:
+        answer.error.CopyFrom(
+            pack_error(NotLeader("" if hosted is None else hosted.place.topic, question.partition, None))
+        )
+    except HeadwaterError as error:
+        _log.error("%s cannot be read for a follower: %s", hosted, error)
+        answer.error.CopyFrom(pack_error(error))
+    return answer
+
+
+async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Hosted, threads: Threads) -> None:
+    request = FetchRequest(
+        question.replica,
+        question.incarnation,
+        question.epoch,
+        question.end,
+        question.durable_end,
+        question.last_epoch,
+    )
+    deadline = time.monotonic() + min(question.max_wait_ms / 1000, WAIT)
+    while True:
+        response = hosted.fetch(request)
+        if request.end < hosted.log.start:
+            await _fill_start(answer, hosted, threads)
+            return
+        left = deadline - time.monotonic()
+        news = response.batches or response.diverging is not None
+        if news or response.high_watermark != question.high_watermark or left <= 0:
+            break
+        await hosted.changed(left)
+    answer.high_watermark = response.high_watermark
+    answer.log_start = hosted.log.start
+    if response.diverging is not None:
+        answer.diverging.epoch, answer.diverging.end = response.diverging
+    elif response.batches:
+        frames = await threads.read(hosted.log.frames, response.batches[0], question.max_bytes)
+        if not hosted.leads or hosted.led != question.epoch:
+            raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
+        answer.next_offset, answer.next_epoch = frames[-1].header.next_offset, frames[-1].header.leader_epoch
+        answer.frames = b"".join(memoryview(frame.data) for frame in frames)
+
+
+async def _fill_start(answer: pb.ReplicaFetched, hosted: Hosted, threads: Threads) -> None:
+    """Retention was faster than the follower: it goes on where the log begins."""
+    log = hosted.log
+    answer.log_start, answer.high_watermark = log.start, hosted.replica.high_watermark
+    answer.epochs.extend(pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.start))
+    answer.producers = await threads.read(log.partition.producers_at, log.start)

@@ -1,0 +1,490 @@
+"""A node: a broker's part in its cluster. It holds replicas, leads some of them and follows the leaders of the others.
+
+It goes by the view of the cluster that the membership keeps. What the broker asks of it, it answers for the partitions
+that are led here; for the others it knows who to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import grpc
+
+from headwater.cluster.durable_log import DurableLog
+from headwater.cluster.election import LogEnd
+from headwater.cluster.etcd import Etcd
+from headwater.cluster.following import Follower, Threads
+from headwater.cluster.hosted import Hosted
+from headwater.cluster.identity import identity_of
+from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
+from headwater.cluster.leading import answer_follower
+from headwater.cluster.link import PASSWORD_KEY, Links, password_of
+from headwater.cluster.membership import LEASE_SECONDS, Membership
+from headwater.cluster.metadata import Proposal
+from headwater.cluster.repair import can_be_spared
+from headwater.cluster.replica import NotLeading
+from headwater.cluster.topics import ClusterTopics
+from headwater.cluster.view import Changes
+from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
+from headwater.log import Appended, DirectoryPartition
+from headwater.store.catalog import TopicInfo
+from headwater.store.directory_store import DirectoryStore
+from headwater.store.topic import TopicPartition
+from headwater.v1 import broker_pb2 as pb
+
+_log = logging.getLogger(__name__)
+_TICK: Final = 0.2
+"""How often changes of in-sync sets are thought of, and what became durable by itself is looked for. Seconds."""
+_KEEPING: Final = 1.0
+"""How often high watermarks are made durable. Seconds."""
+_AGAIN: Final = 1.0
+_LOOKING: Final = 0.5
+"""How often it is looked whether readers have met damage. Seconds."""
+_REPAIRING: Final = 10.0
+"""How long a repair has before damage is looked for again. Seconds."""
+_NO_STATE: Final = (None, 0)
+_DRAINING: Final = 10.0
+
+
+class ClusterNode:
+    """A broker in a cluster. It belongs to one event loop, but what says otherwise."""
+
+    def __init__(
+        self,
+        store: DirectoryStore,
+        threads: Threads,
+        etcd: Etcd,
+        cluster: str,
+        broker: int,
+        tell: Callable[[TopicPartition], None],
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """`tell` is called when there is more to read in a partition that is led here.
+
+        With `credentials` the other brokers are called over TLS.
+        """
+        self.store = store
+        self.cluster = cluster
+        self.broker = broker
+        self._threads = threads
+        self._etcd = etcd
+        self._tell = tell
+        self._hosted: dict[PartitionKey, Hosted] = {}
+        self._by_place: dict[TopicPartition, Hosted] = {}
+        self._links = Links(credentials)
+        self._membership: Membership | None = None
+        self._adopted: dict[str, ClusterTopic] = {}
+        """The topics that are here as the cluster has them."""
+        self._unworthy: set[PartitionKey] = set()
+        """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
+        self._repairing_since = -_REPAIRING
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # A life.
+
+    async def start(self, address: str) -> None:
+        """Join the cluster. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
+        identity = await self._threads.write(identity_of, self.store.path, self.cluster, self.broker)
+        membership = Membership(self._etcd, identity, address, ask=self._ask, missing=self._missing)
+        membership.view.on_change(self._seen)
+        membership.registration.on_incarnation(self._become)
+        self._membership = membership
+        await membership.start()
+        self._begin(self._keep_up())
+        self._begin(self._every(_TICK, self._tend))
+        self._begin(self._every(_KEEPING, self._keep_watermark))
+        self._begin(self._every(_LOOKING, self._look_for_damage))
+        self._begin(self._every(self.store.defaults.steward.interval, self._retain))
+
+    @property
+    def membership(self) -> Membership:
+        """The membership of the cluster, once it has begun."""
+        if self._membership is None:
+            raise StoreError("the broker has not joined its cluster yet: try again")
+        return self._membership
+
+    @property
+    def topics(self) -> ClusterTopics:
+        """How topics are made, changed and deleted."""
+        return ClusterTopics(self._etcd, self.membership.view)
+
+    async def drain(self) -> None:
+        """Let others lead, as far as there are any: before the broker stops to answer."""
+        if self._membership is not None:
+            await self._membership.drain(_DRAINING)
+
+    async def leave(self) -> None:
+        """End it all, and make durable what is known to be acknowledged."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._links.close()
+        if self._membership is not None:
+            await self._membership.leave()
+        else:
+            await self._etcd.close()
+        await self._for_each(self._keep_watermark)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a part of the cluster's node has failed and works no more", exc_info=task.exception())
+
+    # What the cluster says.
+
+    def _seen(self, changes: Changes) -> None:
+        for key in changes.partitions:
+            hosted = self._hosted.get(key)
+            known = self.membership.view.partitions.get(key)
+            if hosted is not None and known is not None:
+                hosted.observe(*known)
+        for hosted in self._hosted.values() if changes.members else ():
+            hosted.wake()
+        self._changed.set()
+
+    def _become(self, incarnation: int) -> None:
+        self._links.secret = self.membership.registration.secret
+        if incarnation:  # without a registration it goes on as who it was: the protocol sees to it that this is safe
+            for hosted in self._hosted.values():
+                hosted.become(incarnation)
+        self._changed.set()
+
+    async def _keep_up(self) -> None:
+        """Have the topics and replicas here that the cluster wants here, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._host()
+            except (HeadwaterError, OSError) as error:
+                _log.error("not all that the cluster wants here can be made: %s", error)
+                await asyncio.sleep(_AGAIN)
+                self._changed.set()
+
+    async def _host(self) -> None:
+        view = self.membership.view
+        for topic in list(view.topics.values()):
+            await self._adopt(topic)
+        for key, hosted in list(self._hosted.items()):
+            if view.topic_of(key[0]) is None:
+                self._forget(hosted)
+        gone = [topic for name, topic in self._adopted.items() if name not in view.topics]
+        if gone and await self._is_the_same_etcd():
+            for topic in gone:
+                await self._threads.write(self._remove, topic.info)
+                del self._adopted[topic.info.name]
+        for key, (state, revision) in list(view.partitions.items()):
+            owner = view.topic_of(key[0])
+            if owner is None or self.broker not in state.replicas or key in self._hosted:
+                continue
+            hosted = self._open(key, owner, await self._threads.read(self._log_of, owner.info, key[1]))
+            known = view.partitions.get(key, (state, revision))
+            hosted.become(self.membership.registration.incarnation)
+            hosted.observe(*known)
+            hosted.task = self._begin(self._play(hosted))
+
+    def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
+        place = TopicPartition(topic.info.name, key[1])
+        hosted = Hosted(key, place, log, self.broker, topic.min_insync, self._tell)
+        self._hosted[key] = self._by_place[place] = hosted
+        return hosted
+
+    def _forget(self, hosted: Hosted) -> None:
+        if hosted.task is not None:
+            hosted.task.cancel()
+        del self._hosted[hosted.key]
+        if self._by_place.get(hosted.place) is hosted:
+            del self._by_place[hosted.place]
+
+    async def _adopt(self, topic: ClusterTopic) -> None:
+        """Have a topic here as the cluster has it."""
+        if self._adopted.get(topic.info.name) != topic:
+            await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+            self._adopted[topic.info.name] = topic
+
+    async def _is_the_same_etcd(self) -> bool:
+        """Whether topics that are gone from etcd were deleted. One that was emptied has no say in what is kept here."""
+        found = await self._etcd.get(self.membership.view.keys.secret)
+        same = found is not None and found.value.decode() == self._links.secret.hex()
+        if not same:
+            _log.error("etcd has lost its topics, and the cluster's secret: nothing is deleted here")
+        return same
+
+    def _remove(self, info: TopicInfo) -> None:
+        """In a thread: the topic was deleted, and goes from here as well."""
+        with suppress(UnknownTopic):
+            if self.store.describe_topic(info.name).uuid == info.uuid:
+                self.store.delete_topic(info.name)
+
+    def _log_of(self, info: TopicInfo, number: int) -> DurableLog:
+        partition = self.store.partition(info, number)
+        assert isinstance(partition, DirectoryPartition)
+        return DurableLog(partition)
+
+    async def _missing(self) -> Collection[PartitionKey]:
+        """Before it is registered: the partitions of which something that was acknowledged is missing here.
+
+        What is damaged counts as missing where others have it.
+        """
+        view = self.membership.view
+        self._unworthy = set()
+        for key, (state, _) in list(view.partitions.items()):
+            topic = view.topic_of(key[0])
+            if topic is None or self.broker not in state.replicas:
+                continue
+            hosted = self._hosted.get(key)
+            if hosted is not None:
+                log = hosted.log
+            else:
+                await self._adopt(topic)
+                log = await self._threads.read(self._log_of, topic.info, key[1])
+            spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
+            if log.short or (spare and await self._threads.read(log.damaged_at) is not None):
+                self._unworthy.add(key)
+        return set(self._unworthy)
+
+    # Roles.
+
+    async def _play(self, hosted: Hosted) -> None:
+        """Take on the role that the cluster gives a replica, for ever."""
+        while True:
+            replica = hosted.replica
+            epoch = replica.epoch
+            try:
+                if replica.state is None or (not replica.leads and replica.state.leader < 0):
+                    await self._threads.write(hosted.log.follow, epoch)
+                elif replica.leads:
+                    await self._threads.write(hosted.log.lead, epoch)
+                    if hosted.replica is replica and replica.epoch == epoch:
+                        hosted.led = epoch
+                        hosted.appended()
+                        _log.info("%s is led here, in epoch %d", hosted, epoch)
+                else:
+                    await self._threads.write(hosted.log.follow, epoch)
+                    await self._mend(hosted)
+                    following = Follower(hosted, self._links, self._threads).follow(lambda: self._leader(hosted))
+                    await self._until_role_changes(hosted, asyncio.create_task(following))
+                    continue
+            except (HeadwaterError, OSError) as error:
+                _log.error("%s cannot be led or followed: %s", hosted, error)
+                await asyncio.sleep(_AGAIN)
+                continue
+            while hosted.replica is replica and replica.epoch == epoch:
+                await hosted.changed()
+
+    async def _until_role_changes(self, hosted: Hosted, following: asyncio.Task[None]) -> None:
+        """Follow, and let go of a leader that does not answer as soon as there is another one."""
+        replica = hosted.replica
+        epoch = replica.epoch
+        following.add_done_callback(lambda _: hosted.wake())
+        try:
+            while hosted.replica is replica and replica.epoch == epoch and not following.done():
+                await hosted.changed()
+        finally:
+            following.cancel()
+        (error,) = await asyncio.gather(following, return_exceptions=True)
+        if isinstance(error, Exception):
+            _log.error("%s has stopped to follow, and begins anew", hosted, exc_info=error)
+            await asyncio.sleep(_AGAIN)
+
+    async def _mend(self, hosted: Hosted) -> None:
+        """Remove what is damaged, if that was the reason to register anew: then nobody counts on this replica.
+
+        Not before it is registered again: until then it may be in the in-sync set.
+        """
+        registered = self.membership.registration.incarnation
+        if hosted.key in self._unworthy and registered and hosted.replica.incarnation == registered:
+            self._unworthy.discard(hosted.key)
+            await self._threads.write(hosted.log.cut_damage)
+        hosted.log.refresh()
+        hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
+
+    async def _look_for_damage(self, hosted: Hosted) -> None:
+        """See to it that a replica is repaired of which readers have found some damaged."""
+        if await self._threads.read(hosted.log.damaged_at) is None or not self._can_be_spared(hosted):
+            return
+        if time.monotonic() - self._repairing_since > _REPAIRING:
+            self._repairing_since = time.monotonic()
+            _log.warning("%s is damaged here, and is fetched from another broker", hosted)
+            self.membership.registration.renew()
+
+    def _can_be_spared(self, hosted: Hosted) -> bool:
+        state = hosted.replica.state
+        alive = self.membership.view.alive
+        return state is not None and can_be_spared(state, self.broker, hosted.min_insync, alive)
+
+    def damaged(self, place: TopicPartition, error: HeadwaterError) -> HeadwaterError:
+        """In any thread: what a reader is told who has met damage: to ask again, if another one can lead."""
+        hosted = self._by_place.get(place)
+        if hosted is None or not self._can_be_spared(hosted):
+            return error
+        return NotLeader(*place, None)
+
+    def _leader(self, hosted: Hosted) -> Member | None:
+        """Who leads a partition, as far as it is alive."""
+        state = hosted.replica.state
+        member = None if state is None else self.membership.view.members.get(state.leader)
+        return member if member is None or state is None or member.incarnation == state.leader_incarnation else None
+
+    # What is done again and again.
+
+    async def _every(self, seconds: float, work: Callable[[Hosted], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await self._for_each(work)
+
+    async def _for_each(self, work: Callable[[Hosted], Coroutine[Any, Any, None]]) -> None:
+        """Do something for each replica. One that fails keeps it from none of the others."""
+        for hosted in list(self._hosted.values()):
+            try:
+                await work(hosted)
+            except (HeadwaterError, OSError) as error:
+                if hosted.key in self._hosted:  # not deleted meanwhile
+                    _log.error("%s: %s", hosted, error)
+
+    async def _tend(self, hosted: Hosted) -> None:
+        """Propose a change of the in-sync set, and find what has become durable by itself."""
+        if hosted.leads:
+            hosted.appended()
+            proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
+            if proposal is not None:
+                self._begin(self._propose(hosted, proposal))
+
+    async def _propose(self, hosted: Hosted, proposal: Proposal) -> None:
+        replica = hosted.replica
+        _log.info("%s: in sync are to be %s", hosted, sorted(proposal.state.in_sync))
+        if await self.membership.view.propose(hosted.key, proposal) is False:
+            replica.refused(proposal)
+
+    async def _keep_watermark(self, hosted: Hosted) -> None:
+        """Make durable how much is acknowledged, as far as it is known."""
+        if hosted.replica.high_watermark > hosted.log.watermark:
+            await self._threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
+
+    async def _retain(self, hosted: Hosted) -> None:
+        """Delete what a topic no longer wants, where it is led; followers hear of it with what they fetch."""
+        if hosted.leads:
+            await self._threads.write(hosted.log.retain, hosted.replica.high_watermark)
+            hosted.log.refresh()
+
+    # What other brokers ask.
+
+    async def serve(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
+        """Answer a follower, when there is something or its patience is over."""
+        return await answer_follower(
+            self._hosted.get((question.topic_uuid, question.partition)), question, self._threads
+        )
+
+    def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
+        """How far the logs go that are whole."""
+        held = ((key, self._hosted.get(key)) for key in keys)
+        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and not hosted.log.short}
+
+    async def _ask(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
+        """For the controller: how far another broker's logs go, or those that are here."""
+        if member.id == self.broker:
+            return self.log_ends(keys)
+        places = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
+        found = await self._links.to(member).log_ends(pb.ListLogEndsRequest(partitions=places), timeout=5.0)
+        return {(one.topic_uuid, one.partition): LogEnd(one.epoch, one.end) for one in found.ends}
+
+    # What the broker asks.
+
+    def acknowledged(
+        self, place: TopicPartition, appended: asyncio.Future[Appended], *, by_all: bool
+    ) -> asyncio.Future[Appended]:
+        """What is being appended, once it is acknowledged; fails with NotLeader.
+
+        The epoch is that of this moment, not of the one when the append is done: see `Hosted.acknowledged`.
+        """
+        hosted = self._leading_here(place)
+        return asyncio.ensure_future(self._acknowledged(hosted, appended, hosted.led, by_all))
+
+    async def _acknowledged(
+        self, hosted: Hosted, appended: asyncio.Future[Appended], epoch: int, by_all: bool
+    ) -> Appended:
+        try:
+            return await hosted.acknowledged(appended, epoch, by_all=by_all)
+        except NotLeading:
+            raise self.not_leader(hosted.place) from None
+
+    def leads(self, place: TopicPartition) -> bool:
+        """Whether appends to the partition are taken here."""
+        hosted = self._by_place.get(place)
+        return hosted is not None and hosted.leads and not self._may_be_replaced(hosted)
+
+    async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
+        """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
+        topic = self.membership.view.topics.get(place.topic)
+        state, _ = (
+            self.membership.view.partitions.get((topic.info.uuid, place.partition), _NO_STATE) if topic else _NO_STATE
+        )
+        member = None if state is None else self.membership.view.members.get(state.leader)
+        if member is None or member.id == self.broker:
+            raise self.not_leader(place)
+        places = (await self._links.to(member).produce(request, timeout)).places
+        return Appended(places[0].offset, places[-1].offset + 1)
+
+    def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Whether what comes with a call shows that another broker of the cluster makes it."""
+        said = next((value for key, value in metadata if key == PASSWORD_KEY), None)
+        secret = self._links.secret
+        return bool(secret) and isinstance(said, str) and hmac.compare_digest(said, password_of(secret))
+
+    def check_leads(self, place: TopicPartition) -> None:
+        """Raise NotLeader unless appends to the partition are taken here."""
+        self._leading_here(place)
+
+    def _leading_here(self, place: TopicPartition) -> Hosted:
+        hosted = self._by_place.get(place)
+        if hosted is None or not hosted.leads or self._may_be_replaced(hosted):
+            raise self.not_leader(place)
+        return hosted
+
+    def _may_be_replaced(self, hosted: Hosted) -> bool:
+        """Whether it may have been replaced without having heard of it.
+
+        It could not do any harm; but whoever reads here would wait for ever for what another one has by now.
+        """
+        now = time.monotonic()
+        return now - self.membership.registration.confirmed > LEASE_SECONDS and hosted.replica.is_alone(now)
+
+    @contextmanager
+    def leading(self, place: TopicPartition) -> Iterator[None]:
+        """In a thread: the right to append to a partition, for the length of a block; raises NotLeader."""
+        hosted = self._by_place.get(place)
+        try:
+            if hosted is None:
+                raise NotLeading
+            with hosted.leading():
+                yield
+        except NotLeading:
+            raise self.not_leader(place) from None
+
+    def readable(self, place: TopicPartition) -> int:
+        """In any thread: before which offset records can be shown; raises NotLeader."""
+        return self._leading_here(place).replica.high_watermark
+
+    def not_leader(self, place: TopicPartition) -> NotLeader:
+        """In any thread: the error that tells where to go instead."""
+        address = None
+        view = self._membership.view if self._membership is not None else None
+        topic = view.topics.get(place.topic) if view is not None else None
+        if view is not None and topic is not None:
+            state, _ = view.partitions.get((topic.info.uuid, place.partition), (None, 0))
+            member = view.members.get(state.leader) if state is not None else None
+            address = None if member is None or member.id == self.broker else member.address
+        return NotLeader(place.topic, place.partition, address)

@@ -1,0 +1,175 @@
+"""Those who use a cluster while its brokers fail: writers and readers that are told of nothing, and what they find."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import headwater as hw
+from headwater.store.catalog import TopicInfo
+from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.faults.violation import Kind, Violation
+
+TOPIC: Final = "numbers"
+_HEARING: Final = 1.5
+"""How long followers may take to hear that the last record is acknowledged. Seconds."""
+
+Place = tuple[int, int]
+"""A partition and an offset."""
+
+
+class Writer(threading.Thread):
+    """Sends numbers, one after the other, and notes where each was acknowledged."""
+
+    def __init__(self, name: str, address: str, seed: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self._address = address
+        self._random = random.Random(seed)
+        self.ended = threading.Event()
+        self.sent = 0
+        self.acknowledged: dict[bytes, Place] = {}
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with hw.open(self._address) as store, store.producer(TOPIC) as out:
+                while not self.ended.is_set():
+                    receipts = {}
+                    for _ in range(self._random.randint(1, 20)):
+                        value = b"%s %d" % (self.name.encode(), self.sent)
+                        self.sent += 1
+                        receipts[value] = out.send(value, key=b"%d" % self._random.randrange(100))
+                    out.flush()
+                    self.acknowledged |= {value: (one.partition, one.offset) for value, one in receipts.items()}
+        except BaseException as error:  # noqa: BLE001 - it is told by the check
+            self.error = error
+
+
+class Reader(threading.Thread):
+    """Reads everything, from the beginning on, and notes what it saw, in the order in which it did."""
+
+    def __init__(self, name: str, address: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._address = address
+        self.ended = threading.Event()
+        self.seen: list[tuple[Place, bytes]] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with hw.open(self._address) as store, store.consumer(TOPIC) as inbox:
+                while not self.ended.is_set():
+                    for record in inbox.poll(timeout=0.1):
+                        self.seen.append(((record.partition, record.offset), record.value or b""))
+        except BaseException as error:  # noqa: BLE001
+            self.error = error
+
+
+class Crew:
+    """Writers and a reader of one topic."""
+
+    def __init__(self, cluster: ClusterProcesses, *, partitions: int = 3, writers: int = 2, seed: int = 0) -> None:
+        self._cluster = cluster
+        with hw.open(cluster.address) as store:
+            store.create_topic(TOPIC, partitions=partitions, segment_bytes=64 * 1024)
+        self.writers = [Writer(f"writer{number}", cluster.address, seed + number) for number in range(writers)]
+        self.reader = Reader("reader", cluster.address)
+        for one in (*self.writers, self.reader):
+            one.start()
+
+    def go_on(self, more: int = 50) -> Iterator[Violation]:
+        """Wait until everyone has got so much more done, whatever has happened."""
+        before = self._done()
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if self.reader.error is not None or any(one.error is not None for one in self.writers):
+                return  # the end tells
+            if all(now >= was + more for now, was in zip(self._done(), before, strict=True)):
+                return
+            time.sleep(0.01)
+        yield Violation(Kind.BLOCKED, f"done before: {before}, and {PATIENCE:g} s later: {self._done()}")
+
+    def _done(self) -> list[int]:
+        return [*(len(one.acknowledged) for one in self.writers), len(self.reader.seen)]
+
+    def stop(self) -> Iterator[Violation]:
+        """Let everyone end."""
+        for writer in self.writers:
+            writer.ended.set()
+            writer.join(PATIENCE + 60)
+        deadline = time.monotonic() + PATIENCE
+        wanted = {value for writer in self.writers for value in writer.acknowledged}
+        while time.monotonic() < deadline and self.reader.error is None:
+            if wanted <= {value for _, value in self.reader.seen}:
+                break
+            time.sleep(0.1)
+        self.reader.ended.set()
+        self.reader.join(PATIENCE)
+        crew: list[Writer | Reader] = [*self.writers, self.reader]
+        for one in crew:
+            if one.is_alive():
+                yield Violation(Kind.BLOCKED, f"{one.name} does not end")
+            if one.error is not None:
+                yield Violation(Kind.CRASH, f"{one.name}: {type(one.error).__name__}: {one.error}")
+
+    def check(self) -> Iterator[Violation]:
+        """Stop everyone, and the cluster; then look at everything."""
+        yield from self.stop()
+        with hw.open(self._cluster.address) as store:
+            info = store.describe_topic(TOPIC)
+            found = [
+                ((number, record.offset), record.value or b"")
+                for number in range(info.partitions)
+                for record in store.partition(info, number).records()
+            ]
+        yield from self._check_log(dict(found))
+        yield from self._check_reader(found)
+        yield from self._check_copies(info)
+
+    def _check_log(self, found: dict[Place, bytes]) -> Iterator[Violation]:
+        places: dict[bytes, Place] = {}
+        last: dict[tuple[int, bytes], int] = {}
+        sent = {writer.name.encode(): writer.sent for writer in self.writers}
+        for place, value in found.items():
+            name, number = value.split()
+            if name not in sent or int(number) >= sent[name]:
+                yield Violation(Kind.UNSEEN, f"{value!r} at {place} was never sent")
+            if value in places:
+                yield Violation(Kind.DUPLICATE, f"{value!r} is at {places[value]} and at {place}")
+            places[value] = place
+            if int(number) < last.get((place[0], name), -1):
+                yield Violation(Kind.REORDERED, f"{value!r} at {place} comes behind a later one")
+            last[place[0], name] = int(number)
+        for writer in self.writers:
+            for value, place in writer.acknowledged.items():
+                if places.get(value) != place:
+                    yield Violation(Kind.LOST_WRITE, f"{value!r} was acknowledged at {place}: {places.get(value)}")
+
+    def _check_reader(self, found: list[tuple[Place, bytes]]) -> Iterator[Violation]:
+        log = dict(found)
+        after: dict[int, int] = {}
+        for (partition, offset), value in self.reader.seen:
+            if log.get((partition, offset)) != value:
+                yield Violation(Kind.DIVERGED, f"a reader saw {value!r} at {partition}/{offset}, which is not there")
+            if offset != after.get(partition, 0):
+                yield Violation(Kind.SKIPPED_BY_POLL, f"{partition}/{offset} came after {after.get(partition, 0)}")
+            after[partition] = offset + 1
+
+    def _check_copies(self, info: TopicInfo) -> Iterator[Violation]:
+        """In the end all replicas are in sync, and have the same records at the same offsets."""
+        cluster = self._cluster
+        brokers = set(cluster.brokers)
+        for number in range(info.partitions):
+            cluster.wait(TOPIC, number, in_sync=brokers)
+        time.sleep(_HEARING)
+        cluster.stop()
+        for number in range(info.partitions):
+            copies = {broker: cluster.records(broker, TOPIC, number) for broker in brokers}
+            first, expected = next(iter(copies.items()))
+            for broker, copy in copies.items():
+                if copy != expected:
+                    differing = sorted(set(copy) ^ set(expected))[:3]
+                    yield Violation(Kind.DIVERGED, f"brokers {first} and {broker} differ in {number}: {differing}")

@@ -1,0 +1,149 @@
+"""A replica's log on disk: epochs, the high watermark that is kept, and who may write."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from headwater.cluster.durable_log import EPOCHS_FILE, WATERMARK_FILE, DurableLog, EpochStart, Span
+from headwater.cluster.replica import EpochEnd, NotLeading
+from headwater.log import DirectoryPartition, Disk, encode
+from headwater.log.disk import REAL_DISK
+from headwater.testing import RecordingDisk
+
+UUID = bytes(range(16))
+
+
+def opened(path: Path, disk: Disk = REAL_DISK) -> DurableLog:
+    return DurableLog(DirectoryPartition(path, uuid=UUID, disk=disk), disk)
+
+
+def append(log: DurableLog, count: int = 1) -> None:
+    with log.leading():
+        for _ in range(count):
+            log.partition.append(encode([b"x"]))
+    log.refresh()
+
+
+def lead(log: DurableLog, epoch: int, count: int) -> None:
+    log.lead(epoch)
+    append(log, count)
+
+
+def epochs_in_frames(log: DurableLog) -> list[EpochStart]:
+    found: list[EpochStart] = []
+    for frame in log.partition.frames():
+        if not found or frame.header.leader_epoch > found[-1].epoch:
+            found.append(EpochStart(frame.header.leader_epoch, frame.header.base_offset))
+    return found
+
+
+def check_epochs(log: DurableLog) -> None:
+    """What the log says of its epochs is what its frames say."""
+    starts = epochs_in_frames(log)
+    for frame in log.partition.frames():
+        for offset in range(frame.header.base_offset, frame.header.next_offset):
+            assert log.epoch_before(offset + 1) == frame.header.leader_epoch
+    for number, (epoch, _) in enumerate(starts):
+        end = starts[number + 1].start if number + 1 < len(starts) else log.end
+        assert log.end_of(epoch) == EpochEnd(epoch, end)
+
+
+def test_epochs_are_known_again(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    assert (log.epoch_before(0), log.end_of(9)) == (0, EpochEnd(0, 0))
+    lead(log, 2, 3)
+    log.lead(4)  # in which nothing is appended
+    lead(log, 5, 2)
+    for one in (log, opened(tmp_path)):
+        check_epochs(one)
+        assert [one.end_of(epoch) for epoch in (1, 2, 4, 5, 8)] == [(0, 0), (2, 3), (2, 3), (5, 5), (5, 5)]
+        assert [one.epoch_before(offset) for offset in (0, 1, 3, 4, 5, 6)] == [0, 2, 2, 5, 5, 0]
+
+
+@pytest.mark.parametrize("damaged", [b"", b"[[9, 0]]\n00000000\n"])
+def test_a_damaged_file_of_epochs_is_made_anew(tmp_path: Path, damaged: bytes) -> None:
+    log = opened(tmp_path)
+    lead(log, 2, 3)
+    lead(log, 5, 2)
+    log.partition.close()
+    (tmp_path / EPOCHS_FILE).write_bytes(damaged)
+    check_epochs(opened(tmp_path))
+    (tmp_path / EPOCHS_FILE).unlink()
+    check_epochs(opened(tmp_path))
+
+
+def test_only_a_leader_appends_and_only_its_follower_copies(tmp_path: Path) -> None:
+    leader, follower = opened(tmp_path / "leader"), opened(tmp_path / "follower")
+    with pytest.raises(NotLeading), leader.leading():
+        pass
+    lead(leader, 1, 4)
+    frames = leader.frames(Span(0, 4), 1 << 20)
+    with pytest.raises(NotLeading):
+        follower.copy(1, frames)
+    follower.follow(1)
+    follower.copy(1, frames)
+    follower.follow(2)
+    with pytest.raises(NotLeading):
+        follower.copy(1, frames)
+    with pytest.raises(NotLeading):
+        follower.cut(1, 0)
+    follower.add(frames)
+    assert follower.end == 4
+    check_epochs(follower)
+    leader.follow(2)
+    with pytest.raises(NotLeading), leader.leading():
+        pass
+
+
+def test_what_is_cut_off_is_forgotten_with_its_epochs(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    lead(log, 1, 3)
+    lead(log, 2, 3)
+    log.follow(3)
+    log.truncate(2)
+    assert (log.end, log.epoch_before(2), log.end_of(2)) == (2, 1, EpochEnd(1, 2))
+    log.cut(3, 2)
+    lead(log, 4, 1)
+    for one in (log, opened(tmp_path)):
+        check_epochs(one)
+        assert one.end_of(3) == EpochEnd(1, 2)
+
+
+def test_a_log_that_ends_below_its_watermark_is_short(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    lead(log, 1, 5)
+    log.keep_watermark(4)
+    assert (opened(tmp_path).watermark, opened(tmp_path).short) == (4, False)
+    log.partition.truncate(3)
+    assert opened(tmp_path).short
+    (tmp_path / WATERMARK_FILE).write_bytes(b"99\n00000000\n")
+    assert opened(tmp_path).watermark == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_loss_leaves_epochs_that_are_true(tmp_path: Path, seed: int) -> None:
+    """Whatever a power loss leaves of the files: the epochs are those of the frames, and the mark is not beyond."""
+    chance = random.Random(seed)
+    (tmp_path / "disk").mkdir()
+    disk = RecordingDisk(tmp_path / "disk")
+    log = opened(tmp_path / "disk" / "log", disk)
+    epoch = 0
+    for _ in range(chance.randint(3, 12)):
+        epoch += chance.randint(1, 2)
+        if chance.random() < 0.5 or not log.end:
+            lead(log, epoch, chance.randint(0, 3))
+        else:
+            log.follow(epoch)
+            log.cut(epoch, chance.randint(log.watermark, log.end))
+            log.refresh()
+        log.keep_watermark(chance.randint(log.watermark, log.end))
+    for number in range(8):
+        target = tmp_path / f"after{number}"
+        disk.power_loss(target, chance, after=chance.randrange(len(disk.trace)), torn=True)
+        if (target / "log").exists():
+            after = opened(target / "log")
+            check_epochs(after)
+            assert not after.short

@@ -1,0 +1,231 @@
+"""A cluster of real processes, whose brokers are killed: nothing that was acknowledged is lost, doubled or moved."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import headwater as hw
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.service import Stub
+from tests.broker import fetch, frame_of, refusal
+from tests.certificates import Authority, needs_openssl
+from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.crew import TOPIC, Crew
+from tests.etcd_server import needs_etcd
+from tests.faults.violation import Violation
+
+pytestmark = needs_etcd
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
+    with ClusterProcesses(tmp_path) as processes:
+        yield processes
+
+
+def _send(store: hw.Store, value: bytes) -> None:
+    with store.producer("numbers") as out:
+        out.send(value)
+
+
+def found(*parts: Iterator[Violation]) -> list[str]:
+    """What a crew has found wrong."""
+    return [str(one) for part in parts for one in part]
+
+
+def test_a_killed_leader_takes_nothing_with_it(cluster: ClusterProcesses) -> None:
+    crew = Crew(cluster)
+    assert not found(crew.go_on())
+    for _ in range(3):
+        leader = cluster.partition(TOPIC).leader
+        cluster.kill(leader)
+        assert not found(crew.go_on())
+        cluster.begin(leader)
+        cluster.wait(TOPIC, in_sync={0, 1, 2})
+    assert not found(crew.check())
+
+
+def test_a_leader_that_is_told_to_stop_lets_others_lead_first(cluster: ClusterProcesses) -> None:
+    crew = Crew(cluster)
+    assert not found(crew.go_on())
+    for _ in range(2):
+        leader = cluster.wait(TOPIC, in_sync={0, 1, 2}).leader
+        assert cluster.brokers.pop(leader).terminate() == 0
+        assert not found(crew.go_on())
+        cluster.begin(leader)
+    assert not found(crew.check())
+
+
+def test_all_brokers_killed_at_once_lose_nothing(cluster: ClusterProcesses) -> None:
+    crew = Crew(cluster)
+    assert not found(crew.go_on())
+    cluster.kill(0, 1, 2)
+    cluster.begin(2, 0, 1)
+    assert not found(crew.go_on(), crew.check())
+
+
+def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: ClusterProcesses) -> None:
+    crew = Crew(cluster, partitions=1, writers=1)
+    assert not found(crew.go_on())
+    leader = cluster.wait(TOPIC, in_sync={0, 1, 2}).leader
+    other = (leader + 1) % 3
+    with cluster.brokers[leader].connected() as stub:
+        cluster.pause(leader)
+        request = pb.ProduceRequest(topic=TOPIC, partition=0, frames=[frame_of(b"late 0")])
+        late = stub.Produce.future(request, timeout=PATIENCE)
+        cluster.wait(TOPIC, in_sync={0, 1, 2} - {leader}, at=other)
+        assert not found(crew.go_on())
+        cluster.go_on(leader)
+        assert late.exception(timeout=PATIENCE) is not None, "who was replaced acknowledges nothing"
+    cluster.wait(TOPIC, in_sync={0, 1, 2}, at=other)
+    assert not found(crew.go_on(), crew.check())
+
+
+def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers")
+        _send(store, b"one")
+    state = cluster.partition("numbers")
+    others = [broker for broker in range(3) if broker != state.leader]
+    with cluster.brokers[state.leader].connected() as stub:
+        for broker in others:
+            cluster.pause(broker)
+        request = pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"two")], acks=pb.ACKS_LEADER)
+        assert stub.Produce(request, timeout=PATIENCE).base_offset == 1
+        answer = stub.Fetch(fetch("numbers", as_records=True)).partitions[0]
+        assert [record.value for record in answer.records] == [b"one"]
+        assert answer.log_end == 1
+        for broker in others:
+            cluster.go_on(broker)
+        answer = stub.Fetch(fetch("numbers", offset=1, as_records=True, max_wait_ms=30_000)).partitions[0]
+        assert [record.value for record in answer.records] == [b"two"]
+
+
+def test_plain_records_go_to_their_leaders_by_way_of_any_broker(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", partitions=3)
+        _send(store, b"first")
+        records = [pb.Record(key=b"%d" % number, value=b"%d" % number) for number in range(30)]
+        for broker in range(3):
+            with cluster.brokers[broker].connected() as stub:
+                places = stub.Produce(pb.ProduceRequest(topic="numbers", records=records), timeout=PATIENCE).places
+            assert {place.partition for place in places} == {0, 1, 2}
+            info = store.describe_topic("numbers")
+            for record, place in zip(records, places, strict=True):
+                partition = store.partition(info, place.partition)
+                (stored,) = partition.records(place.offset, place.offset + 1)
+                assert (stored.key, stored.value) == (record.key, record.value)
+
+
+def test_a_topic_made_at_one_broker_is_there_at_all_and_so_is_its_end(cluster: ClusterProcesses) -> None:
+    with hw.open(f"hw://{cluster.brokers[0].address}") as store:
+        store.create_topic("numbers", partitions=2)
+        with pytest.raises(hw.TopicExists):
+            store.create_topic("numbers")
+    for broker in (1, 2):
+        with hw.open(f"hw://{cluster.brokers[broker].address}") as store:
+            assert store.describe_topic("numbers").partitions == 2
+    with hw.open(f"hw://{cluster.brokers[1].address}") as store:
+        store.delete_topic("numbers")
+        with pytest.raises(hw.UnknownTopic):
+            store.describe_topic("numbers")
+    paths = [cluster.directory / f"broker{broker}" / "numbers" for broker in range(3)]
+    deadline = time.monotonic() + PATIENCE
+    while any(path.exists() for path in paths):
+        assert time.monotonic() < deadline, "the records of a deleted topic stay"
+        time.sleep(0.05)
+
+
+def test_a_follower_that_was_away_for_longer_than_records_are_kept_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_STEWARD_INTERVAL", "0.5s")
+    with ClusterProcesses(tmp_path) as cluster:
+        with hw.open(cluster.address) as store:
+            store.create_topic("numbers", segment_bytes=4096, retention_bytes=8192)
+            _send(store, b"first")
+            away = next(broker for broker in range(3) if broker != cluster.partition("numbers").leader)
+            cluster.kill(away)
+            with store.producer("numbers") as out:
+                for number in range(60):
+                    out.send(b"%d" % number * 200)
+                    out.flush()
+            partition = store.partition(store.describe_topic("numbers"), 0)
+            deadline = time.monotonic() + PATIENCE
+            while partition.bounds().start == 0:
+                assert time.monotonic() < deadline, "nothing is deleted"
+                time.sleep(0.05)
+            cluster.begin(away)
+            cluster.wait("numbers", in_sync={0, 1, 2})
+            _send(store, b"last")
+            start, end, _ = partition.bounds()
+            expected = [(record.offset, record.value) for record in partition.records()]
+        assert expected[-1] == (end - 1, b"last")
+        time.sleep(2)  # until followers have heard of it
+        cluster.stop()
+        for broker in range(3):
+            assert [one for one in cluster.records(broker, "numbers") if one[0] >= start] == expected
+
+
+def test_a_damaged_leader_is_repaired_by_the_others_and_no_reader_sees_it(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers")
+        with store.producer("numbers") as out:
+            for number in range(50):
+                out.send(b"%d" % number)
+                out.flush()
+    damaged = cluster.wait("numbers", in_sync={0, 1, 2}).leader
+    (log,) = (cluster.directory / f"broker{damaged}" / "numbers" / "0").glob("*.log")
+    with log.open("r+b") as file:
+        file.seek(log.stat().st_size // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    with hw.open(cluster.address) as store:
+        partition = store.partition(store.describe_topic("numbers"), 0)
+        assert [record.value for record in partition.records()] == [b"%d" % number for number in range(50)]
+        _send(store, b"after")
+    assert cluster.wait("numbers", in_sync={0, 1, 2}).leader != damaged
+    time.sleep(1.5)  # until followers have heard of the end of what is acknowledged
+    cluster.stop()
+    for broker in range(3):
+        values = [value for _, value in cluster.records(broker, "numbers")]
+        assert values == [*(b"%d" % number for number in range(50)), b"after"]
+
+
+@needs_openssl
+def test_brokers_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
+    """TLS, certificates on both sides, and an access file: replication works, and is for brokers alone."""
+    authority = Authority(tmp_path)
+    pair = authority.sign("broker", "IP:127.0.0.1")
+    client = authority.sign("billing")
+    (tmp_path / "access.yaml").write_text(
+        'users:\n  billing:\n    topics: {"*": [read, write, admin]}\n    broker: read\n'
+    )
+    flags = ["--access", str(tmp_path / "access.yaml"), "--tls-client-ca", str(authority.certificate)]
+    flags += ["--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key)]
+    with ClusterProcesses(tmp_path / "cluster", 3, *flags) as cluster:
+        secure: dict[str, Any] = {
+            "tls_ca": str(authority.certificate),
+            "tls_certificate": str(client.certificate),
+            "tls_key": str(client.key),
+        }
+        with hw.open(cluster.address, **secure) as store:
+            store.create_topic("numbers")
+            _send(store, b"one")
+            partition = store.partition(store.describe_topic("numbers"), 0)
+            assert [record.value for record in partition.records()] == [b"one"]
+        credentials = grpc.ssl_channel_credentials(
+            authority.certificate.read_bytes(), client.key.read_bytes(), client.certificate.read_bytes()
+        )
+        with grpc.secure_channel(cluster.brokers[0].address, credentials) as channel:
+            code, error = refusal(lambda request: list(Stub(channel).Replicate(iter([request]))), pb.ReplicaFetch())
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert isinstance(error, hw.PermissionDenied)

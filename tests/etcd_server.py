@@ -1,0 +1,137 @@
+"""etcd as a process of its own, as users have it: started on free ports, stopped, killed and paused.
+
+It is the one that the system has. The one that comes with a Python package can corrupt its data when it is killed, so
+nothing is proved with that: where there is no other, these tests are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pytest
+
+from headwater.cluster.local import find_etcd
+from headwater.wire.address import Address
+
+PATIENCE: Final = 60.0
+
+
+_FOUND: Final = find_etcd()
+needs_some_etcd = pytest.mark.skipif(_FOUND is None, reason="there is no etcd here: install etcd-server")
+needs_etcd = pytest.mark.skipif(
+    _FOUND is None or _FOUND.unsafe,
+    reason="clusters are not proved: there is no etcd here that survives being killed; install etcd-server",
+)
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EtcdServer:
+    """One member of etcd, with its data in a directory, so that it can be started again."""
+
+    def __init__(self, directory: Path, *flags: str, scheme: str = "http", name: str = "one") -> None:
+        self.directory = directory
+        self.address = Address("127.0.0.1", free_port())
+        self.peer = f"http://127.0.0.1:{free_port()}"
+        self.name = name
+        self.cluster = f"{name}={self.peer}"
+        """All members that it knows: here itself alone."""
+        self.url = f"{scheme}://{self.address}"
+        self._flags = flags
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *flags: str, wait: bool = True) -> Self:
+        """Start it, also again."""
+        assert _FOUND is not None
+        command = [_FOUND.path, "--name", self.name, "--data-dir", str(self.directory / self.name)]
+        command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
+        command += ["--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer]
+        command += ["--initial-cluster", self.cluster]
+        command += ["--logger", "zap", "--log-level", "warn", *self._flags, *flags]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=_environment())
+        if wait:
+            self.wait()
+        return self
+
+    def wait(self) -> None:
+        """Wait until it listens."""
+        assert self.process is not None
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and self.process.poll() is None:
+            with closing(socket.socket()) as probe:
+                if probe.connect_ex(self.address) == 0:
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"etcd does not start:\n{(self.directory / f'{self.name}.log').read_text()}")
+
+    def pause(self) -> None:
+        """Stop it in the middle of whatever it does; its connections stay."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9, and wait for the end. Doing it twice does no harm."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for that."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+
+    def post(self, path: str, *, token: str = "", **content: object) -> dict[str, Any]:
+        """Call a method that Headwater itself has no use for, through etcd's own JSON interface."""
+        headers = {"Authorization": token} if token else {}
+        request = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(content).encode(), headers)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def compact(self, revision: int) -> None:
+        """Forget what was before a revision."""
+        self.post("kv/compaction", revision=str(revision), physical=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+
+
+def started_together(directory: Path, count: int) -> list[EtcdServer]:
+    """Several members of one etcd, started."""
+    servers = [EtcdServer(directory, name=f"member{number}") for number in range(count)]
+    cluster = ",".join(server.cluster for server in servers)
+    for server in servers:
+        server.cluster = cluster
+        server.start(wait=False)
+    for server in servers:
+        server.wait()
+    return servers

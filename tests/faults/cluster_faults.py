@@ -1,0 +1,159 @@
+"""Brokers of a cluster are killed, stopped and damaged, and so is its etcd: nothing acknowledged is lost or doubled.
+
+Three brokers and an etcd, each a process of its own, with writers and a reader that are told of nothing. In the end
+every replica must have the same records at the same offsets.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import headwater as hw
+from headwater.cluster.local import find_etcd
+from tests.cluster.cluster import ClusterProcesses
+from tests.cluster.crew import TOPIC, Crew
+from tests.faults import Run, Unavailable, Violation, proof
+
+Fault = Callable[[Run, ClusterProcesses], None]
+
+
+def suffer(run: Run, fault: Fault, times: int, *, cuttable: bool = False) -> Iterator[Violation]:
+    """A cluster at work, to which a fault happens several times."""
+    if find_etcd() is None:
+        raise Unavailable("there is no etcd here: install etcd-server")
+    with ClusterProcesses(run.directory / "cluster", cuttable=cuttable) as cluster:
+        crew = Crew(cluster, seed=run.random.randrange(1 << 30))
+        yield from crew.go_on()
+        for _ in range(times):
+            time.sleep(run.random.uniform(0.0, 0.5))
+            fault(run, cluster)
+            yield from crew.go_on()
+        yield from crew.check()
+
+
+def _leader(run: Run, cluster: ClusterProcesses) -> int:
+    while True:
+        leader = cluster.partition(TOPIC, run.random.randrange(3)).leader
+        if leader in cluster.brokers:
+            return leader
+        time.sleep(0.05)
+
+
+@proof(row=15, title="a cluster's leader is killed while producers retry", runs=200, quick=1, timeout=400.0)
+def cluster_kills(run: Run) -> Iterator[Violation]:
+    """Kill a leader, at times another one before it is back, and start them again."""
+
+    def kill(run: Run, cluster: ClusterProcesses) -> None:
+        leader = _leader(run, cluster)
+        cluster.kill(leader)
+        time.sleep(run.random.uniform(0.0, 2.0))
+        cluster.begin(leader)
+        if run.random.random() < 0.5:
+            for number in range(3):
+                cluster.wait(TOPIC, number, in_sync={0, 1, 2})
+
+    yield from suffer(run, kill, 2 if run.quick else 6)
+
+
+@proof(row=18, title="all brokers of a cluster are killed at once", runs=200, quick=1, timeout=400.0)
+def cluster_outage(run: Run) -> Iterator[Violation]:
+    """Kill all of them, and start them again in any order."""
+
+    def kill(run: Run, cluster: ClusterProcesses) -> None:
+        cluster.kill(0, 1, 2)
+        for broker in run.random.sample(range(3), 3):
+            cluster.begin(broker)
+
+    yield from suffer(run, kill, 1 if run.quick else 4)
+
+
+@proof(
+    row=16, title="a cluster's leader is stopped, and goes on when another one leads", runs=100, quick=1, timeout=600.0
+)
+def cluster_pauses(run: Run) -> Iterator[Violation]:
+    """Stop a leader for longer or shorter than its lease lasts."""
+
+    def stop(run: Run, cluster: ClusterProcesses) -> None:
+        leader = _leader(run, cluster)
+        cluster.pause(leader)
+        time.sleep(run.random.choice((1.0, 5.0, 15.0)))
+        cluster.go_on(leader)
+
+    yield from suffer(run, stop, 1 if run.quick else 4)
+
+
+@proof(
+    row=16,
+    title="a cluster's leader is cut off from the others, from etcd, or from both",
+    runs=100,
+    quick=1,
+    timeout=900.0,
+)
+def cluster_cuts(run: Run) -> Iterator[Violation]:
+    """One-way and non-transitive cuts: it reaches others who do not reach it, and etcd where they do not, or not."""
+
+    def cut(run: Run, cluster: ClusterProcesses) -> None:
+        to_it, to_etcd = cluster.ways[_leader(run, cluster)]
+        chosen = run.random.choice([(to_it,), (to_etcd,), (to_it, to_etcd)])
+        for way in chosen:
+            if run.random.random() < 0.5:
+                way.cut(refuse=True)
+            else:
+                way.stall()
+        time.sleep(run.random.choice((2.0, 5.0, 15.0)))
+        for way in chosen:
+            way.go_on()
+
+    yield from suffer(run, cut, 1 if run.quick else 4, cuttable=True)
+
+
+@proof(row=19, title="one replica of three is damaged, and read", runs=200, quick=1, timeout=400.0)
+def cluster_damage(run: Run) -> Iterator[Violation]:
+    """Flip a bit in the log of a leader that serves, and read it: whoever does sees nothing of that."""
+
+    def flip(run: Run, cluster: ClusterProcesses) -> None:
+        number = run.random.randrange(3)
+        state = cluster.wait(TOPIC, number, in_sync={0, 1, 2})
+        logs = sorted((cluster.directory / f"broker{state.leader}" / TOPIC / str(number)).glob("*.log"))
+        _flip(run, run.random.choice(logs))
+        with hw.open(cluster.address) as store:
+            for _ in store.partition(store.describe_topic(TOPIC), number).frames():
+                pass
+
+    yield from suffer(run, flip, 1 if run.quick else 4)
+
+
+def _flip(run: Run, log: Path) -> None:
+    with log.open("r+b") as file:
+        file.seek(run.random.randrange(80, max(log.stat().st_size, 81)))
+        found = file.read(1)
+        if found:
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([found[0] ^ 1 << run.random.randrange(8)]))
+
+
+@proof(row=20, title="a cluster's etcd is killed, or stopped", runs=200, quick=1, timeout=600.0)
+def cluster_etcd(run: Run) -> Iterator[Violation]:
+    """Take etcd away, for longer than leases last too, and kill a leader meanwhile now and then."""
+
+    def take_away(run: Run, cluster: ClusterProcesses) -> None:
+        killed = run.random.random() < 0.5
+        if killed:
+            cluster.etcd.kill()
+        else:
+            cluster.etcd.pause()
+        time.sleep(run.random.choice((1.0, 12.0)))
+        victim = run.random.randrange(3) if run.random.random() < 0.5 else None
+        if victim is not None:
+            cluster.kill(victim)
+        if killed:
+            cluster.etcd.start()
+        else:
+            cluster.etcd.go_on()
+        if victim is not None:
+            cluster.begin(victim)
+
+    yield from suffer(run, take_away, 1 if run.quick else 4)
