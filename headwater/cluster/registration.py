@@ -171,9 +171,11 @@ class Registration:
                 alive = not self._lost.is_set() and await self._etcd.keep_alive(self.lease, self._lease_seconds / 3)
                 if alive and not self._is_gone():
                     continue
+                self._lost.set()
                 if self.incarnation:
                     _log.warning("broker %d has lost its registration %d", self.broker, self.incarnation)
                     self._become(0)
+                await self._etcd.revoke(self.lease)  # nothing else of the earlier incarnation stays
                 await self.register()
             except EtcdUnavailable as error:
                 _log.debug("the registration is not confirmed: %s", error)
