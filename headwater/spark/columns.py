@@ -20,6 +20,8 @@ from headwater.schema import HEADERS, KEY, OFFSET, TIMESTAMP, Schema
 _INT: Final = pa.int32()
 _KAFKA_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _KAFKA_ORDER: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+_ALWAYS: Final = ("topic", "partition", "offset", "timestamp", "timestampType")
+"""What every record has."""
 _CREATE_TIME: Final = 0
 """As Kafka calls it when a record's timestamp is the producer's."""
 
@@ -63,12 +65,18 @@ def usual(schema: Schema, *, headers: bool, several: bool) -> tuple[str, ...]:
 
 
 def spark_schema(schema: Schema, names: Sequence[str]) -> StructType:
-    """These columns as Spark sees them. All may be null: a delete marker has nothing but a key."""
+    """These columns as Spark sees them.
+
+    What a record always has is never null: Spark then spares itself the question, for each of them in each row. All
+    else may be: a delete marker has nothing but a key.
+    """
     known = available(schema)
     unknown = [name for name in names if name not in known]
     if unknown:
         raise SchemaError(f"there are no columns {', '.join(unknown)}; there are {', '.join(known)}")
-    return StructType([StructField(name, _spark_type(name, known[name])) for name in names])
+    prefix = "" if schema.raw else "_"
+    always = {f"{prefix}{name}" for name in _ALWAYS}
+    return StructType([StructField(name, _spark_type(name, known[name]), name not in always) for name in names])
 
 
 def _spark_type(name: str, kind: Any) -> Any:

@@ -17,6 +17,7 @@ from headwater.spark.address import open_existing
 from headwater.spark.archive import PartitionArchive
 from headwater.spark.columns import Conversion
 from headwater.spark.options import SourceOptions
+from headwater.spark.worker import settle
 from headwater.store import Topic
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ def read(task: Range, options: SourceOptions, wanted: StructType) -> Iterator[pa
                 return
             conversion = Conversion(topic.schema, wanted, task.topic, task.partition)
             yield from conversion.batches(_stored(topic, task, conversion.columns, options))
+        settle()
     except DataLost:
         raise
     except (HeadwaterError, OSError, pa.ArrowException) as error:

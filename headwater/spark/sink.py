@@ -21,6 +21,7 @@ from headwater.spark.address import open_existing
 from headwater.spark.framing import Framing, Pin
 from headwater.spark.layout import check_layout, topic_column
 from headwater.spark.sink_options import SinkOptions
+from headwater.spark.worker import settle
 from headwater.store import Staged, Transaction
 
 _log = logging.getLogger(__name__)
@@ -75,7 +76,9 @@ class Plan:
                 first=first,
             )
             framing.stage(batches)
-            return Written(staging.seal(), query)
+            written = Written(staging.seal(), query)
+        settle()
+        return written
 
     def drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what tasks have staged, but nothing that is decided: a commit that failed may have decided."""

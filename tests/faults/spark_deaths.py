@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import headwater as hw
+from headwater.broker import Broker
 from headwater.errors import SparkUnavailable
+from headwater.store import DirectoryStore
+from headwater.wire.address import Address
 from tests.faults.proof import Run, Unavailable, proof
 from tests.faults.violation import Kind, Violation
 
@@ -26,6 +29,10 @@ OUTPUTS: Final = {"invoices": 3, "shipments": 2}
 RIGGED: Final = ("staged", "deciding", "decided", "applied")
 DEATHS: Final = (*RIGGED, "any time", "executor")
 """Behind a task's stage, before the decision, behind it, behind its application, …; the last is for the full form."""
+OVER_BROKER: Final = tuple(death for death in DEATHS if death != "decided")
+"""There it is the broker that decides and applies."""
+QUICK: Final = (("deciding", "decided", "any time"), ("staged", "applied"))
+"""The deaths of the short form: in a directory, and over a broker."""
 PATIENCE: Final = 150.0
 Driver = subprocess.Popen[bytes]
 
@@ -34,36 +41,57 @@ Driver = subprocess.Popen[bytes]
     row=21,
     title="a driver or an executor of Spark dies in a stream: each record is written once",
     runs=100,
-    quick=1,
+    quick=2,
     timeout=600.0,
 )
 def spark_deaths(run: Run) -> Iterator[Violation]:
     """Kill the driver and all of its processes, or an executor, and start it again until it is done.
 
-    Starting Spark takes longer than all the rest: in the short form one query dies all deaths of a driver in a row.
+    Every other run is over a broker. Starting Spark takes longer than all the rest: in the short form one query dies
+    several deaths of a driver in a row.
     """
     check_available(run.directory)
-    with hw.open(run.directory / "store") as store:
+    with _opened(run) as store:
         store.create_topic("orders", partitions=2)
         for name, partitions in OUTPUTS.items():
             store.create_topic(name, partitions=partitions)
         with store.producer("orders", batch_records=20) as out:
             for number in range(RECORDS):
                 out.send(b"%d" % number, key=b"%d" % (number % 17))
-        yield from _die(run, _fate(run))
+        yield from _die(run, str(store), _fate(run))
         if not (run.directory / "done").exists():
             yield Violation(Kind.BLOCKED, f"the query did not end: {_last_words(run.directory)}")
             return
         yield from _verify(store)
 
 
+@contextmanager
+def _opened(run: Run) -> Iterator[hw.Store]:
+    """The store: a directory, or one behind a broker."""
+    if not _over_broker(run):
+        with hw.open(run.directory / "store") as store:
+            yield store
+        return
+    with (
+        DirectoryStore(run.directory / "store", exclusive=True) as served,
+        Broker(served, listen=Address("127.0.0.1", 0)) as broker,
+        hw.open(f"hw://{broker.address}") as store,
+    ):
+        yield store
+
+
+def _over_broker(run: Run) -> bool:
+    return run.number % 2 == 1
+
+
 def _fate(run: Run) -> list[tuple[str, int]]:
     """The deaths of a run, and the batch in which each comes."""
     if run.quick:
-        deaths = [death for death in DEATHS if death != "executor"]
+        deaths = list(QUICK[run.number % len(QUICK)])
         run.random.shuffle(deaths)
-        return list(zip(deaths, range(BATCHES), strict=True))
-    death = DEATHS[run.number % len(DEATHS)]
+        return list(zip(deaths, range(BATCHES), strict=False))
+    kinds = OVER_BROKER if _over_broker(run) else DEATHS
+    death = kinds[run.number // 2 % len(kinds)]
     return [(death, run.random.randrange(BATCHES)) for _ in range(run.random.randint(1, 2))]
 
 
@@ -79,14 +107,14 @@ def check_available(directory: Path) -> None:
         raise Unavailable(str(error)) from error
 
 
-def _die(run: Run, fate: list[tuple[str, int]]) -> Iterator[Violation]:
+def _die(run: Run, store: str, fate: list[tuple[str, int]]) -> Iterator[Violation]:
     """Start a driver for each death, and one more to do the rest. Each starts Spark while the one before it works."""
     master = "local-cluster[2,1,1024]" if "executor" in dict(fate) else "local[2]"
-    driver = _launch(run.directory, master)
+    driver = _launch(run.directory, master, store)
     successor = None
     try:
         for number, (death, batch) in enumerate(fate):
-            successor = _launch(run.directory, master)
+            successor = _launch(run.directory, master, store)
             (run.directory / "armed").touch()
             yield from _see(driver, run.directory, run.random, death, batch)
             must_have_died = death in RIGGED and (run.quick or number == 0)
@@ -101,9 +129,9 @@ def _die(run: Run, fate: list[tuple[str, int]]) -> Iterator[Violation]:
             _end(successor)
 
 
-def _launch(directory: Path, master: str) -> Driver:
+def _launch(directory: Path, master: str, store: str) -> Driver:
     """Start the program: it starts Spark, and waits to be told how it dies."""
-    command = [sys.executable, "-m", "tests.spark.deaths_driver", str(directory), master]
+    command = [sys.executable, "-m", "tests.spark.deaths_driver", str(directory), master, store]
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}
     with (directory / "driver.log").open("ab") as log:

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headwater as hw
+from headwater.broker import Broker
+from headwater.store import DirectoryStore
+from headwater.wire.address import Address
 from tests.spark.pipelines import Pipelines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+BOTH_STORES = pytest.mark.parametrize("store", ["directory", "broker"], indirect=True)
+"""For tests of what Spark does the same over a broker."""
 SMALL = {
     "spark.ui.enabled": False,
     "spark.driver.memory": "1g",
@@ -35,9 +40,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[hw.Store]:
-    """A store in a directory, as Spark's processes need it."""
-    with hw.open(tmp_path / "store") as opened:
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[hw.Store]:
+    """A store that Spark's processes reach: in a directory, or, where a test asks for it, behind a broker."""
+    if getattr(request, "param", "directory") == "directory":
+        with hw.open(tmp_path / "store") as opened:
+            yield opened
+        return
+    with (
+        DirectoryStore(tmp_path / "store", exclusive=True) as served,
+        Broker(served, listen=Address("127.0.0.1", 0)) as broker,
+        hw.open(f"hw://{broker.address}") as opened,
+    ):
         yield opened
 
 

@@ -1,6 +1,6 @@
 """The program that `spark_deaths` kills: a query from one topic to two, small batch by small batch.
 
-`python -m tests.spark.deaths_driver DIRECTORY MASTER` starts Spark and waits for a line, `POINT|BATCH`. When the
+`python -m tests.spark.deaths_driver DIRECTORY MASTER STORE` starts Spark and waits for a line, `POINT|BATCH`. When the
 directory has a file `armed`, everything that Spark has started dies at POINT of batch number BATCH.
 """
 
@@ -118,7 +118,7 @@ class RiggedSource(HeadwaterSource):
         return RiggedWriter(stream_writer(options, schema, overwrite), rig)
 
 
-def main(directory: Path, master: str) -> None:
+def main(directory: Path, master: str, store: str) -> None:
     """Run the query, once it is told to, until everything that is there is written."""
     spark = hw.spark.session("deaths", master=master, config=SMALL)
     spark.sparkContext.setLogLevel("OFF")
@@ -126,7 +126,6 @@ def main(directory: Path, master: str) -> None:
     death = sys.stdin.readline().strip()
     if not death:
         return  # nobody is there any more
-    store = str(directory / "store")
     reader = spark.readStream.format("headwater").option("store", store).option("topic", "orders")
     frame = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", BATCH).load()
     frame = frame.selectExpr("key", "value", "if(offset % 3 = 0, 'invoices', 'shipments') topic")
@@ -138,4 +137,4 @@ def main(directory: Path, master: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])

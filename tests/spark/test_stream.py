@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headwater as hw
+from tests.spark.conftest import BOTH_STORES
 
+pytestmark = BOTH_STORES
 Checkpoint = Callable[[], str]
 
 

@@ -15,7 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headwater as hw
 from headwater.store.routing import partition_of
+from tests.spark.conftest import BOTH_STORES
 
+pytestmark = BOTH_STORES
 Checkpoint = Callable[[], str]
 BATCH = 40
 

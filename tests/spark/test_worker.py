@@ -1,0 +1,35 @@
+"""Spark's Python workers: what was imported is not looked at again and again for garbage."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+
+import pytest
+
+from headwater.spark.worker import settle
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    settle.cache_clear()
+    yield
+    gc.unfreeze()
+    settle.cache_clear()
+
+
+def test_a_worker_of_spark_settles_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
+    settle()
+    settled = gc.get_freeze_count()
+    assert settled
+    more = [[number] for number in range(1000)]
+    settle()
+    assert gc.get_freeze_count() == settled, more
+
+
+def test_a_program_of_the_user_is_left_alone() -> None:
+    settle()
+    assert gc.get_freeze_count() == 0
