@@ -10,7 +10,7 @@ import pytest
 from headwater import PartitionError
 from headwater.config import PartitionConfig
 from headwater.log import Appended, DirectoryPartition, Identity, encode
-from headwater.testing import RecordingDisk
+from headwater.testing import ManualClock, RecordingDisk
 
 UUID = bytes(range(16))
 
@@ -59,6 +59,20 @@ def test_a_copy_knows_the_producers(leader: DirectoryPartition, tmp_path: Path) 
     again = encode([b"2"], identity=Identity(b"p" * 16, 1, 0))
     assert follower.append(again) == Appended(2, 3, duplicate=True)
     assert follower.append(encode([b"6"], identity=Identity(b"p" * 16, 1, 1))) == Appended(6, 7)
+
+
+def test_what_the_leader_has_taken_is_not_judged_again(tmp_path: Path) -> None:
+    """A leader that has forgotten a producer takes its first number anew: a follower that has not does so too."""
+    clock = ManualClock()
+    config = PartitionConfig(producer_expiry=60.0)
+    leader = DirectoryPartition(tmp_path / "leader", config, uuid=UUID, clock=clock)
+    leader.append(encode([b"0"], identity=Identity(b"p" * 16, 1, 0)))
+    clock.advance(3600.0)
+    leader.roll()
+    leader.append(encode([b"1"], identity=Identity(b"p" * 16, 1, 0)))
+    follower = opened(tmp_path / "follower")
+    follower.copy(list(leader.frames()))
+    assert [record.value for record in follower.records()] == [b"0", b"1"]
 
 
 def test_a_copy_that_does_not_fit_is_refused(leader: DirectoryPartition, tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ import pytest
 
 import headwater as hw
 from headwater import Damaged, InvalidConfiguration, InvalidName, PartitionDeleted, SchemaError, TopicExists
+from headwater.log import encode
+from headwater.schema import Schema
 from headwater.store import DirectoryStore
+from headwater.store.catalog import TopicInfo
 from headwater.store.start import Start
 from tests.backends import OpenDirectoryStore, OpenStore
 
@@ -313,3 +316,29 @@ def test_a_position_means_an_offset_in_each_partition(open_store: OpenStore) -> 
     assert topic.offset_of("latest", 0) == 0
     with pytest.raises(hw.OffsetOutOfRange):
         topic.offset_of(6, 1)
+
+
+def test_a_topic_can_be_as_it_is_described_elsewhere(tmp_path: Path) -> None:
+    """With its uuid, its schemas and its options, also when those change; one of another uuid takes its place."""
+    columns = pa.schema([("price", pa.int64())])
+    more = pa.schema([("price", pa.int64()), ("note", pa.string())])
+    with hw.open(tmp_path / "there") as there, DirectoryStore(tmp_path / "here") as here:
+
+        def adopted() -> TopicInfo:
+            info = there.describe_topic("trades")
+            here.adopt_topic(info, [there.schema_by_id(info, schema) for schema in info.schemas])
+            assert here.describe_topic("trades") == info
+            assert here.schema_of(info) == there.schema_of(info)
+            return info
+
+        there.create_topic("trades", 2, columns)
+        first = adopted()
+        here.partition(first, 0).append(encode([b"x"]))
+        assert adopted() == first
+        there.alter_topic("trades", partitions=3)
+        there.evolve_topic("trades", Schema(more))
+        adopted()
+        assert here.partition(first, 0).bounds().end == 1, "its records stay"
+        there.delete_topic("trades")
+        there.create_topic("trades")
+        assert here.partition(adopted(), 0).bounds().end == 0

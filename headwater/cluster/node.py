@@ -11,7 +11,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import grpc
@@ -25,7 +25,7 @@ from headwater.cluster.identity import identity_of
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
-from headwater.cluster.membership import Membership
+from headwater.cluster.membership import LEASE_SECONDS, Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import NotLeading
@@ -79,11 +79,13 @@ class ClusterNode:
         self._by_place: dict[TopicPartition, Hosted] = {}
         self._links = Links(credentials)
         self._membership: Membership | None = None
+        self._adopted: dict[str, ClusterTopic] = {}
+        """The topics that are here as the cluster has them."""
         self._unworthy: set[PartitionKey] = set()
         """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
+        self._repairing_since = -_REPAIRING
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._ended = False
 
     # A life.
 
@@ -96,10 +98,10 @@ class ClusterNode:
         self._membership = membership
         await membership.start()
         self._begin(self._keep_up())
-        self._begin(self._tend())
-        self._begin(self._keep_watermarks())
-        self._begin(self._retain())
-        self._begin(self._look_for_damage())
+        self._begin(self._every(_TICK, self._tend))
+        self._begin(self._every(_KEEPING, self._keep_watermark))
+        self._begin(self._every(_LOOKING, self._look_for_damage))
+        self._begin(self._every(self.store.defaults.steward.interval, self._retain))
 
     @property
     def membership(self) -> Membership:
@@ -120,7 +122,6 @@ class ClusterNode:
 
     async def leave(self) -> None:
         """End it all, and make durable what is known to be acknowledged."""
-        self._ended = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -129,7 +130,7 @@ class ClusterNode:
             await self._membership.leave()
         else:
             await self._etcd.close()
-        await self._keep_all()
+        await self._for_each(self._keep_watermark)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -176,11 +177,15 @@ class ClusterNode:
     async def _host(self) -> None:
         view = self.membership.view
         for topic in list(view.topics.values()):
-            await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+            await self._adopt(topic)
         for key, hosted in list(self._hosted.items()):
             if view.topic_of(key[0]) is None:
                 self._forget(hosted)
-                await self._threads.write(self._remove, hosted)
+        gone = [topic for name, topic in self._adopted.items() if name not in view.topics]
+        if gone and await self._is_the_same_etcd():
+            for topic in gone:
+                await self._threads.write(self._remove, topic.info)
+                del self._adopted[topic.info.name]
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
             if owner is None or self.broker not in state.replicas or key in self._hosted:
@@ -204,13 +209,25 @@ class ClusterNode:
         if self._by_place.get(hosted.place) is hosted:
             del self._by_place[hosted.place]
 
-    def _remove(self, hosted: Hosted) -> None:
+    async def _adopt(self, topic: ClusterTopic) -> None:
+        """Have a topic here as the cluster has it."""
+        if self._adopted.get(topic.info.name) != topic:
+            await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+            self._adopted[topic.info.name] = topic
+
+    async def _is_the_same_etcd(self) -> bool:
+        """Whether topics that are gone from etcd were deleted. One that was emptied has no say in what is kept here."""
+        found = await self._etcd.get(self.membership.view.keys.secret)
+        same = found is not None and found.value.decode() == self._links.secret.hex()
+        if not same:
+            _log.error("etcd has lost its topics, and the cluster's secret: nothing is deleted here")
+        return same
+
+    def _remove(self, info: TopicInfo) -> None:
         """In a thread: the topic was deleted, and goes from here as well."""
-        try:
-            if self.store.describe_topic(hosted.place.topic).uuid == hosted.key[0]:
-                self.store.delete_topic(hosted.place.topic)
-        except UnknownTopic:
-            pass  # with another of its partitions
+        with suppress(UnknownTopic):
+            if self.store.describe_topic(info.name).uuid == info.uuid:
+                self.store.delete_topic(info.name)
 
     def _log_of(self, info: TopicInfo, number: int) -> DurableLog:
         partition = self.store.partition(info, number)
@@ -232,7 +249,7 @@ class ClusterNode:
             if hosted is not None:
                 log = hosted.log
             else:
-                await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+                await self._adopt(topic)
                 log = await self._threads.read(self._log_of, topic.info, key[1])
             spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
             if log.short or (spare and await self._threads.read(log.damaged_at) is not None):
@@ -295,16 +312,14 @@ class ClusterNode:
         hosted.log.refresh()
         hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
 
-    async def _look_for_damage(self) -> None:
-        """See to it that replicas are repaired of which readers have found some damaged."""
-        while True:
-            await asyncio.sleep(_LOOKING)
-            for hosted in list(self._hosted.values()):
-                if await self._threads.read(hosted.log.damaged_at) is not None and self._can_be_spared(hosted):
-                    _log.warning("%s is damaged here, and is fetched from another broker", hosted)
-                    self.membership.registration.renew()
-                    await asyncio.sleep(_REPAIRING)
-                    break
+    async def _look_for_damage(self, hosted: Hosted) -> None:
+        """See to it that a replica is repaired of which readers have found some damaged."""
+        if await self._threads.read(hosted.log.damaged_at) is None or not self._can_be_spared(hosted):
+            return
+        if time.monotonic() - self._repairing_since > _REPAIRING:
+            self._repairing_since = time.monotonic()
+            _log.warning("%s is damaged here, and is fetched from another broker", hosted)
+            self.membership.registration.renew()
 
     def _can_be_spared(self, hosted: Hosted) -> bool:
         state = hosted.replica.state
@@ -324,16 +339,29 @@ class ClusterNode:
         member = None if state is None else self.membership.view.members.get(state.leader)
         return member if member is None or state is None or member.incarnation == state.leader_incarnation else None
 
-    async def _tend(self) -> None:
-        """Propose changes of in-sync sets, and find what has become durable by itself."""
+    # What is done again and again.
+
+    async def _every(self, seconds: float, work: Callable[[Hosted], Coroutine[Any, Any, None]]) -> None:
         while True:
-            await asyncio.sleep(_TICK)
-            for hosted in list(self._hosted.values()):
-                if hosted.leads:
-                    hosted.appended()
-                    proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
-                    if proposal is not None:
-                        self._begin(self._propose(hosted, proposal))
+            await asyncio.sleep(seconds)
+            await self._for_each(work)
+
+    async def _for_each(self, work: Callable[[Hosted], Coroutine[Any, Any, None]]) -> None:
+        """Do something for each replica. One that fails keeps it from none of the others."""
+        for hosted in list(self._hosted.values()):
+            try:
+                await work(hosted)
+            except (HeadwaterError, OSError) as error:
+                if hosted.key in self._hosted:  # not deleted meanwhile
+                    _log.error("%s: %s", hosted, error)
+
+    async def _tend(self, hosted: Hosted) -> None:
+        """Propose a change of the in-sync set, and find what has become durable by itself."""
+        if hosted.leads:
+            hosted.appended()
+            proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
+            if proposal is not None:
+                self._begin(self._propose(hosted, proposal))
 
     async def _propose(self, hosted: Hosted, proposal: Proposal) -> None:
         replica = hosted.replica
@@ -341,30 +369,16 @@ class ClusterNode:
         if await self.membership.view.propose(hosted.key, proposal) is False:
             replica.refused(proposal)
 
-    async def _keep_watermarks(self) -> None:
-        while True:
-            await asyncio.sleep(_KEEPING)
-            await self._keep_all()
+    async def _keep_watermark(self, hosted: Hosted) -> None:
+        """Make durable how much is acknowledged, as far as it is known."""
+        if hosted.replica.high_watermark > hosted.log.watermark:
+            await self._threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
 
-    async def _keep_all(self) -> None:
-        for hosted in list(self._hosted.values()):
-            if hosted.replica.high_watermark > hosted.log.watermark:
-                try:
-                    await self._threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
-                except (HeadwaterError, OSError) as error:
-                    _log.error("%s: what is acknowledged could not be noted: %s", hosted, error)
-
-    async def _retain(self) -> None:
-        """Delete what topics no longer want, where they are led; followers hear of it with what they fetch."""
-        while True:
-            await asyncio.sleep(self.store.defaults.steward.interval)
-            for hosted in list(self._hosted.values()):
-                if hosted.leads:
-                    try:
-                        await self._threads.write(hosted.log.retain, hosted.replica.high_watermark)
-                    except (HeadwaterError, OSError) as error:
-                        _log.error("%s: what is not wanted any more could not be deleted: %s", hosted, error)
-                    hosted.log.refresh()
+    async def _retain(self, hosted: Hosted) -> None:
+        """Delete what a topic no longer wants, where it is led; followers hear of it with what they fetch."""
+        if hosted.leads:
+            await self._threads.write(hosted.log.retain, hosted.replica.high_watermark)
+            hosted.log.refresh()
 
     # What other brokers ask.
 
@@ -410,7 +424,7 @@ class ClusterNode:
     def leads(self, place: TopicPartition) -> bool:
         """Whether appends to the partition are taken here."""
         hosted = self._by_place.get(place)
-        return hosted is not None and hosted.leads
+        return hosted is not None and hosted.leads and not self._may_be_replaced(hosted)
 
     async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
         """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
@@ -436,9 +450,17 @@ class ClusterNode:
 
     def _leading_here(self, place: TopicPartition) -> Hosted:
         hosted = self._by_place.get(place)
-        if hosted is None or not hosted.leads:
+        if hosted is None or not hosted.leads or self._may_be_replaced(hosted):
             raise self.not_leader(place)
         return hosted
+
+    def _may_be_replaced(self, hosted: Hosted) -> bool:
+        """Whether it may have been replaced without having heard of it.
+
+        It could not do any harm; but whoever reads here would wait for ever for what another one has by now.
+        """
+        now = time.monotonic()
+        return now - self.membership.registration.confirmed > LEASE_SECONDS and hosted.replica.is_alone(now)
 
     @contextmanager
     def leading(self, place: TopicPartition) -> Iterator[None]:

@@ -38,6 +38,8 @@ class Registration:
         self.incarnation = 0
         """As which it is registered; 0 while it is not."""
         self.lease = 0
+        self.confirmed = 0.0
+        """When etcd last said, by the monotonic clock, that it is registered."""
         self.secret = b""
         """What all brokers of the cluster sign with; known once it was registered."""
         self._etcd = etcd
@@ -85,6 +87,7 @@ class Registration:
                     raise
                 _log.debug("whether the broker is registered is not known: looking")
         self.lease = known.lease
+        self.confirmed = time.monotonic()
         self._lost.clear()
         self._become(known.created)
 
@@ -168,8 +171,10 @@ class Registration:
             except TimeoutError:
                 pass
             try:
+                asked = time.monotonic()
                 alive = not self._lost.is_set() and await self._etcd.keep_alive(self.lease, self._lease_seconds / 3)
                 if alive and not self._is_gone():
+                    self.confirmed = asked
                     continue
                 self._lost.set()
                 if self.incarnation:

@@ -238,6 +238,11 @@ class Replica:
         progress = self._progress.get(broker)
         return now - (self._led_since if progress is None else progress.seen) > self._patience
 
+    def is_alone(self, now: float) -> bool:
+        """Whether none of those who follow in sync has asked for long: they may follow another one by now."""
+        others = [] if self.state is None else [one for one in self.state.in_sync if one != self.broker]
+        return bool(others) and all(self._stays_away(one, now) for one in others)
+
     def _may_shrink(self, members: Members) -> bool:
         """Not below the minimum: then writes wait instead."""
         return len(members) > self._min_insync

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -87,13 +88,14 @@ class DirectoryStore(Store):
         """
         self._check_open()
         try:
-            if self._directory.get(info.name).uuid != info.uuid:
+            known = self._directory.get(info.name)
+            if known.uuid != info.uuid:
                 self.delete_topic(info.name)
+                raise UnknownTopic(info.name, str(self))
         except UnknownTopic:
-            pass
-        if info.name not in self._directory.names():
             self._create(info, schemas[0])
-        if self._directory.get(info.name) != info:
+            known = replace(info, schemas=())
+        if known != info:
             for schema in schemas:
                 self._schemas(info).put(schema)
             self._directory.change(info.name, lambda _: info)

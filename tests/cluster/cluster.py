@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from random import Random
+from typing import Any, Final, NamedTuple, Self
 
 import grpc
 
@@ -16,31 +17,51 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import BrokerProcess
 from tests.etcd_server import EtcdServer, free_port
+from tests.proxy import Proxy
 
 PATIENCE: Final = 60.0
 
 
-class ClusterProcesses:
-    """Brokers 0 to `count` - 1, each on a port that stays its own."""
+class Ways(NamedTuple):
+    """The network of one broker: the way by which all others reach it, and its own way to etcd."""
 
-    def __init__(self, directory: Path, count: int = 3, *flags: str) -> None:
+    to_it: Proxy
+    to_etcd: Proxy
+
+
+class ClusterProcesses:
+    """Brokers 0 to `count` - 1, each on a port that stays its own; with `cuttable`, behind a network that can fail."""
+
+    def __init__(self, directory: Path, count: int = 3, *flags: str, cuttable: bool = False) -> None:
         self.directory = directory
         self.etcd = EtcdServer(directory / "etcd")
         self._flags = flags
         self._ports = [free_port() for _ in range(count)]
+        self.ways: dict[int, Ways] = {}
+        if cuttable:
+            for number, port in enumerate(self._ports):
+                self.ways[number] = Ways(Proxy(port, Random(0)), Proxy(self.etcd.address.port, Random(0)))
         self.brokers: dict[int, BrokerProcess] = {}
 
     @property
     def address(self) -> str:
         """What clients open."""
-        return "hw://" + ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        ports = [way.to_it.port for way in self.ways.values()] or self._ports
+        return "hw://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def _connections(self, broker: int) -> list[str]:
+        """Where a broker finds etcd, and where others find the broker."""
+        if broker not in self.ways:
+            return ["--etcd", str(self.etcd.address)]
+        to_it, to_etcd = self.ways[broker]
+        return ["--etcd", f"127.0.0.1:{to_etcd.port}", "--advertise", f"127.0.0.1:{to_it.port}"]
 
     def begin(self, *brokers: int) -> None:
         """Start brokers, and wait until they serve."""
         for number in brokers:
             self.brokers[number] = BrokerProcess(
                 self.directory / f"broker{number}",
-                *("--etcd", str(self.etcd.address), "--broker-id", str(number), *self._flags),
+                *("--broker-id", str(number), *self._connections(number), *self._flags),
                 listen=f"127.0.0.1:{self._ports[number]}",
                 log=self.directory / f"broker{number}.{time.monotonic_ns()}.log",
             )
@@ -107,6 +128,9 @@ class ClusterProcesses:
         for broker in self.brokers.values():
             broker.kill()
         self.etcd.kill()
+        for ways in self.ways.values():
+            for way in ways:
+                way.close()
 
 
 @contextmanager

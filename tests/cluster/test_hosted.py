@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.cluster.durable_log import DurableLog
-from headwater.cluster.hosted import Hosted
+from headwater.cluster.hosted import PATIENCE, Hosted
 from headwater.cluster.metadata import PartitionState
 from headwater.cluster.replica import FetchRequest, NotLeading
 from headwater.log import Appended, DirectoryPartition, encode
@@ -126,3 +127,14 @@ async def test_another_incarnation_inherits_no_leadership(held: Held) -> None:
         await waiting
     with pytest.raises(NotLeading):
         held.follower_has(1)
+
+
+@in_loop
+async def test_a_leader_whose_followers_are_silent_is_alone(held: Held) -> None:
+    held.state(1, ME)
+    now = time.monotonic()
+    held.follower_has(0)
+    assert not held.hosted.replica.is_alone(now)
+    assert held.hosted.replica.is_alone(now + 2 * PATIENCE)
+    held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 1), 200)
+    assert not held.hosted.replica.is_alone(now + 2 * PATIENCE), "there is nobody who could have been elected"

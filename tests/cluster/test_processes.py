@@ -52,6 +52,17 @@ def test_a_killed_leader_takes_nothing_with_it(cluster: ClusterProcesses) -> Non
     assert not found(crew.check())
 
 
+def test_a_leader_that_is_told_to_stop_lets_others_lead_first(cluster: ClusterProcesses) -> None:
+    crew = Crew(cluster)
+    assert not found(crew.go_on())
+    for _ in range(2):
+        leader = cluster.wait(TOPIC, in_sync={0, 1, 2}).leader
+        assert cluster.brokers.pop(leader).terminate() == 0
+        assert not found(crew.go_on())
+        cluster.begin(leader)
+    assert not found(crew.check())
+
+
 def test_all_brokers_killed_at_once_lose_nothing(cluster: ClusterProcesses) -> None:
     crew = Crew(cluster)
     assert not found(crew.go_on())

@@ -20,11 +20,11 @@ from tests.faults import Run, Unavailable, Violation, proof
 Fault = Callable[[Run, ClusterProcesses], None]
 
 
-def suffer(run: Run, fault: Fault, times: int) -> Iterator[Violation]:
+def suffer(run: Run, fault: Fault, times: int, *, cuttable: bool = False) -> Iterator[Violation]:
     """A cluster at work, to which a fault happens several times."""
     if find_etcd() is None:
         raise Unavailable("there is no etcd here: install etcd-server")
-    with ClusterProcesses(run.directory / "cluster") as cluster:
+    with ClusterProcesses(run.directory / "cluster", cuttable=cuttable) as cluster:
         crew = Crew(cluster, seed=run.random.randrange(1 << 30))
         yield from crew.go_on()
         for _ in range(times):
@@ -83,6 +83,31 @@ def cluster_pauses(run: Run) -> Iterator[Violation]:
         cluster.go_on(leader)
 
     yield from suffer(run, stop, 1 if run.quick else 4)
+
+
+@proof(
+    row=16,
+    title="a cluster's leader is cut off from the others, from etcd, or from both",
+    runs=100,
+    quick=1,
+    timeout=900.0,
+)
+def cluster_cuts(run: Run) -> Iterator[Violation]:
+    """One-way and non-transitive cuts: it reaches others who do not reach it, and etcd where they do not, or not."""
+
+    def cut(run: Run, cluster: ClusterProcesses) -> None:
+        to_it, to_etcd = cluster.ways[_leader(run, cluster)]
+        chosen = run.random.choice([(to_it,), (to_etcd,), (to_it, to_etcd)])
+        for way in chosen:
+            if run.random.random() < 0.5:
+                way.cut(refuse=True)
+            else:
+                way.stall()
+        time.sleep(run.random.choice((2.0, 5.0, 15.0)))
+        for way in chosen:
+            way.go_on()
+
+    yield from suffer(run, cut, 1 if run.quick else 4, cuttable=True)
 
 
 @proof(row=19, title="one replica of three is damaged, and read", runs=200, quick=1, timeout=400.0)
