@@ -41,6 +41,7 @@ from headwater.log.flush import Flush
 from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexHeader
 from headwater.log.lock import PartitionLock
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_mark
+from headwater.log.ownership import Ownership
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.recovery import STATE_FILE, Recovery
 from headwater.log.report import Damage, RecoveryReport
@@ -108,9 +109,9 @@ class Writer:
 
     # Under the lock.
 
-    def locked(self, timeout: float | None = None) -> _Locked:
+    def locked(self, timeout: float | None = None) -> Ownership:
         """Own the partition for the length of a block: gives its state, caught up with what other processes did."""
-        return _Locked(self, self.config.lock_timeout if timeout is None else timeout)
+        return Ownership(self, self.config.lock_timeout if timeout is None else timeout)
 
     def acquire(self, timeout: float) -> State:
         """Take the mutex and the lock. `release` must follow, whether or not there is an error later."""
@@ -588,19 +589,3 @@ class Writer:
 def _tell(outcomes: list[tuple[Ticket, Appended]]) -> None:
     for ticket, outcome in outcomes:
         ticket.result = outcome
-
-
-class _Locked:
-    """The block in which a writer owns its partition. A class, because a generator would cost two microseconds more."""
-
-    __slots__ = ("_timeout", "_writer")
-
-    def __init__(self, writer: Writer, timeout: float) -> None:
-        self._writer = writer
-        self._timeout = timeout
-
-    def __enter__(self) -> State:
-        return self._writer.acquire(self._timeout)
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._writer.release(error)
