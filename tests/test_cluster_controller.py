@@ -20,7 +20,7 @@ from headwater.cluster.planning import Change, plan
 from headwater.wire.address import Address
 from tests.aio import run
 from tests.etcd_server import EtcdServer, needs_etcd
-from tests.members import Logs, Node, keys, nodes, topic_of, until
+from tests.members import SHORT_LEASE, Logs, Node, keys, nodes, topic_of, until
 from tests.proxy import Proxy
 
 pytestmark = needs_etcd
@@ -119,7 +119,7 @@ def test_a_leader_that_comes_back_at_once_is_elected_anew(server: EtcdServer) ->
             number = led_by(controller, topic).index(3)
             key = (topic.info.uuid, number)
             controller.logs.ends[3] = {key: LogEnd(1, 10)}
-            await alone.vanish()
+            await alone.vanish(noticed=False)
             again = await Node([server.address], 3, lease=60).start()
             await until(lambda: controller.view.partitions[key][0].leader_incarnation == again.incarnation)
             state = controller.view.partitions[key][0]
@@ -216,7 +216,7 @@ def test_one_that_was_replaced_while_it_wrote_does_no_harm(server: EtcdServer) -
 
     async def main() -> None:
         with Proxy(server.address.port, Random(1)) as proxy:
-            async with nodes([Address("127.0.0.1", proxy.port)], 1) as (old,):
+            async with nodes([Address("127.0.0.1", proxy.port)], 1, lease=SHORT_LEASE) as (old,):
                 others = [await Node([server.address], number).start() for number in (2, 3, 4)]
                 topic = await others[0].topics.create(topic_of("orders", 8, 3))
                 await until(lambda: None not in old.states(topic))
@@ -264,7 +264,7 @@ def test_an_election_counts_on_brokers_in_the_incarnation_in_which_they_were_see
             assert leader != 2
             stale = _without(controller, leader)  # it thinks that the leader is gone
             since = controller.membership.controller.since
-            await second.vanish()
+            await second.vanish(noticed=False)
             again = await Node([server.address], 2, lease=60).start()
             assert await controller.membership.controller._write(since, stale) == 0, "it counted on another broker 2"
             await again.membership.leave()
