@@ -88,10 +88,11 @@ class Node:
         address: str = "127.0.0.1:1",
         lease: int = LEASE,
         missing: Collection[PartitionKey] = (),
+        attempt_timeout: float = 2.0,
     ) -> None:
         self.broker = broker
         self.store = store or bytes([broker]) * 16
-        self.etcd = FaultyEtcd(endpoints, timeout=10.0)
+        self.etcd = FaultyEtcd(endpoints, timeout=10.0 + attempt_timeout, attempt_timeout=attempt_timeout)
         self.logs = logs or Logs()
         self.missing = missing
         self.incarnations: list[int] = []
