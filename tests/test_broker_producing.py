@@ -13,7 +13,7 @@ import pytest
 
 from headwater.config import BrokerConfig
 from headwater.errors import InvalidRecord, PartitionDeleted, StoreError, UnknownTopic, UntrustedFrame
-from headwater.log import Identity, encode, encode_batch
+from headwater.log import Frame, Identity, encode, encode_batch
 from headwater.schema import Schema
 from headwater.store.routing import partition_of
 from headwater.v1 import broker_pb2 as pb
@@ -123,6 +123,25 @@ def test_frames_that_are_not_sane_are_refused(broker: Served, frame: bytes, why:
     code, error = refusal(broker.stub.Produce, produce("t", frame))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(UntrustedFrame, match=why):
+        raise error or AssertionError
+    assert broker.values("t") == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "frame", "why"),
+    [
+        ("max_value_bytes", encode([b"x" * 21]), "a value of 21 bytes is over 20"),
+        ("max_key_bytes", encode([b""], keys=[b"x" * 21]), "a key of 21 bytes is over 20"),
+        ("max_headers_bytes", encode([b""], headers=[{"a": b"x" * 20}]), "headers of 21 bytes are over 20"),
+        ("max_key_bytes", encode([None]), "a delete marker .* needs a key"),
+        ("max_key_bytes", encode([None, b"", None], keys=[b"k", None, None]), "a delete marker .* needs a key"),
+    ],
+)
+def test_frames_are_held_to_the_limits_of_their_topic(broker: Served, limit: str, frame: Frame, why: str) -> None:
+    broker.create("t", 1, **{limit: "20"})
+    code, error = refusal(broker.stub.Produce, produce("t", data_of(frame)))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(InvalidRecord, match=why):
         raise error or AssertionError
     assert broker.values("t") == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -13,7 +14,9 @@ from headwater.broker.core import Core
 from headwater.errors import FrameDamaged, PartitionDeleted, UnknownSchema, UntrustedFrame
 from headwater.log import Frame, admit
 from headwater.log.frame import WRITER, read_header
+from headwater.schema import Schema
 from headwater.store.catalog import TopicInfo
+from headwater.store.limits import check_limits
 
 _FUTURE_NS: Final = 3600 * 10**9
 """How far ahead of this broker's clock the clocks of producers may be."""
@@ -54,7 +57,17 @@ class Frames:
             max_decoded_bytes=core.config.max_decoded_bytes,
             latest_timestamp=time.time_ns() + _FUTURE_NS,
             keys_required=info.config.compact,
+            look=partial(_check_limits, info, schema),
         ).unstamped()
         if frame.identity is not None and not core.secrets.owns(self._caller.name, frame.identity.producer_id):
             raise UntrustedFrame("a frame is under the id of a producer that this broker has not given to its sender")
         return frame
+
+
+def _check_limits(info: TopicInfo, schema: Schema, rows: pa.RecordBatch) -> None:
+    """Raise InvalidRecord for records that a producer would not take."""
+    names = rows.schema.names
+    keys, headers = (
+        rows.column(name) if (name := schema.system(noun)) in names else None for noun in ("key", "headers")
+    )
+    check_limits(rows.select(schema.payload.names), keys, headers, schema, info.config)

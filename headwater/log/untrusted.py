@@ -8,6 +8,7 @@ or an unknown file passes `admit` first. What it lets through can be read like t
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
@@ -54,11 +55,13 @@ def admit(
     latest_timestamp: int | None = None,
     explicit_offsets: bool = False,
     keys_required: bool = False,
+    look: Callable[[pa.RecordBatch], None] = lambda _: None,
 ) -> StoredFrame:
     """The frame in these bytes, proved sane; raises UntrustedFrame, which says what is wrong.
 
     The stamp is not looked at: whoever takes the frame in stamps it anew. `latest_timestamp` bounds how far in the
-    future records may lie; `explicit_offsets` allows what only compaction writes.
+    future records may lie; `explicit_offsets` allows what only compaction writes. `look` is shown the records, which
+    are decoded by then, and may raise what else is wrong with them.
     """
     view = memoryview(data)
     header = _admit_header(view, schema, explicit_offsets)
@@ -72,6 +75,7 @@ def admit(
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UntrustedFrame(f"a frame does not hold what its schema says: {error}") from error
     _admit_rows(frame, batch, latest_timestamp, keys_required)
+    look(batch)
     return frame
 
 

@@ -21,7 +21,8 @@ from headwater.log.encode import encode_batch
 from headwater.schema import HEADERS, KEY, TIMESTAMP
 from headwater.spark.layout import check_layout, prefix
 from headwater.store import Staging, Store, Topic, TopicInfo
-from headwater.store.typed import largest_value, pieces
+from headwater.store.limits import check_limits
+from headwater.store.typed import pieces
 
 _FRAME_BYTES: Final = ProducerConfig().batch_bytes
 _MOST_WAITING: Final = 64 * 1024 * 1024
@@ -244,24 +245,13 @@ class _TopicFraming:
 
     def _check(self, partition: int, batch: pa.RecordBatch) -> None:
         """Raise InvalidRecord for what a producer would not take."""
-        limits, names = self._limits, batch.schema.names
-        where = f"{self._info.name}/{partition}"
-        payload = batch.select(self._schema.payload.names)
-        if (size := largest_value(payload)) > limits.max_value_bytes:
-            raise InvalidRecord(f"{where}: a value of {size} bytes is over {limits.max_value_bytes} (max_value_bytes)")
-        keys = batch.column("_key") if "_key" in names else pa.nulls(batch.num_rows, KEY)
-        if (size := pc.max(pc.binary_length(keys)).as_py() or 0) > limits.max_key_bytes:
-            raise InvalidRecord(f"{where}: a key of {size} bytes is over {limits.max_key_bytes} (max_key_bytes)")
-        if keys.null_count:
-            if limits.compact:
-                raise InvalidRecord(f"{where}: the topic is compacted: every record needs a key")
-            values = payload.column(0)
-            if self._schema.raw and values.null_count and pc.any(pc.and_(keys.is_null(), values.is_null())).as_py():
-                raise InvalidRecord(f"{where}: a delete marker (a value of null) needs a key")
-        if "_headers" in names and (size := _largest_headers(batch.column("_headers"))) > limits.max_headers_bytes:
-            raise InvalidRecord(
-                f"{where}: headers of {size} bytes are over {limits.max_headers_bytes} (max_headers_bytes)"
-            )
+        names = batch.schema.names
+        keys = batch.column("_key") if "_key" in names else None
+        headers = batch.column("_headers") if "_headers" in names else None
+        try:
+            check_limits(batch.select(self._schema.payload.names), keys, headers, self._schema, self._limits)
+        except InvalidRecord as error:
+            raise InvalidRecord(f"{self._info.name}/{partition}: {error}") from error
 
 
 def _now() -> Any:
@@ -287,15 +277,6 @@ def _headers(column: pa.Array) -> pa.Array:
         raise InvalidRecord("the key of a header must not be null")
     found = pa.MapArray.from_arrays(column.offsets, names, values, mask=column.is_null() if column.null_count else None)
     return found.cast(HEADERS)
-
-
-def _largest_headers(headers: Any) -> int:
-    """How many bytes the largest headers of one row have."""
-    sizes = pc.add(pc.binary_length(headers.keys), pc.coalesce(pc.binary_length(headers.items), 0))
-    by_row = pa.ListArray.from_arrays(headers.offsets, sizes)
-    table = pa.table({"row": pc.list_parent_indices(by_row), "size": by_row.flatten()})
-    totals = table.group_by("row").aggregate([("size", "sum")]).column("size_sum")
-    return int(pc.max(totals).as_py() or 0)
 
 
 _CONVERSIONS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
