@@ -81,11 +81,12 @@ def test_a_broker_that_cannot_reach_etcd_for_longer_than_its_lease_is_another_on
 
 def test_a_key_that_somebody_removed_is_noticed_although_the_lease_is_alive(server: EtcdServer) -> None:
     async def main() -> None:
-        async with nodes([server.address], 1, lease=60) as (node,), Etcd([server.address]) as etcd:
+        async with nodes([server.address], 1, lease=600) as (node,), Etcd([server.address]) as etcd:
             before = node.incarnation
             await etcd.write([], [Delete(keys().broker(1))])
             await until(lambda: node.incarnation > before)
             await until(lambda: node.view.alive == {1: node.incarnation})
+            await until(lambda: node.controls)  # and not the earlier one, until its lease ends
 
     run(main())
 

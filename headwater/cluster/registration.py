@@ -176,9 +176,11 @@ class Registration:
                 if alive and not self._is_gone():
                     self.confirmed = asked
                     continue
+                self._lost.set()
                 if self.incarnation:
                     _log.warning("broker %d has lost its registration %d", self.broker, self.incarnation)
                     self._become(0)
+                await self._etcd.revoke(self.lease)  # nothing else of the earlier incarnation stays
                 await self.register()
             except EtcdUnavailable as error:
                 _log.debug("the registration is not confirmed: %s", error)
