@@ -283,7 +283,7 @@ def answer_about(method: Any, name: str, topic: str) -> str:
     }
     try:
         answer = method(requests[name], timeout=30)
-        return str(list(answer) if name == "Subscribe" else answer)
+        return str(list(answer) if name in ("Subscribe", "FetchStream") else answer)
     except grpc.RpcError as failure:
         found: Any = failure
         return f"{found.code()} {found.details()} {found.trailing_metadata()}"
@@ -302,9 +302,11 @@ def test_a_member_polls_only_what_it_may_read(served: Served) -> None:
 
 
 @pytest.mark.parametrize("by", ["token", "right"])
-def test_a_subscription_ends_with_the_right_to_it(served: Served, by: str) -> None:
+@pytest.mark.parametrize("method", ["Subscribe", "FetchStream"])
+def test_a_subscription_ends_with_the_right_to_it(served: Served, method: str, by: str) -> None:
     with served.serving(), served.stub("billing") as stub:
-        answers = stub.Subscribe(fetch("orders.eu"), timeout=60)
+        request = fetch("orders.eu")
+        answers = getattr(stub, method)(iter([request]) if method == "FetchStream" else request, timeout=60)
         assert next(answers).partitions[0].records[0].value == b"of orders.eu"
         if by == "token":
             revoke_token(tokens_beside(served.access), served.tokens["billing"].split("_")[1])

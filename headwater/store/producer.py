@@ -257,12 +257,10 @@ class Producer:
         """
         if self._sink.prompt:
             self.flush()
-        else:
-            self._raise_pending()
-            if type(data) is list and keys is None and (timestamps is None or type(timestamps) is int):
-                receipt = self._take_values(data, partition, timestamps)
-                if receipt is not None:
-                    return [receipt]
+        elif type(data) is list and keys is None and (timestamps is None or type(timestamps) is int):
+            receipt = self._take_values(data, partition, timestamps)
+            if receipt is not None:
+                return [receipt]
         batches = to_batches(raw_values(data) if self._raw else data, self._schema)
         listed = _listed(keys)
         times = timestamps if timestamps is None or isinstance(timestamps, int) else pa.array(timestamps)
