@@ -365,8 +365,8 @@ class ClientConfig(Options):
     is acknowledged outlives the leader. "leader" is sooner, and a leader that dies takes what it alone has."""
 
     fetch_total_bytes: Annotated[int, size(KIB, TIB)] = 16 * MIB
-    """How much a consumer fetches at a time from all its partitions together; about twice that is held. Small ones cost
-    calls; large ones memory."""
+    """How much a consumer fetches at a time from all its partitions together; about three times that is held. Small
+    ones cost calls; large ones memory."""
 
     fetch_wait: Annotated[float, seconds(0.01, 10 * MINUTE)] = 10.0
     """How long a fetch waits at the broker for the first record. Short ones ask in vain more often; longer than what

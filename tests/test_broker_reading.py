@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import pytest
@@ -269,6 +270,54 @@ def test_a_subscription_to_a_range_ends_with_it(broker: Served) -> None:
     where.end = 2
     answers = list(broker.stub.Subscribe(pb.FetchRequest(positions=[where], as_records=True)))
     assert [record.value for answer in answers for record in answer.partitions[0].records] == [b"0", b"1"]
+
+
+def test_a_stream_of_fetches_sends_no_more_than_it_is_allowed_to(broker: Served) -> None:
+    broker.create("t", sync="never")
+    write(broker, "t", *[frame_of(bytes([number]) * 100_000) for number in range(20)])
+    requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
+    requests.put(fetch("t", max_bytes=150_000, max_wait_ms=30_000))
+    answers = broker.stub.FetchStream(iter(requests.get, None))
+    found = [next(answers)]
+    time.sleep(0.5)
+    assert broker.stub.GetStatus(pb.GetStatusRequest()).fetched_bytes < 250_000, "what was allowed, and not more"
+    while found[-1].partitions[0].next_offset < 20:
+        requests.put(pb.FetchRequest(max_bytes=250_000))
+        found.append(next(answers))
+    assert [answer.partitions[0].next_offset for answer in found] == list(range(2, 21, 2))
+    answers.cancel()
+    requests.put(None)
+    alone = list(broker.stub.FetchStream(iter([fetch("t", max_bytes=1)])))
+    assert [answer.partitions[0].next_offset for answer in alone] == [1], "it ends when nothing more can be allowed"
+
+
+def test_a_stream_of_fetches_brings_what_comes_and_signs_of_life(broker: Served) -> None:
+    broker.create("t")
+    requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
+    requests.put(pb.FetchRequest(positions=[position("nowhere"), position("t")], as_records=True, max_wait_ms=50))
+    stream = broker.stub.FetchStream(iter(requests.get, None))
+    assert [one.error.kind for one in next(stream).partitions] == ["UnknownTopic", ""]
+    assert [len(one.records) for one in next(stream).partitions] == [0]
+    found: list[bytes] = []
+    for number in range(20):
+        broker.send("t", b"%d" % number)
+        while len(found) <= number:
+            found += [record.value for record in next(stream).partitions[0].records]
+    assert found == [b"%d" % number for number in range(20)]
+    stream.cancel()
+    requests.put(None)
+
+
+def test_a_stream_of_fetches_that_makes_no_sense_is_refused(broker: Served) -> None:
+    broker.create("t")
+    assert list(broker.stub.FetchStream(iter([]))) == []
+    unreadable = broker.channel.stream_stream("/headwater.v1.Broker/FetchStream", bytes, pb.FetchResponse.FromString)
+    first = fetch("t", max_bytes=1, max_wait_ms=10).SerializeToString()
+    for requests in ([pb.FetchRequest().SerializeToString()], [b"\xff"], [first, b"\xff"]):
+        with pytest.raises(grpc.RpcError) as refused:
+            list(unreadable(iter(requests)))
+        assert isinstance(refused.value, grpc.Call)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_asking_for_a_group_does_not_make_one(broker: Served) -> None:

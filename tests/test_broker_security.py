@@ -246,9 +246,10 @@ def test_what_a_caller_may_not_see_is_not_there_for_it(served: Served) -> None:
         assert [one.topic.name for one in metadata.topics] == ["invoices"]
         statistics = stub.GetStatistics(pb.GetStatisticsRequest(), timeout=30)
         assert [one.name for one in statistics.topics] == ["invoices", "orders.eu"]
-        for name in ("Fetch", "Subscribe", "Produce", "DescribeTopic", "GetSchema", "ListOffsets", "Sync", "JoinGroup",
-                     "Commit", "ListSegments", "GetStatistics", "DeleteTopic", "AlterTopic", "CreateTopic",
-                     "WorkOnPartition", "EvolveTopic", "Stage", "ResetGroup", "CommitTransaction"):  # fmt: skip
+        for name in ("Fetch", "Subscribe", "FetchStream", "Produce", "DescribeTopic", "GetSchema", "ListOffsets",
+                     "Sync", "JoinGroup", "Commit", "ListSegments", "GetStatistics", "DeleteTopic", "AlterTopic",
+                     "CreateTopic", "WorkOnPartition", "EvolveTopic", "Stage", "ResetGroup",
+                     "CommitTransaction"):  # fmt: skip
             answers = [answer_about(getattr(stub, name), name, topic) for topic in ("payroll", "nothing")]
             assert answers[0].replace("payroll", "nothing") == answers[1], name
             assert "payroll" in answers[0], name
@@ -261,6 +262,7 @@ def answer_about(method: Any, name: str, topic: str) -> str:
     requests: dict[str, Any] = {
         "Fetch": fetch(topic),
         "Subscribe": fetch(topic),
+        "FetchStream": iter([fetch(topic)]),
         "Produce": produce(topic),
         "DescribeTopic": pb.DescribeTopicRequest(name=topic),
         "GetSchema": pb.GetSchemaRequest(topic=topic),
@@ -281,7 +283,7 @@ def answer_about(method: Any, name: str, topic: str) -> str:
     }
     try:
         answer = method(requests[name], timeout=30)
-        return str(list(answer) if name == "Subscribe" else answer)
+        return str(list(answer) if name in ("Subscribe", "FetchStream") else answer)
     except grpc.RpcError as failure:
         found: Any = failure
         return f"{found.code()} {found.details()} {found.trailing_metadata()}"
@@ -300,9 +302,11 @@ def test_a_member_polls_only_what_it_may_read(served: Served) -> None:
 
 
 @pytest.mark.parametrize("by", ["token", "right"])
-def test_a_subscription_ends_with_the_right_to_it(served: Served, by: str) -> None:
+@pytest.mark.parametrize("method", ["Subscribe", "FetchStream"])
+def test_a_subscription_ends_with_the_right_to_it(served: Served, method: str, by: str) -> None:
     with served.serving(), served.stub("billing") as stub:
-        answers = stub.Subscribe(fetch("orders.eu"), timeout=60)
+        request = fetch("orders.eu")
+        answers = getattr(stub, method)(iter([request]) if method == "FetchStream" else request, timeout=60)
         assert next(answers).partitions[0].records[0].value == b"of orders.eu"
         if by == "token":
             revoke_token(tokens_beside(served.access), served.tokens["billing"].split("_")[1])

@@ -15,7 +15,7 @@ import pytest
 
 import headwater as hw
 import headwater.aio
-from headwater import BufferFull, ClientConfig, InvalidRecord, Store, UnknownTopic
+from headwater import BrokerUnavailable, BufferFull, ClientConfig, InvalidRecord, Store, UnknownTopic
 from headwater.client.feed import RemoteFeed
 from headwater.client.transaction import RemoteTransaction
 from tests.served import CLIENT, Served
@@ -119,7 +119,9 @@ def test_batches_become_one_frame_while_others_are_on_their_way(served: Served) 
     assert [record.key for record in records[1:22]] == [b"k", None] * 10 + [None]
     assert [record.value for record in records[21:]] == [b"%d" % number for number in range(20, 30)]
     assert [record.timestamp for record in records[21:]] == list(range(20, 30))
-    assert served.store.topic("orders").statistics().partitions[0].total_frames == 4  # two fly, the rest waits for them
+    assert (
+        served.store.topic("orders").statistics().partitions[0].total_frames == 6
+    )  # two fly; of the rest, each kind waits
 
 
 def test_what_gathers_is_bounded_and_keeps_its_order_with_single_records(served: Served) -> None:
@@ -210,6 +212,69 @@ def test_a_consumer_goes_on_exactly_where_it_was(served: Served) -> None:
                 found.append(record.value)
                 inbox.ack(record)
     assert found == [b"%d" % number for number in range(3000)]
+
+
+def position_of(served: Served) -> int:
+    """The offset before which everything is done in group g."""
+    return max((one.offset for one in served.store.group("g").committed().values()), default=0)
+
+
+def test_a_poll_that_waits_for_records_does_not_wait_for_commits(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    with store.producer("orders") as out:
+        out.send_batch([b"%d" % number for number in range(10)])
+    with store.consumer("orders", group="g", auto_ack=True) as inbox:
+        assert len(inbox.poll(2, timeout=PATIENCE)) == 2
+        assert len(inbox.poll(2, timeout=PATIENCE)) == 2
+        while position_of(served) < 2:  # it follows, without another poll
+            time.sleep(0.001)
+        served.network.stall()
+        assert len(inbox.poll(2, timeout=PATIENCE)) == 2, "they are here: no answer is needed for them"
+        assert len(inbox.poll(2, timeout=PATIENCE)) == 2
+        served.network.go_on()
+        inbox.commit()
+        assert position_of(served) == 6
+        inbox.poll(1)
+        assert position_of(served) == 8, "who does not wait for records finds what is done committed"
+    assert position_of(served) == 9
+
+
+def test_commits_on_their_way_are_over_before_a_reset(served: Served) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    with store.producer("orders") as out:
+        out.send_batch([b"%d" % number for number in range(100)])
+    with store.consumer("orders", group="g", auto_ack=True) as inbox:
+        for number in range(20):
+            inbox.poll(3, timeout=PATIENCE)
+            inbox.poll(3, timeout=PATIENCE)
+            inbox.reset(number)
+            assert position_of(served) == number
+            assert [record.value for record in inbox.poll(1, timeout=PATIENCE)] == [b"%d" % number]
+            inbox.commit()
+            assert position_of(served) == number
+
+
+def test_what_a_commit_on_its_way_could_not_do_is_told_to_the_next_poll(served: Served) -> None:
+    client = ClientConfig(timeout=0.5, attempt_timeout=0.3, heartbeat=0.2)
+    store = served.connect(client)
+    store.create_topic("orders")
+    with store.producer("orders") as out:
+        out.send_batch([b"%d" % number for number in range(10)])
+    with store.consumer("orders", group="g") as inbox:
+        inbox.ack(inbox.poll(1, timeout=PATIENCE)[0])
+        served.network.stall()
+
+        def poll_until_told() -> None:
+            while inbox.poll(1, timeout=0.2):
+                time.sleep(0.2)
+
+        with pytest.raises(BrokerUnavailable):
+            poll_until_told()
+        served.network.go_on()
+        inbox.commit()
+        assert position_of(served) == 1
 
 
 def test_what_is_fetched_ahead_is_bounded(served: Served) -> None:

@@ -21,6 +21,7 @@ import grpc
 from headwater.client.credentials import Credentials
 from headwater.config import ClientConfig
 from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionForked, StoreClosed, StoreError
+from headwater.option import MIB
 from headwater.wire.address import Address, parse_address
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
@@ -38,6 +39,9 @@ _AGAIN: Final = frozenset(
 """Codes of calls that may well succeed when they are tried again."""
 _SHORTEST: Final = 0.05
 _LONGEST: Final = 5.0
+_KEPT: Final = 16 * MIB
+"""A piece of memory of this size is taken and given back, untouched. glibc learns from it that such pieces come again,
+and keeps them: otherwise each large message gets new pages, zeroed one by one, which costs as much as all else."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -99,6 +103,7 @@ class Connection:
         self._closed = threading.Event()
         self._forked = False
         _connections.add(self)
+        bytes(_KEPT)
 
     def __str__(self) -> str:
         return f"hw://{','.join(self._addresses)}"

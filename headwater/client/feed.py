@@ -133,7 +133,7 @@ class FetchedPartition:
             return Bounds(start, start, start)
         return Bounds(position, max(self.held[-1].end, position + 1), position)
 
-    def read(self, offset: int, *, max_bytes: int) -> list[StoredFrame]:  # noqa: ARG002 - it is here already
+    def read(self, offset: int, *, max_bytes: int) -> list[StoredFrame]:
         assert self.held, "bounds were looked at before"
         error = self.held[0].error
         if error is not None:
@@ -142,10 +142,15 @@ class FetchedPartition:
             raise error
         schema_of = self._schemas.get
         found: list[StoredFrame] = []
-        while self.held and self.held[0].error is None:
+        left, reached = max_bytes, offset
+        while self.held and self.held[0].error is None and left > 0:
             held = self.held.popleft()
-            start = max(held.start, offset)
-            found += [stored_frame(*located, schema_of) for located in verified(held.frames, self._seed, start)]
+            left -= len(held.frames)
+            for located in verified(held.frames, self._seed, max(held.start, offset)):
+                frame = stored_frame(*located, schema_of)
+                if frame.header.next_offset > reached:  # a stream may bring again what was asked for meanwhile
+                    found.append(frame)
+                    reached = frame.header.next_offset
         return found
 
 

@@ -32,10 +32,15 @@ from headwater.log.frame import (
 )
 
 
-def packed(frame: Frame) -> bytes:
-    """The bytes of a frame that has no place in a log yet: whoever gives it one stamps it anew."""
+def pieces(frame: Frame) -> tuple[bytes, memoryview]:
+    """The bytes of a frame that has no place in a log yet, its header and the rest: whoever gives it one stamps it."""
     head, _ = frame.stamp(0, durable_end=0, leader_epoch=0, previous=0, group=GROUP_ONLY, seed=0)
-    return b"".join((head, memoryview(frame.message)))
+    return head, memoryview(frame.message)
+
+
+def packed(frame: Frame) -> bytes:
+    """The same in one piece."""
+    return b"".join(pieces(frame))
 
 
 class Located(NamedTuple):

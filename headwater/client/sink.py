@@ -24,7 +24,7 @@ from weakref import WeakMethod
 import grpc
 
 from headwater.client.connection import Channel, Connection, pauses
-from headwater.client.frames import packed
+from headwater.client.frames import pieces
 from headwater.client.later import LATER
 from headwater.errors import (
     BrokerUnavailable,
@@ -43,7 +43,7 @@ from headwater.store.receipt import Outcome
 from headwater.store.topic import Topic
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
-from headwater.wire.packing import Framed
+from headwater.wire.packing import Sending
 
 _log = logging.getLogger(__name__)
 _LOOK: Final = 0.5
@@ -99,11 +99,11 @@ class _Lane:
         sent.frame = signed(sent.frame, self.identity._replace(sequence=self.next))
         self.next += sent.frame.record_count
 
-    def request(self, sent: _Sent) -> Framed[pb.ProduceRequest]:
+    def request(self, sent: _Sent) -> Sending[pb.ProduceRequest]:
         request = pb.ProduceRequest(
             id=sent.id, topic=self.topic, topic_uuid=self.uuid, partition=self.partition, acks=self.acks
         )
-        return Framed(request, [packed(sent.frame)])
+        return Sending(request, pieces(sent.frame))
 
 
 class _Stream:

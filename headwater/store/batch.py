@@ -60,8 +60,19 @@ class Batch:
             self.cut(number)
             raise
 
+    def add_all(self, values: list[Any], size: int, timestamp: int) -> None:
+        """Take many records at once, of about `size` bytes together, without keys and headers."""
+        number = len(self.values)
+        try:
+            self.values += values
+            self.timestamps += [timestamp] * len(values)
+            self.room -= size
+        except BaseException:
+            self.cut(number)
+            raise
+
     def cut(self, count: int) -> None:
-        """Back to `count` records, when an interruption (Ctrl-C) has left one that is half there."""
+        """Back to `count` records, when an interruption (Ctrl-C) has left some that are half there."""
         del self.values[count:], self.timestamps[count:], self.keys[count:]
         self.headers.pop(count, None)
 

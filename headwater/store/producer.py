@@ -32,10 +32,9 @@ from headwater.store.sink import Sink
 from headwater.store.topic import Topic
 from headwater.store.turn import Turn
 from headwater.store.typed import (
+    check_batches,
     check_marker,
     check_row,
-    largest_value,
-    markers,
     pieces,
     raw_values,
     size_of,
@@ -258,12 +257,14 @@ class Producer:
         """
         if self._sink.prompt:
             self.flush()
-        else:
-            self._raise_pending()
+        elif type(data) is list and keys is None and (timestamps is None or type(timestamps) is int):
+            receipt = self._take_values(data, partition, timestamps)
+            if receipt is not None:
+                return [receipt]
         batches = to_batches(raw_values(data) if self._raw else data, self._schema)
         listed = _listed(keys)
         times = timestamps if timestamps is None or isinstance(timestamps, int) else pa.array(timestamps)
-        self._check_batch(batches, listed, times)
+        check_batches(batches, listed, times, self._schema, self._max_value)
         number = self._sticky if partition is None and not self._unready else None
         if listed is None and number is None:
             number = self._route(None, partition)
@@ -282,22 +283,6 @@ class Producer:
         if listed is None and number is not None:
             self._move_on(number)
         return receipts
-
-    def _check_batch(self, batches: list[pa.RecordBatch], keys: list[Any] | None, timestamps: Any) -> None:
-        """Raise for what does not fit together or is over a limit."""
-        count = sum(batch.num_rows for batch in batches)
-        for name, column in (("keys", keys), ("timestamps", timestamps)):
-            if column is not None and not isinstance(column, int) and len(column) != count:
-                raise InvalidRecord(f"{len(column)} {name} for {count} records")
-        largest = max((largest_value(batch) for batch in batches), default=0)
-        if largest > self._max_value:
-            raise InvalidRecord(f"a value of {largest} bytes is over the limit of {self._max_value} (max_value_bytes)")
-        start = 0
-        for batch in batches:
-            for row in markers(batch) if self._raw else ():
-                if keys is None or keys[start + row] is None:
-                    raise InvalidRecord(f"record {start + row}: a delete marker (a value of None) needs a key")
-            start += batch.num_rows
 
     def _send_routed(self, batch: pa.RecordBatch, keys: list[Any], routes: list[int], times: Any) -> list[Receipt]:
         rows: dict[int, list[int]] = {}
@@ -328,8 +313,33 @@ class Producer:
             self._sink.append(self.topic, partition, frame, outcome)
         return Receipt((outcome, 0))
 
+    def _take_values(self, values: list[Any], partition: int | None, timestamp: int | None) -> Receipt | None:
+        """Take a list of plain values as `send` would take each of them. None if there is anything special about it."""
+        if not self._raw or set(map(type, values)) != {bytes}:
+            return None
+        count, size = len(values), sum(map(len, values)) + RECORD_BYTES * len(values)
+        if size > min(self._bytes, self._max_value) or count > self._last_number + 1:
+            return None
+        number = self._route(None, partition)
+        now = time_ns()
+        while True:
+            with self._mutex:
+                if self._closed:
+                    raise StoreClosed(f"the producer of {self.topic.name!r}")
+                batch = self._batches[number]
+                first = len(batch.values)
+                if first == 0:
+                    batch.begin(self._bytes, now + self._pause_ns)
+                if batch.room >= size and first + count <= self._last_number + 1:
+                    batch.add_all(values, size, now if timestamp is None else timestamp)
+                    break
+            self._write(batch)
+        self._send_soon(batch, begun=first == 0)
+        self._move_on(number)
+        return Receipt((batch.outcome, first))
+
     def _gather(self, piece: Piece, partition: int) -> Receipt:
-        """Send it, or have it wait with others while enough is on its way."""
+        """Take Arrow data for the next frame, or for the one that waits."""
         while True:
             with self._mutex:
                 if self._closed:
@@ -342,12 +352,16 @@ class Producer:
             if number is not None:
                 break
             self._write(held)
-        try:
-            self._write(held, 0)
-        except BufferFull:
-            if number == 0:
-                IDLE.call(_AGAIN, partial(self._write_idle, held))
+        self._send_soon(held, begun=number == 0)
         return Receipt((held.outcome, number))
+
+    def _send_soon(self, batch: Batch, *, begun: bool) -> None:
+        """Send the batch, or have it wait for more while enough is on its way. What has just begun is looked after."""
+        try:
+            self._write(batch, 0)
+        except BufferFull:
+            if begun:
+                IDLE.call(_AGAIN, partial(self._write_idle, batch))
 
     # Writing batches.
 
@@ -431,6 +445,8 @@ class Producer:
             self._write_idle(batch)
 
     def _write_idle(self, batch: Batch) -> None:
+        if self._batches[batch.outcome.partition] is not batch:
+            return  # a sender has written it
         self._pause_ns = self._linger_ns
         try:
             self._write(batch, 0)

@@ -104,6 +104,25 @@ def raw_values(data: Any) -> Any:
     return pa.table({"value": pa.array(values, pa.binary())})
 
 
+def check_batches(
+    batches: list[pa.RecordBatch], keys: list[Any] | None, timestamps: Any, schema: Schema, max_value: int
+) -> None:
+    """Raise InvalidRecord for what does not fit together or is over a limit."""
+    count = sum(batch.num_rows for batch in batches)
+    for name, column in (("keys", keys), ("timestamps", timestamps)):
+        if column is not None and not isinstance(column, int) and len(column) != count:
+            raise InvalidRecord(f"{len(column)} {name} for {count} records")
+    largest = max((largest_value(batch) for batch in batches), default=0)
+    if largest > max_value:
+        raise InvalidRecord(f"a value of {largest} bytes is over the limit of {max_value} (max_value_bytes)")
+    start = 0
+    for batch in batches:
+        for row in markers(batch) if schema.raw else ():
+            if keys is None or keys[start + row] is None:
+                raise InvalidRecord(f"record {start + row}: a delete marker (a value of None) needs a key")
+        start += batch.num_rows
+
+
 def markers(batch: pa.RecordBatch) -> list[int]:
     """The rows that are null in their first column: in a raw topic, delete markers."""
     column = batch.column(0)

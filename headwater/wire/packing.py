@@ -32,6 +32,13 @@ class Framed(NamedTuple, Generic[_Request]):
     frames: Sequence[View]
 
 
+class Sending(NamedTuple, Generic[_Request]):
+    """A request without its frame, and the frame beside it, in pieces that lie where they were made."""
+
+    message: _Request
+    pieces: Sequence[View]
+
+
 class FetchedFrames(NamedTuple):
     """One partition of a FetchResponse without its frames, and the frames beside it."""
 
@@ -49,11 +56,13 @@ class Fetched(NamedTuple):
 # Making messages.
 
 
-def pack_framed(request: Framed[Any] | Message) -> bytes:
+def pack_framed(request: Framed[Any] | Sending[Any] | Message) -> bytes:
     """The bytes of a request, with or without frames beside it."""
     if isinstance(request, Message):
         return request.SerializeToString()
     parts: list[View] = [request.message.SerializeToString()]
+    if isinstance(request, Sending):
+        return b"".join((*parts, _TAG, _varint(sum(map(len, request.pieces))), *request.pieces))
     for frame in request.frames:
         parts += (_TAG, _varint(len(frame)), frame)
     return b"".join(parts)
