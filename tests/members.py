@@ -29,8 +29,10 @@ from headwater.schema import RAW
 from headwater.store.catalog import TopicInfo
 from headwater.wire.address import Address, parse_endpoints
 
-LEASE: Final = 2
-"""As short as etcd allows."""
+LEASE: Final = 10
+"""What brokers have: for longer than a busy machine holds up a test."""
+SHORT_LEASE: Final = 2
+"""As short as etcd allows, for who is to lose it."""
 PATIENCE: Final = 60.0
 Fault = Literal["request lost", "answer lost", "late"]
 
@@ -86,10 +88,11 @@ class Node:
         address: str = "127.0.0.1:1",
         lease: int = LEASE,
         missing: Collection[PartitionKey] = (),
+        attempt_timeout: float = 2.0,
     ) -> None:
         self.broker = broker
         self.store = store or bytes([broker]) * 16
-        self.etcd = FaultyEtcd(endpoints, timeout=10.0)
+        self.etcd = FaultyEtcd(endpoints, timeout=10.0 + attempt_timeout, attempt_timeout=attempt_timeout)
         self.logs = logs or Logs()
         self.missing = missing
         self.incarnations: list[int] = []
@@ -116,9 +119,11 @@ class Node:
         await self.membership.start()
         return self
 
-    async def vanish(self) -> None:
-        """As by kill -9: nobody is told, and the lease goes on."""
+    async def vanish(self, *, noticed: bool = True) -> None:
+        """As by kill -9. It is noticed, and its lease ended by others; or not, and its lease goes on for a while."""
         await self.membership._stop()
+        if noticed:
+            await self.etcd.revoke(self.membership.registration.lease)
         await self.etcd.close()
 
     def states(self, topic: ClusterTopic) -> list[PartitionState | None]:
@@ -161,7 +166,7 @@ def topic_of(
 class MemberProcess:
     """A membership as a process, which can be killed and stopped. It listens, as a broker does."""
 
-    def __init__(self, directory: Path, endpoints: str, broker: int, lease: int = LEASE) -> None:
+    def __init__(self, directory: Path, endpoints: str, broker: int, lease: int = SHORT_LEASE) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "member.log"
         command = [sys.executable, "-m", "tests.members", str(directory), endpoints, str(broker), str(lease)]

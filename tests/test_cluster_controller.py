@@ -20,7 +20,7 @@ from headwater.cluster.planning import Change, plan
 from headwater.wire.address import Address
 from tests.aio import run
 from tests.etcd_server import EtcdServer, needs_etcd
-from tests.members import Logs, Node, keys, nodes, topic_of, until
+from tests.members import PATIENCE, SHORT_LEASE, Logs, Node, keys, nodes, topic_of, until
 from tests.proxy import Proxy
 
 pytestmark = needs_etcd
@@ -119,7 +119,7 @@ def test_a_leader_that_comes_back_at_once_is_elected_anew(server: EtcdServer) ->
             number = led_by(controller, topic).index(3)
             key = (topic.info.uuid, number)
             controller.logs.ends[3] = {key: LogEnd(1, 10)}
-            await alone.vanish()
+            await alone.vanish(noticed=False)
             again = await Node([server.address], 3, lease=60).start()
             await until(lambda: controller.view.partitions[key][0].leader_incarnation == again.incarnation)
             state = controller.view.partitions[key][0]
@@ -216,22 +216,30 @@ def test_one_that_was_replaced_while_it_wrote_does_no_harm(server: EtcdServer) -
 
     async def main() -> None:
         with Proxy(server.address.port, Random(1)) as proxy:
-            async with nodes([Address("127.0.0.1", proxy.port)], 1) as (old,):
+            there = Address("127.0.0.1", proxy.port)
+            # It waits for its answers for long: a call that is given up may be given up in etcd as well.
+            async with nodes([there], 1, lease=SHORT_LEASE, attempt_timeout=PATIENCE) as (old,):
                 others = [await Node([server.address], number).start() for number in (2, 3, 4)]
                 topic = await others[0].topics.create(topic_of("orders", 8, 3))
-                await until(lambda: None not in old.states(topic))
+                pair = await others[0].topics.create(topic_of("pair", 12, 2))
+                await until(lambda: None not in [*old.states(topic), *old.states(pair)])
                 lost = others[2]
                 proxy.stall()
                 await lost.vanish()
-                # The old one sees nothing of that: so it is told, of broker 3 wrongly, and its plans are sent.
-                stale = [*_without(old, 4), *_without(old, 3)]
-                since = old.membership.controller.since
-                writing = asyncio.create_task(old.membership.controller._write(since, stale))
+                # The old one sees nothing of that: so it is told, of broker 3 wrongly, and its plans are sent. Only its
+                # office is in the way of the second: the partition, and the broker it counts on, are unchanged.
+                path = keys().partition(
+                    (pair.info.uuid, [one and one.replicas for one in old.states(pair)].index((3, 2)))
+                )
+                stale = [_without(old, 4), [change for change in _without(old, 3) if change.write.key == path]]
+                assert len(stale[1]) == 1
+                controller = old.membership.controller
+                writing = [asyncio.create_task(controller._write(controller.since, changes)) for changes in stale]
                 await until(lambda: any(node.controls for node in others[:2]))
                 await until(lambda: None not in led_by(others[0], topic))
                 before = await _states(server)
                 proxy.go_on()  # what was on its way arrives
-                await asyncio.gather(writing, return_exceptions=True)
+                assert await asyncio.gather(*writing) == [0, 0]
                 await until(lambda: len(old.incarnations) == 3)
                 assert await _states(server) == before
                 for node in others[:2]:
@@ -264,7 +272,7 @@ def test_an_election_counts_on_brokers_in_the_incarnation_in_which_they_were_see
             assert leader != 2
             stale = _without(controller, leader)  # it thinks that the leader is gone
             since = controller.membership.controller.since
-            await second.vanish()
+            await second.vanish(noticed=False)
             again = await Node([server.address], 2, lease=60).start()
             assert await controller.membership.controller._write(since, stale) == 0, "it counted on another broker 2"
             await again.membership.leave()

@@ -20,7 +20,7 @@ from headwater.errors import Damaged, EtcdUnavailable, InvalidConfiguration, Sto
 from headwater.wire.address import Address
 from tests.aio import run
 from tests.etcd_server import EtcdServer, free_port, needs_etcd
-from tests.members import MemberProcess, Node, keys, nodes, until
+from tests.members import SHORT_LEASE, MemberProcess, Node, keys, nodes, until
 from tests.proxy import Proxy
 
 pytestmark = needs_etcd
@@ -49,7 +49,7 @@ def test_a_broker_that_starts_again_is_another_one(server: EtcdServer) -> None:
     async def main() -> None:
         async with nodes([server.address], 1, lease=60) as (watching,):
             old = await Node([server.address], 2, lease=60).start()
-            await old.vanish()
+            await old.vanish(noticed=False)
             again = await Node([server.address], 2, lease=60).start()  # and does not wait for the old lease
             assert again.incarnation > old.incarnation
             await until(lambda: watching.view.members[2].incarnation == again.incarnation)
@@ -64,7 +64,7 @@ def test_a_broker_that_cannot_reach_etcd_for_longer_than_its_lease_is_another_on
     async def main() -> None:
         with Proxy(server.address.port, Random(1)) as proxy:
             async with nodes([server.address], 1) as (watching,):
-                node = await Node([Address("127.0.0.1", proxy.port)], 2).start()
+                node = await Node([Address("127.0.0.1", proxy.port)], 2, lease=SHORT_LEASE).start()
                 before = node.incarnation
                 proxy.stall()
                 await until(lambda: 2 not in watching.view.members)
@@ -138,10 +138,10 @@ def test_a_registration_whose_answer_was_lost_is_looked_up(server: EtcdServer, f
 def test_two_brokers_of_one_number_are_refused(server: EtcdServer) -> None:
     async def main() -> None:
         async with nodes([server.address], 1) as (first,):
-            other = Node([server.address], 1, store=b"x" * 16)
+            other = Node([server.address], 1, store=b"x" * 16, lease=SHORT_LEASE)
             with pytest.raises(StoreInUse, match="broker 1 is running already"):
                 await other.start()
-            await other.vanish()
+            await other.vanish(noticed=False)
             assert first.incarnations == [first.incarnation]
 
     run(main())
@@ -150,7 +150,8 @@ def test_two_brokers_of_one_number_are_refused(server: EtcdServer) -> None:
 def test_a_registration_that_comes_late_does_not_replace_another(server: EtcdServer) -> None:
     async def main() -> None:
         await (await Node([server.address], 9).start()).membership.leave()  # who has made the secret
-        slow, quick = Node([server.address], 1), Node([server.address], 1, store=b"x" * 16)
+        slow = Node([server.address], 1, lease=SHORT_LEASE)
+        quick = Node([server.address], 1, store=b"x" * 16)
         slow.etcd.late_seconds = 1.0
         slow.etcd.faults = ["late"]
         slow.etcd.faults += ["request lost"] * 10_000
@@ -161,7 +162,7 @@ def test_a_registration_that_comes_late_does_not_replace_another(server: EtcdSer
             await starting
         assert quick.incarnations == [quick.incarnation]
         assert quick.view.members[1].store == quick.store
-        await slow.vanish()
+        await slow.vanish(noticed=False)
         await quick.membership.leave()
 
     run(main())
@@ -169,8 +170,8 @@ def test_a_registration_that_comes_late_does_not_replace_another(server: EtcdSer
 
 def test_a_dead_one_with_another_directory_is_waited_for(server: EtcdServer) -> None:
     async def main() -> None:
-        old = await Node([server.address], 1).start()
-        await old.vanish()
+        old = await Node([server.address], 1, lease=SHORT_LEASE).start()
+        await old.vanish(noticed=False)
         other = await Node([server.address], 1, store=b"x" * 16).start()
         assert other.incarnation > old.incarnation
         await other.membership.leave()

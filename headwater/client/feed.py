@@ -142,12 +142,15 @@ class FetchedPartition:
             raise error
         schema_of = self._schemas.get
         found: list[StoredFrame] = []
-        left = max_bytes
+        left, reached = max_bytes, offset
         while self.held and self.held[0].error is None and left > 0:
             held = self.held.popleft()
             left -= len(held.frames)
-            start = max(held.start, offset)
-            found += [stored_frame(*located, schema_of) for located in verified(held.frames, self._seed, start)]
+            for located in verified(held.frames, self._seed, max(held.start, offset)):
+                frame = stored_frame(*located, schema_of)
+                if frame.header.next_offset > reached:  # a stream may bring again what was asked for meanwhile
+                    found.append(frame)
+                    reached = frame.header.next_offset
         return found
 
 

@@ -54,7 +54,7 @@ _AT_EASE: Final = 2
 """With so many frames on their way, one that is not full yet can wait."""
 _BUSY_PAUSE: Final = 0.05
 _RENUMBERED_AT_MOST: Final = 3
-_AGAIN: Final = (PartitionBusy, PartitionClosed, StoreClosed, BufferFull, NotLeader)
+_AGAIN: Final = (PartitionBusy, PartitionClosed, StoreClosed, BufferFull)
 """What the broker says when a frame may well be taken in a moment."""
 
 
@@ -240,6 +240,7 @@ class RemoteSink:
                     moved = True
                     self._connection.moved(error)
                     stream.call.cancel()  # what is unanswered is sent again, there
+                    break
         except grpc.RpcError as failure:
             if not moved:
                 _, why = self._connection.explain(failure, channel)
@@ -265,6 +266,8 @@ class RemoteSink:
     def _answer(self, response: pb.ProduceResponse) -> HeadwaterError | None:
         """Tell the one who waits; what the broker says is wrong, if anything."""
         error = unpack_error(response.error) if response.HasField("error") else None
+        if isinstance(error, NotLeader):
+            return error  # it may be in the log: it stays on its way, and goes to who leads now as it is, before others
         with self._changed:
             self._heard = time.monotonic()
             sent = self._flying.pop(response.id, None)
