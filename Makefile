@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint etcd test test-streams test-spark demo bench peers faults clean help
+.PHONY: setup lock proto lint etcd test test-streams test-spark test-faults demo bench peers faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -42,7 +42,7 @@ lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks examples tests
 
-# The tests that start Spark, and all others, each on a processor of its own: together they take as long as the longer half.
+# The tests that start Spark and all others run side by side, and the proofs beside whichever of the two takes longer.
 SPARK_TESTS := tests/spark tests/test_documents.py
 
 # Clusters are proved with the etcd of the system. The one among the Python packages is of a version that can corrupt its own
@@ -55,14 +55,16 @@ etcd: ## install the system's etcd, where this is root on Debian or the like
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test: lint etcd ## lint, the tests, and the short form of every fault proof
-	@$(MAKE) --no-print-directory --jobs=2 test-streams test-spark
-	$(BIN)/python -m tests.faults all --quick --seed 1
+	@$(MAKE) --no-print-directory --jobs=2 test-streams test-spark test-faults
 
 test-streams: $(STAMP) ## the tests without Spark
 	$(BIN)/python -m pytest --quiet $(addprefix --ignore=,$(SPARK_TESTS)) -o cache_dir=.pytest_cache/streams
 
 test-spark: $(STAMP) ## the tests that start Spark
 	$(BIN)/python -m pytest --quiet $(SPARK_TESTS) -o cache_dir=.pytest_cache/spark
+
+test-faults: $(STAMP) ## the short form of every fault proof
+	$(BIN)/python -m tests.faults all --quick --seed 1
 
 demo: $(STAMP) ## a tour of Headwater in the terminal
 	$(BIN)/hw tour

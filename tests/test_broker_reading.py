@@ -344,7 +344,7 @@ def test_a_reader_that_does_not_read_is_not_read_ahead_for(tmp_path: Path) -> No
         broker.create("t", sync="never")
         frame = frame_of(bytes(1_000_000))
         write(broker, "t", *[frame] * 60)
-        # A client that takes in what it does not read would hide it: gRPC's window grows with what a slow machine delays.
+        # A client that takes in what it does not read would hide it: gRPC's window grows on a slow machine.
         window = ("grpc.http2.bdp_probe", 0)
         options = [window, ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
         with grpc.insecure_channel(str(broker.broker.address), options=options) as channel:
