@@ -140,6 +140,8 @@ def test_what_gathers_is_bounded_and_keeps_its_order_with_single_records(served:
         send_without_end()
     assert out.pending <= (5 + 1) * 4  # as many frames as the broker remembers, and one that fills
     served.network.go_on()
+    while out.pending > 4:  # closing waits no longer than `block_timeout` for the batch before
+        time.sleep(0.001)
     out.close()
     assert values(served) == expected
 
