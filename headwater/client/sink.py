@@ -231,20 +231,18 @@ class RemoteSink:
     def _read(self, channel: Channel) -> bool:
         """Open a stream and take the answers until it ends; whether there were any."""
         stream = self._begin(channel)
-        some = moved = False
+        some = False
         try:
             for response in stream.call:
                 error = self._answer(response)
                 some = True
                 if isinstance(error, NotLeader):
-                    moved = True
                     self._connection.moved(error)
                     stream.call.cancel()  # what is unanswered is sent again, there
                     break
         except grpc.RpcError as failure:
-            if not moved:
-                _, why = self._connection.explain(failure, channel)
-                _log.debug("%s: a stream broke (%s)", channel.address, why)
+            _, why = self._connection.explain(failure, channel)
+            _log.debug("%s: a stream broke (%s)", channel.address, why)
         finally:
             with self._changed:
                 if self._stream is stream:
