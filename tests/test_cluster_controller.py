@@ -135,20 +135,20 @@ def test_after_a_total_outage_all_are_waited_for_and_the_longest_log_leads(serve
         async with nodes([server.address], 1, logs=logs) as (controller,):
             held = [await Node([server.address], number, logs).start() for number in (2, 3, 4)]
             await until(lambda: len(controller.view.members) == 4)
+            in_sync = {node.broker: node.incarnation for node in held}
+            for node in held:
+                await node.vanish()
+            await until(lambda: len(controller.view.members) == 1)
             topic = topic_of("orders", 1, 3)
             key = (topic.info.uuid, 0)
             async with Etcd([server.address]) as etcd:
-                state = PartitionState((2, 3, 4), {node.broker: node.incarnation for node in held}, 2, 2, 7)
+                state = PartitionState((2, 3, 4), in_sync, 2, in_sync[2], 7)
                 changes = [
                     Put(keys().topic("orders"), topic.to_json()),
                     Put(keys().partition(key), state_to_json(state)),
                 ]
                 await etcd.write([], changes)
             await until(lambda: key in controller.view.partitions)
-            for node in held:
-                await node.vanish()
-            await until(lambda: len(controller.view.members) == 1)
-            logs.asked.clear()
             back = [await Node([server.address], number, logs).start() for number in (2, 3)]
             logs.ends = {2: {key: LogEnd(7, 100)}, 3: {key: LogEnd(6, 500)}}
             await asyncio.sleep(1.5)
