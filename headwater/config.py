@@ -30,7 +30,7 @@ from headwater.wire.address import check_cluster_name, parse_address, parse_endp
 
 Sync = Literal["always", "never"] | float
 Compression = Literal["none", "zstd", "lz4"]
-Acks = Literal["all", "leader"]
+Acks = Literal["all", "leader", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "text"]
 
@@ -241,6 +241,10 @@ class BrokerConfig(Options):
     """How many brokers keep each partition of a topic that does not say so itself. With one, its death is an outage and
     its disk's death a loss; each one more costs a copy. None is three, or all where there are fewer."""
 
+    catch_up_bytes_per_second: Annotated[int | None, size(64 * KIB, TIB)] = None
+    """How much it fetches in a second of all partitions together in which it is not in sync. Less than producers write,
+    and it never comes to be in sync again; None fetches as fast as it can, and producers may feel it."""
+
     etcd_user: Annotated[str | None, _USER] = None
     """Who the broker is for etcd. Whoever can write to etcd rules the cluster: without a user, that is anyone who
     reaches it."""
@@ -362,7 +366,9 @@ class ClientConfig(Options):
 
     acks: Acks = "all"
     """In a cluster, who must have records before they are acknowledged. "all" are the replicas that are in sync: what
-    is acknowledged outlives the leader. "leader" is sooner, and a leader that dies takes what it alone has."""
+    is acknowledged outlives the leader. "leader" is sooner, and a leader that dies takes what it alone has. "none",
+    also with a single broker, promises nothing: records count as sent when they leave. Receipts have no offsets then,
+    and what goes wrong is logged and raised by a later call; `flush` and `close` still wait for what is on its way."""
 
     fetch_total_bytes: Annotated[int, size(KIB, TIB)] = 16 * MIB
     """How much a consumer fetches at a time from all its partitions together; about three times that is held. Small

@@ -7,7 +7,6 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from headwater.aio.threads import Threads
-from headwater.errors import StoreError
 from headwater.store.receipt import Outcome
 
 
@@ -54,17 +53,13 @@ class Receipt(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether the record is in the log, or has failed."""
+        """Whether the record is in the log, or has failed; with `acks="none"`, whether it is on its way."""
         return self.outcome.done
 
     @property
     def offset(self) -> int:
-        """The record's offset; raises what went wrong, or StoreError while it is still pending."""
-        if self.outcome.error is not None:
-            raise self.outcome.error
-        if self.outcome.appended is None:
-            raise StoreError("the record is still pending: await the receipt, or flush() or sync() of the producer")
-        return self.outcome.appended.base_offset + self.number
+        """The record's offset; raises what went wrong, or StoreError while it is pending, and with `acks="none"`."""
+        return self.outcome.offset_of(self.number, "await the receipt, or flush() or sync() of the producer")
 
     def __await__(self) -> Generator[Any, None, int]:
         yield from self.outcomes.known(self.outcome).__await__()

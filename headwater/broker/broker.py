@@ -182,6 +182,7 @@ class Broker:
             self.config.broker_id,
             lambda place: tell([place]),
             self._peer_credentials,
+            self.config.catch_up_bytes_per_second,
         )
 
     def _reached_at(self) -> Address:

@@ -186,7 +186,8 @@ class Producing:
         if cluster is None:
             return self._lanes.append(place, batch)
         cluster.check_leads(place)
-        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=acks != pb.ACKS_LEADER)
+        by_all = acks not in (pb.ACKS_LEADER, pb.ACKS_NONE)
+        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=by_all)
 
     def _route(self, message: pb.ProduceRequest) -> dict[int, Records]:
         info = topic_of(self._store, message)

@@ -64,7 +64,8 @@ class RemotePartition(Partition):
         self._number = number
         self._place = pb.TopicPartition(topic=info.name, partition=number, topic_uuid=info.uuid)
         self._seed = partition_seed(info.uuid, number)
-        self._sink = RemoteSink(connection)
+        # Whoever appends here is told the place: with acks="none" too.
+        self._sink = RemoteSink(connection, "leader" if connection.config.acks == "none" else None)
         self._closed = False
 
     def __str__(self) -> str:

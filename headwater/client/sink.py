@@ -26,6 +26,7 @@ import grpc
 from headwater.client.connection import Channel, Connection, pauses
 from headwater.client.frames import pieces
 from headwater.client.later import LATER
+from headwater.config import Acks
 from headwater.errors import (
     BrokerUnavailable,
     BufferFull,
@@ -56,6 +57,7 @@ _BUSY_PAUSE: Final = 0.05
 _RENUMBERED_AT_MOST: Final = 3
 _AGAIN: Final = (PartitionBusy, PartitionClosed, StoreClosed, BufferFull)
 """What the broker says when a frame may well be taken in a moment."""
+_ACKS: Final[dict[Acks, pb.Acks]] = {"all": pb.ACKS_ALL, "leader": pb.ACKS_LEADER, "none": pb.ACKS_NONE}
 
 
 class _Sent:
@@ -128,8 +130,10 @@ class RemoteSink:
     identity: Identity | None = None  # frames are signed when they are sent
     prompt = False
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, acks: Acks | None = None) -> None:
+        """`acks` is the connection's, unless it is given."""
         self._connection = connection
+        self._acks = _ACKS[acks or connection.config.acks]
         self._changed = threading.Condition()
         self._lanes: dict[int, _Lane] = {}
         self._flying: dict[int, _Sent] = {}
@@ -176,8 +180,7 @@ class RemoteSink:
         with self._changed:
             lane = self._lanes.get(partition)
             if lane is None:
-                acks = pb.ACKS_ALL if self._connection.config.acks == "all" else pb.ACKS_LEADER
-                lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity, acks)
+                lane = self._lanes[partition] = _Lane(topic, uuid, partition, identity, self._acks)
             sent = _Sent(next(self._serials), lane, frame, outcome, deadline)
             self._bytes += frame.length
             if lane.waiting:
@@ -204,10 +207,16 @@ class RemoteSink:
         self._used = now
         self._flying[sent.id] = sent
         if self._stream is not None:
-            self._stream.send(lane.request(sent))
+            self._hand_over(sent, self._stream)
         elif self._thread is None:
             self._thread = threading.Thread(target=self._run, name="headwater-producer", daemon=True)
             self._thread.start()
+
+    def _hand_over(self, sent: _Sent, stream: _Stream) -> None:
+        """Put the frame on the stream. It stays on its way until it is answered, also if nobody waits for that."""
+        stream.send(sent.lane.request(sent))
+        if sent.lane.acks == pb.ACKS_NONE and not sent.outcome.done:
+            sent.outcome.let_go()
 
     # The stream: its own thread reads the answers, and sends everything again when it breaks.
 
@@ -254,7 +263,7 @@ class RemoteSink:
         stream = _Stream(channel, self._connection.metadata)
         with self._changed:
             for sent in self._flying.values():
-                stream.send(sent.lane.request(sent))
+                self._hand_over(sent, stream)
             self._heard = time.monotonic()
             self._stream = stream
         return stream
@@ -281,9 +290,9 @@ class RemoteSink:
                 lane.renumber = lane.renumber or error is not None
             quiet = bool(lane.waiting) and not lane.flying
             # Before anybody is woken: who waits in `settle` finds the outcome.
-            if error is None:
+            if error is None and not sent.outcome.done:
                 sent.outcome.succeed(Appended(response.base_offset, response.end_offset, response.duplicate))
-            elif not later:
+            elif error is not None and not later:
                 self._refuse(sent, error)
             self._changed.notify_all()
         if quiet:
@@ -304,7 +313,11 @@ class RemoteSink:
 
     def _refuse(self, sent: _Sent, error: BaseException) -> None:
         self._tell(error)
-        sent.outcome.fail(error)
+        if not sent.outcome.done:
+            sent.outcome.fail(error)
+            return
+        lane, count = sent.lane, sent.frame.record_count
+        _log.error('%s/%d: %d records that were sent with acks="none": %s', lane.topic, lane.partition, count, error)
 
     def _go_on(self, lane: _Lane) -> None:
         """Send what waits, under a new identity if there is a gap in the numbers of the old one."""
@@ -359,7 +372,7 @@ class RemoteSink:
 
     def _fail(self, failed: Iterable[_Sent], error: BaseException) -> None:
         with self._changed:
-            chosen = [sent for sent in failed if not sent.outcome.done]
+            chosen = [sent for sent in failed if sent in sent.lane.flying or sent in sent.lane.waiting]
             for sent in chosen:
                 self._flying.pop(sent.id, None)
                 lane = sent.lane

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from headwater.client.frames import verified
+from headwater.cluster.catch_up import CatchUp
 from headwater.cluster.durable_log import EpochStart, Span
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import Member
-from headwater.cluster.link import Links
+from headwater.cluster.link import Link, Links
 from headwater.cluster.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading
 from headwater.errors import BrokerUnavailable, HeadwaterError
 from headwater.log import StoredFrame
@@ -30,6 +31,8 @@ WAIT: Final = 0.5
 """How long a leader that has nothing new keeps a question. Seconds."""
 _AGAIN: Final = 0.05
 _FAILED: Final = 1.0
+_LOOK: Final = 0.1
+"""How often one that waits to catch up looks whether it is in sync by now. Seconds."""
 
 
 class Threads(Protocol):
@@ -45,10 +48,13 @@ class Threads(Protocol):
 class Follower:
     """Keeps one replica up with its leader, for as long as it follows in one epoch."""
 
-    def __init__(self, hosted: Hosted, links: Links, threads: Threads) -> None:
+    def __init__(self, hosted: Hosted, links: Links, threads: Threads, catch_up: CatchUp) -> None:
         self._hosted = hosted
         self._links = links
         self._threads = threads
+        self._catch_up = catch_up
+        self._expected = 0
+        """How much the next answer is likely to bring, while it is behind: as much as the last one."""
         self._seed = seed_of(partition_uuid(*hosted.key))
         self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
         """The answer to a question that was asked while the last answer was being written."""
@@ -64,6 +70,11 @@ class Follower:
         hosted, replica = self._hosted, self._hosted.replica
         epoch = replica.epoch
         while hosted.replica is replica and replica.epoch == epoch:
+            # Acknowledgements wait for whoever is in sync: that one never waits itself.
+            pause = 0.0 if replica.in_sync else self._catch_up.wait()
+            if pause > 0:
+                await hosted.changed(min(pause, _LOOK))
+                continue
             request = replica.request()
             leader = leader_of()
             if request is None or leader is None:
@@ -84,13 +95,19 @@ class Follower:
     async def _ask(self, request: FetchRequest, leader: Member) -> None:
         ahead, self._ahead = self._ahead, None
         link = self._links.to(leader)
-        found = await (link.ask(self._question(request, WAIT)) if ahead is None else ahead)
+        at_once = None if self._hosted.replica.in_sync else self._catch_up.at_once
+        if ahead is not None:
+            found = await ahead
+        elif at_once is None:
+            found = await link.ask(self._question(request, WAIT))
+        else:
+            found = await self._ask_little(link, self._question(request, WAIT, at_once))
         if found.HasField("error"):
             raise NotLeading
         if found.HasField("diverging"):
             await self._cut(found)
             return
-        if len(found.frames) >= _BYTES:
+        if len(found.frames) >= _BYTES and at_once is None:
             # Far behind: the leader reads what comes next while this is written. Durable is what is durable now.
             after = request._replace(end=found.next_offset, last_epoch=found.next_epoch)
             self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0)))
@@ -102,12 +119,28 @@ class Follower:
         if self._ahead is not None and self._hosted.log.end != found.next_offset:
             self._drop_ahead()
 
-    def _question(self, request: FetchRequest, wait: float) -> pb.ReplicaFetch:
+    async def _ask_little(self, link: Link, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
+        """Ask within what all that are behind may fetch together.
+
+        What is expected is spent before, so that many partitions do not all ask for the same that is left.
+        """
+        expected, self._expected = self._expected, 0
+        self._catch_up.spend(expected)
+        try:
+            found = await link.ask(question)
+        except BaseException:
+            self._catch_up.spend(-expected)
+            raise
+        self._expected = len(found.frames)
+        self._catch_up.spend(self._expected - expected)
+        return found
+
+    def _question(self, request: FetchRequest, wait: float, most: int = _BYTES) -> pb.ReplicaFetch:
         return pb.ReplicaFetch(
             topic_uuid=self._hosted.key[0],
             partition=self._hosted.key[1],
             high_watermark=self._hosted.replica.high_watermark,
-            max_bytes=_BYTES,
+            max_bytes=min(most, _BYTES),
             max_wait_ms=round(wait * 1000),
             **request._asdict(),
         )

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import grpc
 
+from headwater.cluster.catch_up import CatchUp
 from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.election import LogEnd
 from headwater.cluster.etcd import Etcd
@@ -64,6 +65,7 @@ class ClusterNode:
         broker: int,
         tell: Callable[[TopicPartition], None],
         credentials: grpc.ChannelCredentials | None = None,
+        catch_up_bytes_per_second: int | None = None,
     ) -> None:
         """`tell` is called when there is more to read in a partition that is led here.
 
@@ -78,6 +80,7 @@ class ClusterNode:
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._by_place: dict[TopicPartition, Hosted] = {}
         self._links = Links(credentials)
+        self._catch_up = CatchUp(catch_up_bytes_per_second)
         self._membership: Membership | None = None
         self._adopted: dict[str, ClusterTopic] = {}
         """The topics that are here as the cluster has them."""
@@ -275,7 +278,8 @@ class ClusterNode:
                 else:
                     await self._threads.write(hosted.log.follow, epoch)
                     await self._mend(hosted)
-                    following = Follower(hosted, self._links, self._threads).follow(lambda: self._leader(hosted))
+                    follower = Follower(hosted, self._links, self._threads, self._catch_up)
+                    following = follower.follow(lambda: self._leader(hosted))
                     await self._until_role_changes(hosted, asyncio.create_task(following))
                     continue
             except (HeadwaterError, OSError) as error:

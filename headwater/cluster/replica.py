@@ -133,6 +133,11 @@ class Replica:
         return state is not None and state.leader == self.broker and state.leader_incarnation == self.incarnation
 
     @property
+    def in_sync(self) -> bool:
+        """Whether acknowledgements wait for it, as far as it knows: in whichever incarnation it came to be in sync."""
+        return self.state is not None and self.broker in self.state.in_sync
+
+    @property
     def log_end(self) -> LogEnd:
         """What an election compares."""
         return LogEnd(self.log.epoch_before(self.log.end), self.log.durable_end)

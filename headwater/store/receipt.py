@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from headwater.errors import StoreError
 from headwater.log import Appended
 
 _waiting = threading.Lock()
 """Held while an outcome gets its event or calls, so that two who wait for it wait for the same one."""
+
+_NOWHERE: Final = Appended(-1, -1)
+"""The place of what was sent and is not waited for."""
 
 
 class Outcome:
@@ -34,10 +38,27 @@ class Outcome:
         self.appended = appended
         self._tell()
 
+    def let_go(self) -> None:
+        """The batch is on its way, and nobody waits to hear where it comes to be."""
+        self.succeed(_NOWHERE)
+
     def fail(self, error: BaseException) -> None:
         """The batch is not in the log."""
         self.error = error
         self._tell()
+
+    def offset_of(self, number: int, advice: str) -> int:
+        """The offset of one of its records; raises what went wrong, or StoreError when it is not known.
+
+        `advice` is for whoever asks while the record is still pending.
+        """
+        if self.error is not None:
+            raise self.error
+        if self.appended is None:
+            raise StoreError(f"the record is still pending: {advice}")
+        if self.appended is _NOWHERE:
+            raise StoreError('the record was sent with acks="none": nobody waits to hear its offset')
+        return self.appended.base_offset + number
 
     def _tell(self) -> None:
         if self._event is not None:
@@ -90,17 +111,13 @@ class Receipt(tuple[Outcome, int]):
 
     @property
     def done(self) -> bool:
-        """Whether the record is in the log, or has failed."""
+        """Whether the record is in the log, or has failed; with `acks="none"`, whether it is on its way."""
         return self.outcome.done
 
     @property
     def offset(self) -> int:
-        """The record's offset; raises what went wrong, or StoreError while it is still pending."""
-        if self.outcome.error is not None:
-            raise self.outcome.error
-        if self.outcome.appended is None:
-            raise StoreError("the record is still pending: call flush() or sync() on the producer, or wait()")
-        return self.outcome.appended.base_offset + self.number
+        """The record's offset; raises what went wrong, or StoreError while it is pending, and with `acks="none"`."""
+        return self.outcome.offset_of(self.number, "call flush() or sync() on the producer, or wait()")
 
     def wait(self, timeout: float | None = None) -> int:
         """The record's offset, as soon as it is known; raises TimeoutError."""

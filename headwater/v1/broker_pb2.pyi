@@ -12,6 +12,7 @@ class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACKS_UNSPECIFIED: _ClassVar[Acks]
     ACKS_ALL: _ClassVar[Acks]
     ACKS_LEADER: _ClassVar[Acks]
+    ACKS_NONE: _ClassVar[Acks]
 
 class PartitionWork(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -24,6 +25,7 @@ class PartitionWork(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 ACKS_UNSPECIFIED: Acks
 ACKS_ALL: Acks
 ACKS_LEADER: Acks
+ACKS_NONE: Acks
 PARTITION_WORK_UNSPECIFIED: PartitionWork
 PARTITION_WORK_ROLL: PartitionWork
 PARTITION_WORK_TRUNCATE: PartitionWork

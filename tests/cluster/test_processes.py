@@ -35,6 +35,14 @@ def _send(store: hw.Store, value: bytes) -> None:
         out.send(value)
 
 
+def _until_readable(store: hw.Store, values: list[bytes]) -> None:
+    partition = store.topic("numbers").partition(0)
+    deadline = time.monotonic() + PATIENCE
+    while (seen := [record.value for record in partition.records()]) != values:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.05)
+
+
 def found(*parts: Iterator[Violation]) -> list[str]:
     """What a crew has found wrong."""
     return [str(one) for part in parts for one in part]
@@ -106,6 +114,32 @@ def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses)
             cluster.go_on(broker)
         answer = stub.Fetch(fetch("numbers", offset=1, as_records=True, max_wait_ms=30_000)).partitions[0]
         assert [record.value for record in answer.records] == [b"two"]
+
+
+def test_who_asks_for_no_acknowledgement_waits_for_no_replica_and_goes_on_with_another_leader(
+    cluster: ClusterProcesses,
+) -> None:
+    with hw.open(cluster.address, client=hw.ClientConfig(acks="none")) as store:
+        store.create_topic("numbers")
+        out = store.producer("numbers", batch_records=1)
+        out.send(b"one")
+        out.flush()
+        leader = cluster.wait("numbers", in_sync={0, 1, 2}).leader
+        others = [broker for broker in range(3) if broker != leader]
+        for broker in others:
+            cluster.pause(broker)
+        receipt = out.send(b"two")
+        out.flush()  # the leader alone answers
+        assert receipt.done
+        with pytest.raises(hw.StoreError, match="acks"):
+            _ = receipt.offset
+        for broker in others:
+            cluster.go_on(broker)
+        _until_readable(store, [b"one", b"two"])  # so all have it by now: otherwise it may go with the leader
+        cluster.kill(leader)
+        out.send(b"three")
+        out.close()
+        _until_readable(store, [b"one", b"two", b"three"])
 
 
 def test_plain_records_go_to_their_leaders_by_way_of_any_broker(cluster: ClusterProcesses) -> None:
