@@ -69,8 +69,8 @@ test-faults: $(STAMP) ## the short form of every fault proof
 demo: $(STAMP) ## a tour of Headwater in the terminal
 	$(BIN)/hw tour
 
-bench: $(STAMP) ## measure the engine, embedded streams and the broker against their peers
-	@missed=0; for name in engine embedded broker; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
+bench: $(STAMP) ## measure everything against its peers
+	@missed=0; for name in engine embedded broker cluster spark; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
 
 peers: ## fetch the servers that the broker is measured against, Kafka (needs Maven) and NATS (needs Go)
 	mvn --quiet --batch-mode --file benchmarks/peers.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.peers/kafka
