@@ -212,6 +212,7 @@ def test_files_that_are_no_certificates_are_named(served: Served, tmp_path: Path
 
 
 def test_a_missing_right_is_named(served: Served) -> None:
+    elect = pb.ElectLeaderRequest(partition=pb.TopicPartition(topic="invoices"), dry_run=True)
     with served.serving(), served.stub("billing") as stub:
         for method, request, right, place in (
             (stub.Produce, produce("orders.eu"), "write", "topic 'orders.eu'"),
@@ -220,6 +221,7 @@ def test_a_missing_right_is_named(served: Served) -> None:
             (stub.AlterTopic, pb.AlterTopicRequest(name="orders.eu", partitions=2), "admin", "topic 'orders.eu'"),
             (stub.JoinGroup, pb.JoinGroupRequest(group="shipping", topics=["invoices"]), "read", "group 'shipping'"),
             (stub.ResetGroup, pb.ResetGroupRequest(group="billing"), "write", "group 'billing'"),
+            (stub.ElectLeader, elect, "admin", "topic 'invoices'"),
             (stub.GetStatus, pb.GetStatusRequest(), "read", "broker"),
             (stub.RunSteward, pb.RunStewardRequest(), "admin", "broker"),
             (stub.JoinGroup, pb.JoinGroupRequest(group="billing", topics=["*"]), "read", "topic '*'"),
@@ -249,7 +251,7 @@ def test_what_a_caller_may_not_see_is_not_there_for_it(served: Served) -> None:
         for name in ("Fetch", "Subscribe", "FetchStream", "Produce", "DescribeTopic", "GetSchema", "ListOffsets",
                      "Sync", "JoinGroup", "Commit", "ListSegments", "GetStatistics", "DeleteTopic", "AlterTopic",
                      "CreateTopic", "WorkOnPartition", "EvolveTopic", "Stage", "ResetGroup",
-                     "CommitTransaction"):  # fmt: skip
+                     "CommitTransaction", "ElectLeader"):  # fmt: skip
             answers = [answer_about(getattr(stub, name), name, topic) for topic in ("payroll", "nothing")]
             assert answers[0].replace("payroll", "nothing") == answers[1], name
             assert "payroll" in answers[0], name
@@ -280,6 +282,7 @@ def answer_about(method: Any, name: str, topic: str) -> str:
         "Stage": iter([pb.StageRequest(topic=topic)]),
         "ResetGroup": pb.ResetGroupRequest(group="billing", positions=[advance], clamp=True),
         "CommitTransaction": pb.CommitTransactionRequest(group="billing", inputs=[advance]),
+        "ElectLeader": pb.ElectLeaderRequest(partition=place, dry_run=True),
     }
     try:
         answer = method(requests[name], timeout=30)

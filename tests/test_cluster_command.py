@@ -213,9 +213,20 @@ def test_what_keeps_a_broker_from_starting_is_told_and_nothing_is_left(tmp_path:
 
 def test_a_single_broker_is_no_cluster(tmp_path: Path) -> None:
     with served(tmp_path, BrokerConfig(steward=False)) as single:
-        done = run("cluster", "status", f"hw://{single.broker.address}")
+        address = f"hw://{single.broker.address}"
+        done = run("cluster", "status", address)
+        elected = run("cluster", "elect", "orders/0", address, "--broker", 1, "--accept-loss")
     assert done.returncode == 1
     assert "is in no cluster: hw broker status" in done.stderr
+    assert elected.returncode == 1
+    assert "is in no cluster: it leads everything that it has" in elected.stderr
+
+
+@pytest.mark.parametrize("partition", ["orders", "orders/", "/0", "orders/x", "orders/-1", "orders/4294967296"])
+def test_what_names_no_partition_is_told(partition: str) -> None:
+    done = run("cluster", "elect", partition, "--broker", 1, "--accept-loss")
+    assert done.returncode == 1
+    assert "a partition is named like orders/0" in done.stderr
 
 
 @pytest.mark.parametrize(

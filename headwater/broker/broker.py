@@ -18,6 +18,7 @@ from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
 from headwater.broker.cluster_topics import ClusterTopicMethods
 from headwater.broker.core import Core
+from headwater.broker.electing import Electing
 from headwater.broker.groups import Groups
 from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
@@ -203,7 +204,8 @@ class Broker:
         transactions = Transactions(core, groups)
         reached, node = self._reached_at(), core.cluster
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
-        parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core), Replicating(core))
+        cluster = (Electing(core), Replicating(core))
+        parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core), *cluster)
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = Health()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)

@@ -1,17 +1,18 @@
-"""`hw cluster`: try a cluster on this machine, and see how one is."""
+"""`hw cluster`: try a cluster on this machine, see how one is, and help it where it cannot help itself."""
 
 from __future__ import annotations
 
 import typer
 
-from headwater.cli import cluster_status, cluster_up
+from headwater.cli import cluster_elect, cluster_status, cluster_up
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Brokers that replicate each other: see how a cluster is, or try one on this machine.",
     epilog="[bold]Examples[/]\n\n"
     "  hw cluster up                    etcd and three brokers here, until Ctrl-C\n"
-    "  hw cluster status                brokers, leaders, who is in sync, how far behind",
+    "  hw cluster status                brokers, leaders, who is in sync, how far behind\n"
+    "  hw cluster elect orders/0 --broker 2    lead again what nobody may lead any more, at a loss",
 )
 
 app.command(
@@ -29,3 +30,10 @@ app.command(
     "  hw cluster status hw://a.example:6174,b.example:6174 --tls-ca ca.pem\n"
     "  hw cluster status | jq .under_replicated",
 )(cluster_status.status)
+
+app.command(
+    name="elect",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw cluster elect orders/0 --broker 2                  shows what may be lost, and asks\n"
+    "  hw cluster elect orders/0 hw://a.example:6174 --broker 2 --accept-loss",
+)(cluster_elect.elect)

@@ -45,13 +45,7 @@ def status(
     A token is taken from HEADWATER_CLIENT_TOKEN. Topics that it may not see are left out; how far followers are behind
     needs the right to administer the broker.
     """
-    from headwater.client.credentials import Credentials
-
-    said = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
-    credentials = Credentials.from_environment(os.environ).overridden(
-        {name: value for name, value in said.items() if value is not None}
-    )
-    document = _look(parse_store(broker), credentials)
+    document = _look(parse_store(broker), credentials_of(tls_ca, tls_certificate, tls_key))
     if wants_json(as_json):
         write_json(document)
     else:
@@ -59,10 +53,20 @@ def status(
     raise typer.Exit(1 if document["under_replicated"] or document["leaderless"] else 0)
 
 
+def credentials_of(tls_ca: str | None, tls_certificate: str | None, tls_key: str | None) -> Credentials:
+    """Those of the environment, and what is said beside them."""
+    from headwater.client.credentials import Credentials
+
+    said = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
+    return Credentials.from_environment(os.environ).overridden(
+        {name: value for name, value in said.items() if value is not None}
+    )
+
+
 def _look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
     from headwater.v1 import broker_pb2 as pb
 
-    metadata: pb.Metadata = _call(addresses, credentials, "GetMetadata", pb.GetMetadataRequest())
+    metadata: pb.Metadata = call(addresses, credentials, "GetMetadata", pb.GetMetadataRequest())
     if not metadata.cluster_id:
         raise StoreError(f"the broker at {addresses[0]} is in no cluster: hw broker status shows how it is")
     brokers = {one.id: Address(one.host, one.port) for one in metadata.brokers}
@@ -76,10 +80,13 @@ def _look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
     return _document(metadata, brokers, ends, problems)
 
 
-def _call(addresses: list[Address], credentials: Credentials, method: str, request: object) -> Any:
+def call(
+    addresses: list[Address], credentials: Credentials, method: str, request: object, timeout: float = _TIMEOUT
+) -> Any:
+    """The answer of the first of the brokers that gives one."""
     from headwater.client.connection import Connection
 
-    connection = Connection(addresses, ClientConfig(timeout=_TIMEOUT), credentials)
+    connection = Connection(addresses, ClientConfig(timeout=timeout), credentials)
     try:
         return connection.call(method, request)
     finally:
@@ -96,7 +103,7 @@ def _ends_at(number: int, address: Address, credentials: Credentials, metadata: 
         for one in topic.partitions
         if number in one.replicas
     ]
-    found = _call([address], credentials, "ListLogEnds", pb.ListLogEndsRequest(partitions=held))
+    found = call([address], credentials, "ListLogEnds", pb.ListLogEndsRequest(partitions=held))
     return {(one.topic_uuid, one.partition): one.end for one in found.ends}
 
 
@@ -157,14 +164,14 @@ def _partition(
 def _show(document: dict[str, Any]) -> None:
     people = console()
     people.print(Text.assemble("cluster ", shown(document["cluster"], "bold")))
-    brokers = _table("broker", "address", "leads", "replicas", "")
+    brokers = table("broker", "address", "leads", "replicas", "")
     for one in document["brokers"]:
         problem = one["problem"]
         mark = Text("✓", "bold green") if problem is None else shown(problem, "bold red")
         brokers.add_row(str(one["id"]), shown(one["address"] or "-"), str(one["leads"]), str(one["replicas"]), mark)
     people.print(brokers)
     people.print()
-    partitions = _table("partition", "leader", "epoch", "in sync", "away or behind")
+    partitions = table("partition", "leader", "epoch", "in sync", "away or behind")
     for topic in document["topics"]:
         for one in topic["partitions"]:
             partitions.add_row(
@@ -178,11 +185,12 @@ def _show(document: dict[str, Any]) -> None:
     _judge(document)
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def table(*headings: str) -> Table:
+    """Columns without lines between them."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading)
-    return table
+        made.add_column(heading)
+    return made
 
 
 def _behind(one: dict[str, Any]) -> Text:

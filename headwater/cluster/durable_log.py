@@ -56,6 +56,7 @@ class DurableLog:
         self.partition = partition
         self._disk = disk
         self._mutex = threading.Lock()
+        self._watermark_mutex = threading.Lock()
         self._led: int | None = None
         self._followed: int | None = None
         self.start, self.end, self.durable_end = partition.bounds()
@@ -139,8 +140,11 @@ class DurableLog:
         with self._mutex:
             if self._followed != epoch:
                 raise NotLeading
-            if offset < self.partition.bounds().end:
-                self.partition.truncate(offset)
+            with self._watermark_mutex:
+                if offset < self.watermark:  # by an operator's command: first, or a crash would make the log short
+                    self._keep(offset)
+                if offset < self.partition.bounds().end:
+                    self.partition.truncate(offset)
 
     def damaged_at(self) -> int | None:
         """The first offset that is known to be damaged."""
@@ -186,12 +190,17 @@ class DurableLog:
 
     def keep_watermark(self, high_watermark: int) -> None:
         """Make it durable that everything below was acknowledged."""
-        kept = min(high_watermark, self.partition.bounds().durable_end)
-        if kept != self.watermark:
-            self._write(WATERMARK_FILE, kept)
-            self.watermark = kept
+        with self._watermark_mutex:
+            kept = min(high_watermark, self.partition.bounds().durable_end)
+            if kept != self.watermark:
+                self._keep(kept)
 
     # The files.
+
+    def _keep(self, watermark: int) -> None:
+        """The watermark's mutex is held."""
+        self._write(WATERMARK_FILE, watermark)
+        self.watermark = watermark
 
     def _note(self, starts: Sequence[EpochStart]) -> None:
         """Make epochs known that are about to begin. The mutex is held."""

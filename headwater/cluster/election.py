@@ -7,7 +7,7 @@ partition has changed since it looked; so two controllers do no harm.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from headwater.cluster.metadata import NOBODY, Members, PartitionState
@@ -25,7 +25,7 @@ class Election:
     """The rules by which leaders are chosen.
 
     A leader is one that was in sync, so that it has everything that was acknowledged, and that is alive. There is no
-    election of one that was not: that is an operator's decision.
+    election of one that was not: that is an operator's decision, `force`.
     """
 
     min_insync: int
@@ -55,7 +55,18 @@ class Election:
             if not known or len(known) < len(state.in_sync):
                 return None
             leader = max(known, key=lambda one: ends[one])
-        return PartitionState(state.replicas, self._kept(state, alive), leader, alive[leader], state.epoch + 1)
+        return replace(
+            state,
+            in_sync=self._kept(state, alive),
+            leader=leader,
+            leader_incarnation=alive[leader],
+            epoch=state.epoch + 1,
+        )
+
+    def force(self, state: PartitionState, leader: int, incarnation: int) -> PartitionState:
+        """The partition led by a replica that may lack what was acknowledged: by an operator's command alone."""
+        epoch = state.epoch + 1
+        return PartitionState(state.replicas, {leader: incarnation}, leader, incarnation, epoch, forced_epoch=epoch)
 
     def _kept(self, state: PartitionState, alive: Members) -> Members:
         """Who stays in sync: the living, and so many of the dead that the set does not fall below its minimum."""

@@ -105,7 +105,7 @@ class Follower:
         if found.HasField("error"):
             raise NotLeading
         if found.HasField("diverging"):
-            await self._cut(found)
+            await self._cut(found, request.last_epoch)
             return
         if len(found.frames) >= _BYTES and at_once is None:
             # Far behind: the leader reads what comes next while this is written. Durable is what is durable now.
@@ -150,8 +150,11 @@ class Follower:
         if ahead is not None:
             ahead.cancel()
 
-    async def _cut(self, found: pb.ReplicaFetched) -> None:
-        """Remove what the leader does not have. What is acknowledged it does have, or it would not lead."""
+    async def _cut(self, found: pb.ReplicaFetched, last_epoch: int) -> None:
+        """Remove what the leader does not have.
+
+        What is acknowledged it does have, or it would not lead; but for what is older than an operator's election.
+        """
         hosted, replica = self._hosted, self._hosted.replica
         before = hosted.log.end
         diverging = EpochEnd(found.diverging.epoch, found.diverging.end)
@@ -159,12 +162,18 @@ class Follower:
         offset = hosted.log.end
         if offset == before:
             return
-        if offset < replica.high_watermark:
+        forced = replica.state is not None and last_epoch < replica.state.forced_epoch
+        if offset < replica.high_watermark and not forced:
             raise HeadwaterError(
                 f"the leader lacks what was acknowledged: offset {offset} is below {replica.high_watermark}; nothing "
                 f"was removed here"
             )
-        _log.warning("%s: %d records that were never acknowledged are removed", hosted, before - offset)
+        lost = max(replica.high_watermark - offset, 0)
+        replica.high_watermark -= lost
+        _log.warning(
+            "%s: %d records that the leader does not have are removed; %d of them were acknowledged",
+            *(hosted, before - offset, lost),
+        )
         await self._threads.write(hosted.log.cut, found.epoch, offset)
         hosted.log.refresh()
 

@@ -109,6 +109,7 @@ def state_to_json(state: PartitionState) -> bytes:
     return _written(
         {
             "epoch": state.epoch,
+            "forced_epoch": state.forced_epoch,
             "leader": state.leader,
             "leader_incarnation": state.leader_incarnation,
             "in_sync": {str(broker): incarnation for broker, incarnation in state.in_sync.items()},
@@ -127,6 +128,7 @@ def state_from_json(content: bytes) -> PartitionState:
             int(found["leader"]),
             int(found["leader_incarnation"]),
             int(found["epoch"]),
+            int(found.get("forced_epoch", 0)),
         )
 
     return _read("the state of a partition", content, read)

@@ -27,6 +27,8 @@ class PartitionState:
     leader: int = NOBODY
     leader_incarnation: int = 0
     epoch: int = 0
+    forced_epoch: int = 0
+    """The last that began by an operator's command: what is older may be missing since, even if it was acknowledged."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "in_sync", MappingProxyType(dict(self.in_sync)))

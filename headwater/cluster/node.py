@@ -21,6 +21,7 @@ from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.election import LogEnd
 from headwater.cluster.etcd import Etcd
 from headwater.cluster.following import Follower, Threads
+from headwater.cluster.forced_election import ForcedElection
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
@@ -117,6 +118,10 @@ class ClusterNode:
     def topics(self) -> ClusterTopics:
         """How topics are made, changed and deleted."""
         return ClusterTopics(self._etcd, self.membership.view)
+
+    def forced_election(self, topic: ClusterTopic, number: int, broker: int) -> ForcedElection:
+        """How an operator lets a broker lead a partition that nobody may lead any more."""
+        return ForcedElection(self._etcd, self.membership.view, self._ask, topic, number, broker)
 
     async def drain(self) -> None:
         """Let others lead, as far as there are any: before the broker stops to answer."""

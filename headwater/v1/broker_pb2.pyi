@@ -934,6 +934,40 @@ class EpochEnd(_message.Message):
     end: int
     def __init__(self, epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
+class ElectLeaderRequest(_message.Message):
+    __slots__ = ("partition", "broker", "dry_run", "revision")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    partition: TopicPartition
+    broker: int
+    dry_run: bool
+    revision: int
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ..., broker: _Optional[int] = ..., dry_run: _Optional[bool] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class ElectLeaderResponse(_message.Message):
+    __slots__ = ("revision", "epoch", "replicas")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    epoch: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStanding]
+    def __init__(self, revision: _Optional[int] = ..., epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStanding, _Mapping]]] = ...) -> None: ...
+
+class ReplicaStanding(_message.Message):
+    __slots__ = ("broker", "in_sync", "alive", "end")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    in_sync: bool
+    alive: bool
+    end: int
+    def __init__(self, broker: _Optional[int] = ..., in_sync: _Optional[bool] = ..., alive: _Optional[bool] = ..., end: _Optional[int] = ...) -> None: ...
+
 class ListLogEndsRequest(_message.Message):
     __slots__ = ("partitions",)
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]

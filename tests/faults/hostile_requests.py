@@ -84,6 +84,7 @@ def _good(member_id: str, token: bytes) -> dict[str, Message]:
         "WorkOnPartition": pb.WorkOnPartitionRequest(partition=place, work=pb.PARTITION_WORK_RETAIN, offset=0),
         "RunSteward": pb.RunStewardRequest(dry_run=True, options={"interval": "1s"}),
         "GetStatus": pb.GetStatusRequest(),
+        "ElectLeader": pb.ElectLeaderRequest(partition=place, broker=1, dry_run=True),
     }
 
 
