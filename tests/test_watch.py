@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import headwater as hw
 from headwater.store import inotify
 from headwater.store import watch as module
 from headwater.store.watch import Watch
+from tests.processes import ROOT
 
 MANY = 150
 """More than a user may have inotify instances, which are 128 by default."""
@@ -225,21 +227,28 @@ def in_child(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_watch_that_is_dropped_gives_its_descriptor_back(files: list[Path]) -> None:
-    def work() -> bool:
-        watch = followed(files[0])
-        gc.collect()
-        before = descriptors("eventfd")
-        other = followed(files[0], files[1])
-        more = descriptors("eventfd")
-        del other
-        gc.collect()
-        less = descriptors("eventfd")
-        for path in files[:2]:
-            write(path)
-        return (more, less) == (before + 1, before) and watch.drain()
+DROPPED = """
+import gc, sys
+from pathlib import Path
+from tests.test_watch import descriptors, followed, write
 
-    assert in_child(work)  # where no thread of another test opens or closes any
+files = [Path(name) for name in sys.argv[1:]]
+watch = followed(files[0])
+before = descriptors("eventfd")
+other = followed(*files)
+assert descriptors("eventfd") == before + 1
+del other
+gc.collect()
+assert descriptors("eventfd") == before
+for path in files:
+    write(path)
+assert watch.drain()
+"""
+
+
+def test_a_watch_that_is_dropped_gives_its_descriptor_back(files: list[Path]) -> None:
+    # In a process where no thread of another test opens or closes any.
+    subprocess.run([sys.executable, "-c", DROPPED, *files[:2]], cwd=ROOT, check=True, timeout=LONG)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
