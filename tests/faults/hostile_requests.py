@@ -65,6 +65,7 @@ def _good(member_id: str, token: bytes) -> dict[str, Message]:
         "Sync": pb.SyncRequest(partitions=[place]),
         "Fetch": where,
         "Subscribe": where,
+        "FetchStream": where,
         "ListOffsets": pb.ListOffsetsRequest(partitions=[place], timestamp_ns=1),
         "ListGroups": pb.ListGroupsRequest(),
         "DescribeGroup": pb.DescribeGroupRequest(group="g"),
@@ -85,6 +86,8 @@ def _good(member_id: str, token: bytes) -> dict[str, Message]:
         "RunSteward": pb.RunStewardRequest(dry_run=True, options={"interval": "1s"}),
         "GetStatus": pb.GetStatusRequest(),
         "ElectLeader": pb.ElectLeaderRequest(partition=place, broker=1, dry_run=True),
+        "Replicate": pb.ReplicaFetch(topic_uuid=bytes(16), replica=1, incarnation=1, epoch=1, max_bytes=1000),
+        "ListLogEnds": pb.ListLogEndsRequest(partitions=[place]),
     }
 
 
