@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Annotated, Final
 
@@ -11,29 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.cli.output import console, shown, size, wants_json, write_json
+from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.config import ClientConfig
 from headwater.errors import InvalidConfiguration
 from headwater.option import options_of
-from headwater.wire.address import DEFAULT_PORT, SCHEME, parse_store
+from headwater.wire.address import parse_store
 
 _WAIT: Final = "5s"
 _TIMEOUT: Final = next(option for option in options_of(ClientConfig) if option.name == "timeout")
 
 
 def status(
-    broker: Annotated[
-        str,
-        typer.Argument(
-            metavar="BROKER",
-            envvar="HEADWATER_STORE",
-            help="Where it is; several addresses with commas are tried in turn.",
-        ),
-    ] = f"{SCHEME}127.0.0.1:{DEFAULT_PORT}",
-    tls_ca: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The authority that the broker's certificate comes from.")
-    ] = None,
-    tls_certificate: Annotated[str | None, typer.Option(metavar="PATH", help="A certificate of your own.")] = None,
-    tls_key: Annotated[str | None, typer.Option(metavar="PATH", help="Its key.")] = None,
+    broker: BrokerAddress = HERE,
+    tls_ca: TlsAuthority = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     wait: Annotated[
         str, typer.Option(metavar="TIME", help="How long to go on trying, such as 1min for a broker that is starting.")
     ] = _WAIT,
@@ -44,13 +35,9 @@ def status(
     A token is taken from HEADWATER_CLIENT_TOKEN. It needs the right to read the broker.
     """
     from headwater.client.connection import Connection
-    from headwater.client.credentials import Credentials
     from headwater.v1 import broker_pb2 as pb
 
-    said = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
-    credentials = Credentials.from_environment(os.environ).overridden(
-        {name: value for name, value in said.items() if value is not None}
-    )
+    credentials = credentials_of(tls_ca, tls_certificate, tls_key)
     try:
         config = ClientConfig(timeout=_TIMEOUT.parse(wait))
     except InvalidConfiguration as error:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from headwater.cli.cluster_status import call, credentials_of, table
+from headwater.cli.cluster_status import call, table
 from headwater.cli.output import console, shown, wants_json, write_json
+from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.errors import InvalidConfiguration, StoreError
-from headwater.wire.address import DEFAULT_PORT, SCHEME, parse_store
+from headwater.wire.address import parse_store
 
 if TYPE_CHECKING:
     from headwater.v1 import broker_pb2 as pb
@@ -23,22 +24,13 @@ _TIMEOUT: Final = 30.0
 def elect(
     partition: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION", help="Which partition, such as orders/0.")],
     broker: Annotated[int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Who is to lead it.")],
-    address: Annotated[
-        str,
-        typer.Argument(
-            metavar="ADDRESS",
-            envvar="HEADWATER_STORE",
-            help="Where one of the brokers is; several addresses with commas are tried in turn.",
-        ),
-    ] = f"{SCHEME}127.0.0.1:{DEFAULT_PORT}",
+    address: BrokerAddress = HERE,
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Do not ask: what only others had may be lost.")
     ] = False,
-    tls_ca: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The authority that the brokers' certificates come from.")
-    ] = None,
-    tls_certificate: Annotated[str | None, typer.Option(metavar="PATH", help="A certificate of your own.")] = None,
-    tls_key: Annotated[str | None, typer.Option(metavar="PATH", help="Its key.")] = None,
+    tls_ca: TlsAuthority = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
 ) -> None:
     """Let a broker lead a partition that nobody may lead any more, because one that was in sync is lost for good.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.cli.output import console, shown, wants_json, write_json
+from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.config import ClientConfig
 from headwater.errors import BrokerUnavailable, HeadwaterError, StoreError
-from headwater.wire.address import DEFAULT_PORT, SCHEME, Address, parse_store
+from headwater.wire.address import Address, parse_store
 
 if TYPE_CHECKING:
     from headwater.client.credentials import Credentials
@@ -25,19 +25,10 @@ Ends = dict[tuple[bytes, int], int]
 
 
 def status(
-    broker: Annotated[
-        str,
-        typer.Argument(
-            metavar="BROKER",
-            envvar="HEADWATER_STORE",
-            help="Where one of its brokers is; several addresses with commas are tried in turn.",
-        ),
-    ] = f"{SCHEME}127.0.0.1:{DEFAULT_PORT}",
-    tls_ca: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The authority that the brokers' certificates come from.")
-    ] = None,
-    tls_certificate: Annotated[str | None, typer.Option(metavar="PATH", help="A certificate of your own.")] = None,
-    tls_key: Annotated[str | None, typer.Option(metavar="PATH", help="Its key.")] = None,
+    broker: BrokerAddress = HERE,
+    tls_ca: TlsAuthority = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
 ) -> None:
     """Show how a cluster is. The exit code is 1 when a partition has too few replicas in sync, or nobody leads it.
@@ -51,16 +42,6 @@ def status(
     else:
         _show(document)
     raise typer.Exit(1 if document["under_replicated"] or document["leaderless"] else 0)
-
-
-def credentials_of(tls_ca: str | None, tls_certificate: str | None, tls_key: str | None) -> Credentials:
-    """Those of the environment, and what is said beside them."""
-    from headwater.client.credentials import Credentials
-
-    said = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
-    return Credentials.from_environment(os.environ).overridden(
-        {name: value for name, value in said.items() if value is not None}
-    )
 
 
 def _look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
