@@ -113,7 +113,7 @@ def run(
 
     declaration = _load(file)
     display = JsonLines() if wants_json(as_json) else LiveTable(declaration.name)
-    observers: list[Observer] = [display]
+    observers: list[Observer] = []
     with ExitStack() as stack:
         if metrics_port is not None:
             metrics = Metrics(declaration.name)
@@ -121,6 +121,7 @@ def run(
             stack.callback(MetricsServer(metrics.text, metrics_port).close)
         if metrics_file is not None:
             observers.append(MetricsFile(declaration.name, metrics_file))
+        observers.append(display)  # the last: who sees a batch finds it in the metrics
         try:
             with apart():  # a worker of Spark that Ctrl-C ends would show its stack
                 run_pipeline(declaration, trigger=_trigger(trigger), observers=observers, show=display.show)
