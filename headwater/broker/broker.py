@@ -184,6 +184,8 @@ class Broker:
             lambda place: tell([place]),
             self._peer_credentials,
             self.config.catch_up_bytes_per_second,
+            self.config.internal_partitions,
+            self.config.replication,
         )
 
     def _reached_at(self) -> Address:

@@ -119,10 +119,10 @@ class DurableLog:
             self._followed = epoch
 
     @contextmanager
-    def leading(self) -> Iterator[None]:
-        """The right to append, for the length of a block; raises NotLeading."""
+    def leading(self, epoch: int | None = None) -> Iterator[None]:
+        """The right to append, in this epoch if one is named, for the length of a block; raises NotLeading."""
         with self._mutex:
-            if self._led is None:
+            if self._led is None or epoch not in (None, self._led):
                 raise NotLeading
             yield
 

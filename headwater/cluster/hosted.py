@@ -51,6 +51,8 @@ class Hosted:
         """The epoch in which the log takes appends; 0 while it takes none."""
         self._tell = tell
         self._told = -1
+        self.confirming = 0
+        """How many wait to be sure that nobody else leads: then no follower is kept waiting for records."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._acks: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
@@ -167,6 +169,27 @@ class Hosted:
             self.settle()
             self.wake()
         return response
+
+    def heard(self, request: FetchRequest) -> None:
+        """A follower has asked, and waits for an answer."""
+        self.replica.heard(request)
+        if self.confirming:
+            self.wake()
+
+    async def confirm(self, epoch: int) -> None:
+        """Return when it is sure that nobody led in a later epoch when this was called; raises NotLeading."""
+        replica, mark = self.replica, self.replica.mark()
+        self.confirming += 1
+        self.wake()
+        try:
+            while True:
+                if not self.leads or self.led != epoch or self.replica is not replica:
+                    raise NotLeading
+                if replica.confirmed(mark):
+                    return
+                await self.changed()
+        finally:
+            self.confirming -= 1
 
     @contextmanager
     def leading(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ from headwater.cluster.following import Follower, Threads
 from headwater.cluster.forced_election import ForcedElection
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
+from headwater.cluster.internal import InternalTopics
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
@@ -67,15 +68,17 @@ class ClusterNode:
         tell: Callable[[TopicPartition], None],
         credentials: grpc.ChannelCredentials | None = None,
         catch_up_bytes_per_second: int | None = None,
+        internal_partitions: int = 16,
+        replication: int | None = None,
     ) -> None:
         """`tell` is called when there is more to read in a partition that is led here.
 
-        With `credentials` the other brokers are called over TLS.
+        With `credentials` the other brokers are called over TLS. The last two are for internal topics.
         """
         self.store = store
         self.cluster = cluster
         self.broker = broker
-        self._threads = threads
+        self.threads = threads
         self._etcd = etcd
         self._tell = tell
         self._hosted: dict[PartitionKey, Hosted] = {}
@@ -83,6 +86,8 @@ class ClusterNode:
         self._links = Links(credentials)
         self._catch_up = CatchUp(catch_up_bytes_per_second)
         self._membership: Membership | None = None
+        self.internal = InternalTopics(self, internal_partitions, replication)
+        self._when_led: list[Callable[[Hosted], None]] = []
         self._adopted: dict[str, ClusterTopic] = {}
         """The topics that are here as the cluster has them."""
         self._unworthy: set[PartitionKey] = set()
@@ -95,17 +100,17 @@ class ClusterNode:
 
     async def start(self, address: str) -> None:
         """Join the cluster. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
-        identity = await self._threads.write(identity_of, self.store.path, self.cluster, self.broker)
+        identity = await self.threads.write(identity_of, self.store.path, self.cluster, self.broker)
         membership = Membership(self._etcd, identity, address, ask=self._ask, missing=self._missing)
         membership.view.on_change(self._seen)
         membership.registration.on_incarnation(self._become)
         self._membership = membership
         await membership.start()
-        self._begin(self._keep_up())
-        self._begin(self._every(_TICK, self._tend))
-        self._begin(self._every(_KEEPING, self._keep_watermark))
-        self._begin(self._every(_LOOKING, self._look_for_damage))
-        self._begin(self._every(self.store.defaults.steward.interval, self._retain))
+        self.begin(self._keep_up())
+        self.begin(self._every(_TICK, self._tend))
+        self.begin(self._every(_KEEPING, self._keep_watermark))
+        self.begin(self._every(_LOOKING, self._look_for_damage))
+        self.begin(self._every(self.store.defaults.steward.interval, self._retain))
 
     @property
     def membership(self) -> Membership:
@@ -122,6 +127,10 @@ class ClusterNode:
     def forced_election(self, topic: ClusterTopic, number: int, broker: int) -> ForcedElection:
         """How an operator lets a broker lead a partition that nobody may lead any more."""
         return ForcedElection(self._etcd, self.membership.view, self._ask, topic, number, broker)
+
+    def on_led(self, callback: Callable[[Hosted], None]) -> None:
+        """Call this whenever a partition is led here from then on, and takes appends."""
+        self._when_led.append(callback)
 
     async def drain(self) -> None:
         """Let others lead, as far as there are any: before the broker stops to answer."""
@@ -140,7 +149,8 @@ class ClusterNode:
             await self._etcd.close()
         await self._for_each(self._keep_watermark)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something for as long as it takes, at most until the node leaves."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -192,17 +202,17 @@ class ClusterNode:
         gone = [topic for name, topic in self._adopted.items() if name not in view.topics]
         if gone and await self._is_the_same_etcd():
             for topic in gone:
-                await self._threads.write(self._remove, topic.info)
+                await self.threads.write(self._remove, topic.info)
                 del self._adopted[topic.info.name]
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
             if owner is None or self.broker not in state.replicas or key in self._hosted:
                 continue
-            hosted = self._open(key, owner, await self._threads.read(self._log_of, owner.info, key[1]))
+            hosted = self._open(key, owner, await self.threads.read(self._log_of, owner.info, key[1]))
             known = view.partitions.get(key, (state, revision))
             hosted.become(self.membership.registration.incarnation)
             hosted.observe(*known)
-            hosted.task = self._begin(self._play(hosted))
+            hosted.task = self.begin(self._play(hosted))
 
     def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
         place = TopicPartition(topic.info.name, key[1])
@@ -220,7 +230,7 @@ class ClusterNode:
     async def _adopt(self, topic: ClusterTopic) -> None:
         """Have a topic here as the cluster has it."""
         if self._adopted.get(topic.info.name) != topic:
-            await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
+            await self.threads.write(self.store.adopt_topic, topic.info, topic.schemas)
             self._adopted[topic.info.name] = topic
 
     async def _is_the_same_etcd(self) -> bool:
@@ -258,9 +268,9 @@ class ClusterNode:
                 log = hosted.log
             else:
                 await self._adopt(topic)
-                log = await self._threads.read(self._log_of, topic.info, key[1])
+                log = await self.threads.read(self._log_of, topic.info, key[1])
             spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
-            if log.short or (spare and await self._threads.read(log.damaged_at) is not None):
+            if log.short or (spare and await self.threads.read(log.damaged_at) is not None):
                 self._unworthy.add(key)
         return set(self._unworthy)
 
@@ -273,17 +283,19 @@ class ClusterNode:
             epoch = replica.epoch
             try:
                 if replica.state is None or (not replica.leads and replica.state.leader < 0):
-                    await self._threads.write(hosted.log.follow, epoch)
+                    await self.threads.write(hosted.log.follow, epoch)
                 elif replica.leads:
-                    await self._threads.write(hosted.log.lead, epoch)
+                    await self.threads.write(hosted.log.lead, epoch)
                     if hosted.replica is replica and replica.epoch == epoch:
                         hosted.led = epoch
                         hosted.appended()
                         _log.info("%s is led here, in epoch %d", hosted, epoch)
+                        for callback in self._when_led:
+                            callback(hosted)
                 else:
-                    await self._threads.write(hosted.log.follow, epoch)
+                    await self.threads.write(hosted.log.follow, epoch)
                     await self._mend(hosted)
-                    follower = Follower(hosted, self._links, self._threads, self._catch_up)
+                    follower = Follower(hosted, self._links, self.threads, self._catch_up)
                     following = follower.follow(lambda: self._leader(hosted))
                     await self._until_role_changes(hosted, asyncio.create_task(following))
                     continue
@@ -317,13 +329,13 @@ class ClusterNode:
         registered = self.membership.registration.incarnation
         if hosted.key in self._unworthy and registered and hosted.replica.incarnation == registered:
             self._unworthy.discard(hosted.key)
-            await self._threads.write(hosted.log.cut_damage)
+            await self.threads.write(hosted.log.cut_damage)
         hosted.log.refresh()
         hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
 
     async def _look_for_damage(self, hosted: Hosted) -> None:
         """See to it that a replica is repaired of which readers have found some damaged."""
-        if await self._threads.read(hosted.log.damaged_at) is None or not self._can_be_spared(hosted):
+        if await self.threads.read(hosted.log.damaged_at) is None or not self._can_be_spared(hosted):
             return
         if time.monotonic() - self._repairing_since > _REPAIRING:
             self._repairing_since = time.monotonic()
@@ -370,7 +382,7 @@ class ClusterNode:
             hosted.appended()
             proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
             if proposal is not None:
-                self._begin(self._propose(hosted, proposal))
+                self.begin(self._propose(hosted, proposal))
 
     async def _propose(self, hosted: Hosted, proposal: Proposal) -> None:
         replica = hosted.replica
@@ -381,12 +393,12 @@ class ClusterNode:
     async def _keep_watermark(self, hosted: Hosted) -> None:
         """Make durable how much is acknowledged, as far as it is known."""
         if hosted.replica.high_watermark > hosted.log.watermark:
-            await self._threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
+            await self.threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
 
     async def _retain(self, hosted: Hosted) -> None:
         """Delete what a topic no longer wants, where it is led; followers hear of it with what they fetch."""
         if hosted.leads:
-            await self._threads.write(hosted.log.retain, hosted.replica.high_watermark)
+            await self.threads.write(hosted.log.retain, hosted.replica.high_watermark)
             hosted.log.refresh()
 
     # What other brokers ask.
@@ -394,7 +406,7 @@ class ClusterNode:
     async def serve(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
         """Answer a follower, when there is something or its patience is over."""
         return await answer_follower(
-            self._hosted.get((question.topic_uuid, question.partition)), question, self._threads
+            self._hosted.get((question.topic_uuid, question.partition)), question, self.threads
         )
 
     def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:

@@ -6,7 +6,7 @@ away and show that schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -104,6 +104,8 @@ class Replica:
         self._epoch_start = 0
         self.beside: Replica | None = None
         """The replica of another log that is kept with this one: in sync is who keeps up with both."""
+        self._asked: dict[int, int] = {}
+        """How often each follower has asked, in this epoch."""
 
     # What the cluster says.
 
@@ -117,6 +119,7 @@ class Replica:
             self._pending = None  # it was taken, or something else was: either way this is how it came out
         if before is None or state.epoch != before.epoch:
             self._progress = {}
+            self._asked = {}
             self._pending = None
             self._led_since = now
             self._epoch_start = self.log.end
@@ -209,6 +212,27 @@ class Replica:
         """The log has become durable up to another offset."""
         if self.leads:
             self._advance()
+
+    # Being sure that nobody else leads.
+
+    def heard(self, request: FetchRequest) -> None:
+        """A follower has asked: once for each question, however long its answer takes."""
+        if self.leads and request.epoch == self.epoch:
+            self._asked[request.replica] = self._asked.get(request.replica, 0) + 1
+
+    def mark(self) -> Mapping[int, int]:
+        """How often each follower has asked by now, for `confirmed`."""
+        return dict(self._asked)
+
+    def confirmed(self, mark: Mapping[int, int]) -> bool:
+        """Whether nobody led in a later epoch at the time of the mark.
+
+        A later leader needs all who are in sync. A follower's second question since is one that it asked after it had
+        got an answer since: so at that time it followed this leader, and no other.
+        """
+        assert self.state is not None
+        others = (one for one in self.state.in_sync if one != self.broker)
+        return self.leads and all(self._asked.get(one, 0) >= mark.get(one, 0) + 2 for one in others)
 
     # The in-sync set.
 
