@@ -17,6 +17,7 @@ from headwater.broker.access import OPEN, Access
 from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
 from headwater.broker.cluster_topics import ClusterTopicMethods
+from headwater.broker.cluster_transactions import ClusterTransactions
 from headwater.broker.core import Core
 from headwater.broker.electing import Electing
 from headwater.broker.groups import Groups
@@ -203,8 +204,8 @@ class Broker:
         except RuntimeError as error:
             raise StoreError(f"the broker cannot listen at {where}: {error}") from error
         self._address = Address(self._listen.host, port)
-        transactions = Transactions(core, groups)
         reached, node = self._reached_at(), core.cluster
+        transactions = Transactions(core, groups) if node is None else ClusterTransactions(core, node)
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
         cluster = (Electing(core), Replicating(core))
         parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core), *cluster)

@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from headwater.cluster.book import Bases, Book, Ruling, Share, Wanted
-from headwater.cluster.carrier import Apply, Carrier
+from headwater.cluster.carrier import Apply, Carrier, log_writer
 from headwater.cluster.internal import InternalLog, Record
 from headwater.cluster.replica import NotLeading
 from headwater.errors import HeadwaterError
 from headwater.log import Appended
 from headwater.option import MIB
+from headwater.store.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
 _SNAPSHOT_BYTES: Final = 16 * MIB
@@ -46,15 +47,20 @@ class _Decided(NamedTuple):
 class Decider:
     """Decides for the writers of one partition of `__txn`, in one epoch of its leader. For the event loop."""
 
-    def __init__(self, log: InternalLog, writer: bytes, apply: Apply, hold: Hold) -> None:
+    def __init__(self, log: InternalLog, apply: Apply, hold: Hold) -> None:
         self._log = log
         self._hold = hold
         self._book = Book(log.epoch)
-        self._carrier = Carrier(writer, apply)
+        self._carrier = Carrier(log_writer(*log.key), apply)
         self._decided: dict[int, _Decided] = {}
         self._queue: deque[_Decided] = deque()
         self._more = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition of `__txn` that it decides in."""
+        return self._log.place
 
     # A life.
 
@@ -180,4 +186,3 @@ class Decider:
                 _log.warning("%s/%d could not be made shorter: %s", *self._log.place, error)
                 return
             self._log.bytes = kept = len(snapshot)
-

@@ -37,7 +37,7 @@ from headwater.cluster.view import Changes
 from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
 from headwater.log import Appended, DirectoryPartition
 from headwater.store.catalog import TopicInfo
-from headwater.store.directory_store import DirectoryStore
+from headwater.store.directory_store import DirectoryStore, stage_uuid
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
@@ -91,7 +91,7 @@ class ClusterNode:
         self._adopted: dict[str, ClusterTopic] = {}
         """The topics that are here as the cluster has them."""
         self._unworthy: set[PartitionKey] = set()
-        """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
+        """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
         self._repairing_since = -_REPAIRING
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -177,7 +177,8 @@ class ClusterNode:
         self._links.secret = self.membership.registration.secret
         if incarnation:  # without a registration it goes on as who it was: the protocol sees to it that this is safe
             for hosted in self._hosted.values():
-                hosted.become(incarnation)
+                if hosted.partition is None:  # a stage log goes with its partition
+                    hosted.become(incarnation)
         self._changed.set()
 
     async def _keep_up(self) -> None:
@@ -197,7 +198,7 @@ class ClusterNode:
         for topic in list(view.topics.values()):
             await self._adopt(topic)
         for key, hosted in list(self._hosted.items()):
-            if view.topic_of(key[0]) is None:
+            if hosted.partition is None and view.topic_of(key[0]) is None:
                 self._forget(hosted)
         gone = [topic for name, topic in self._adopted.items() if name not in view.topics]
         if gone and await self._is_the_same_etcd():
@@ -206,13 +207,22 @@ class ClusterNode:
                 del self._adopted[topic.info.name]
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
-            if owner is None or self.broker not in state.replicas or key in self._hosted:
+            if owner is None or self.broker not in state.replicas:
                 continue
-            hosted = self._open(key, owner, await self.threads.read(self._log_of, owner.info, key[1]))
-            known = view.partitions.get(key, (state, revision))
-            hosted.become(self.membership.registration.incarnation)
-            hosted.observe(*known)
-            hosted.task = self.begin(self._play(hosted))
+            known_here = self._hosted.get(key)
+            wants_stage = owner.staged and (known_here is None or known_here.stage is None)
+            # Both logs are here before the partition can be led: who is in sync has what is in either.
+            stage_log = await self.threads.read(self._stage_log_of, owner.info, key[1]) if wants_stage else None
+            if known_here is not None:
+                hosted = known_here
+            else:
+                hosted = self._open(key, owner, await self.threads.read(self._log_of, owner.info, key[1]))
+                known = view.partitions.get(key, (state, revision))
+                hosted.become(self.membership.registration.incarnation)
+                hosted.observe(*known)
+                hosted.task = self.begin(self._play(hosted))
+            if stage_log is not None:
+                self._open_stage(hosted, stage_log)
 
     def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
         place = TopicPartition(topic.info.name, key[1])
@@ -220,7 +230,15 @@ class ClusterNode:
         self._hosted[key] = self._by_place[place] = hosted
         return hosted
 
+    def _open_stage(self, hosted: Hosted, log: DurableLog) -> None:
+        key = (stage_uuid(hosted.key[0]), hosted.key[1])
+        stage = self._hosted[key] = Hosted(key, hosted.place, log, self.broker, hosted.min_insync, lambda _: None)
+        hosted.keep_stage(stage)
+        stage.task = self.begin(self._play(stage))
+
     def _forget(self, hosted: Hosted) -> None:
+        if hosted.stage is not None:
+            self._forget(hosted.stage)
         if hosted.task is not None:
             hosted.task.cancel()
         del self._hosted[hosted.key]
@@ -252,6 +270,9 @@ class ClusterNode:
         assert isinstance(partition, DirectoryPartition)
         return DurableLog(partition)
 
+    def _stage_log_of(self, info: TopicInfo, number: int) -> DurableLog:
+        return DurableLog(self.store.stage_partition(info, number))
+
     async def _missing(self) -> Collection[PartitionKey]:
         """Before it is registered: the partitions of which something that was acknowledged is missing here.
 
@@ -259,20 +280,29 @@ class ClusterNode:
         """
         view = self.membership.view
         self._unworthy = set()
+        missing: set[PartitionKey] = set()
         for key, (state, _) in list(view.partitions.items()):
             topic = view.topic_of(key[0])
             if topic is None or self.broker not in state.replicas:
                 continue
-            hosted = self._hosted.get(key)
-            if hosted is not None:
-                log = hosted.log
-            else:
-                await self._adopt(topic)
-                log = await self.threads.read(self._log_of, topic.info, key[1])
+            await self._adopt(topic)
             spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
-            if log.short or (spare and await self.threads.read(log.damaged_at) is not None):
-                self._unworthy.add(key)
-        return set(self._unworthy)
+            for log_key, log in (await self._logs_of(key, topic)).items():
+                if log.short or (spare and await self.threads.read(log.damaged_at) is not None):
+                    self._unworthy.add(log_key)
+                    missing.add(key)
+        return missing
+
+    async def _logs_of(self, key: PartitionKey, topic: ClusterTopic) -> Mapping[PartitionKey, DurableLog]:
+        """The log of a partition, and its stage log if it has one."""
+        hosted = self._hosted.get(key)
+        found = {key: await self.threads.read(self._log_of, topic.info, key[1]) if hosted is None else hosted.log}
+        stage = None if hosted is None else hosted.stage
+        if stage is not None:
+            found[stage.key] = stage.log
+        elif topic.staged:
+            found[stage_uuid(key[0]), key[1]] = await self.threads.read(self._stage_log_of, topic.info, key[1])
+        return found
 
     # Roles.
 
@@ -290,7 +320,7 @@ class ClusterNode:
                         hosted.led = epoch
                         hosted.appended()
                         _log.info("%s is led here, in epoch %d", hosted, epoch)
-                        for callback in self._when_led:
+                        for callback in self._when_led if hosted.partition is None else ():
                             callback(hosted)
                 else:
                     await self.threads.write(hosted.log.follow, epoch)
@@ -380,6 +410,8 @@ class ClusterNode:
         """Propose a change of the in-sync set, and find what has become durable by itself."""
         if hosted.leads:
             hosted.appended()
+            if hosted.partition is not None:
+                return  # the replica of the partition speaks for both
             proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
             if proposal is not None:
                 self.begin(self._propose(hosted, proposal))
@@ -397,7 +429,7 @@ class ClusterNode:
 
     async def _retain(self, hosted: Hosted) -> None:
         """Delete what a topic no longer wants, where it is led; followers hear of it with what they fetch."""
-        if hosted.leads:
+        if hosted.leads and hosted.partition is None:
             await self.threads.write(hosted.log.retain, hosted.replica.high_watermark)
             hosted.log.refresh()
 
@@ -412,7 +444,7 @@ class ClusterNode:
     def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """How far the logs go that are whole."""
         held = ((key, self._hosted.get(key)) for key in keys)
-        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and not hosted.log.short}
+        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and not hosted.short}
 
     async def _ask(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """For the controller: how far another broker's logs go, or those that are here."""
@@ -449,6 +481,11 @@ class ClusterNode:
 
     async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
         """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
+        places = (await self.call_leader(place, "Produce", request, timeout)).places
+        return Appended(places[0].offset, places[-1].offset + 1)
+
+    async def call_leader(self, place: TopicPartition, method: str, request: Any, timeout: float) -> Any:
+        """Call the other broker that leads a partition; raises NotLeader when there is none."""
         topic = self.membership.view.topics.get(place.topic)
         state, _ = (
             self.membership.view.partitions.get((topic.info.uuid, place.partition), _NO_STATE) if topic else _NO_STATE
@@ -456,8 +493,19 @@ class ClusterNode:
         member = None if state is None else self.membership.view.members.get(state.leader)
         if member is None or member.id == self.broker:
             raise self.not_leader(place)
-        places = (await self._links.to(member).produce(request, timeout)).places
-        return Appended(places[0].offset, places[-1].offset + 1)
+        return await self.call_member(member, method, request, timeout)
+
+    async def call_member(self, member: Member, method: str, request: Any, timeout: float) -> Any:
+        """Call another broker; raises what that one raises, or BrokerUnavailable."""
+        return await self._links.to(member).call(method, request, timeout)
+
+    def with_stage(self, place: TopicPartition) -> tuple[Hosted, Hosted]:
+        """The replicas of a partition and of its stage log, both led here in one epoch; raises NotLeader."""
+        hosted = self._leading_here(place)
+        stage = hosted.stage
+        if stage is None or not stage.leads or stage.led != hosted.led:
+            raise self.not_leader(place)
+        return hosted, stage
 
     def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Whether what comes with a call shows that another broker of the cluster makes it."""

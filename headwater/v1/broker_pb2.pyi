@@ -991,3 +991,61 @@ class LogEnd(_message.Message):
     epoch: int
     end: int
     def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class StagesRequest(_message.Message):
+    __slots__ = ("partition", "writer", "portions")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    PORTIONS_FIELD_NUMBER: _ClassVar[int]
+    partition: TopicPartition
+    writer: bytes
+    portions: _containers.RepeatedCompositeFieldContainer[StagedPortion]
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ..., writer: _Optional[bytes] = ..., portions: _Optional[_Iterable[_Union[StagedPortion, _Mapping]]] = ...) -> None: ...
+
+class StagedPortion(_message.Message):
+    __slots__ = ("number", "ranges")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    ranges: _containers.RepeatedCompositeFieldContainer[StageRange]
+    def __init__(self, number: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[StageRange, _Mapping]]] = ...) -> None: ...
+
+class StageRange(_message.Message):
+    __slots__ = ("epoch", "start", "end")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    start: int
+    end: int
+    def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class HoldStagesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ApplyStagesResponse(_message.Message):
+    __slots__ = ("applied",)
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    applied: _containers.RepeatedCompositeFieldContainer[AppliedPortion]
+    def __init__(self, applied: _Optional[_Iterable[_Union[AppliedPortion, _Mapping]]] = ...) -> None: ...
+
+class AppliedPortion(_message.Message):
+    __slots__ = ("base_offset",)
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    def __init__(self, base_offset: _Optional[int] = ...) -> None: ...
+
+class ListUndoneRequest(_message.Message):
+    __slots__ = ("partition",)
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    partition: TopicPartition
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ...) -> None: ...
+
+class ListUndoneResponse(_message.Message):
+    __slots__ = ("coordinated", "undone")
+    COORDINATED_FIELD_NUMBER: _ClassVar[int]
+    UNDONE_FIELD_NUMBER: _ClassVar[int]
+    coordinated: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    undone: _containers.RepeatedCompositeFieldContainer[StageRange]
+    def __init__(self, coordinated: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., undone: _Optional[_Iterable[_Union[StageRange, _Mapping]]] = ...) -> None: ...
