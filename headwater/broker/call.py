@@ -32,8 +32,7 @@ _MARGIN_LEAST: Final = 0.05
 _MARGIN_MOST: Final = 1.0
 _SINGLE: Final = frozenset(
     {
-        *("JoinGroup", "SettleGroup", "Heartbeat", "LeaveGroup", "Commit", "ResetGroup", "Poll"),
-        *("Stage", "DropStages", "CommitTransaction", "RollForward"),
+        *("Stage", "DropStages", "CommitTransaction"),
         *("WorkOnPartition", "RunSteward"),
     }
 )
@@ -150,8 +149,8 @@ class Calls:
         def check(request: Any, call: Call) -> Any:
             if self._core.cluster is not None:
                 raise StoreError(
-                    f"{name} is not offered in a cluster yet: groups, transactions and work on the log of a partition "
-                    f"need a broker on its own"
+                    f"{name} is not offered in a cluster yet: transactions and work on the log of a partition need a "
+                    f"broker on its own"
                 )
             return work(request, call)
 

@@ -88,6 +88,16 @@ class Link:
             raise self._unavailable(error.details() or error.code().name) from None
         return found
 
+    async def readers(self, request: pb.ListReadersRequest, timeout: float) -> pb.ListReadersResponse:
+        """How far the groups are that the other coordinates; raises BrokerUnavailable."""
+        try:
+            found: pb.ListReadersResponse = await self._stub.ListReaders(
+                request, timeout=timeout, metadata=self._metadata
+            )
+        except grpc.aio.AioRpcError as error:
+            raise self._unavailable(error.details() or error.code().name) from None
+        return found
+
     async def produce(self, request: pb.ProduceRequest, timeout: float) -> pb.ProduceResponse:
         """Pass on plain records; raises what the other broker raises, or BrokerUnavailable."""
         try:
