@@ -10,17 +10,18 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final
 
 from headwater.broker.access import BROKER
 from headwater.broker.admission import Frames
-from headwater.broker.call import Call, check_readable
+from headwater.broker.call import Call, Refused, check_readable
+from headwater.broker.cluster_groups import ClusterGroups
 from headwater.broker.core import Core, topic_of
 from headwater.broker.transactions import check_request_id, pack_answer
 from headwater.cluster.book import Share, StageRange, Wanted
 from headwater.cluster.carrier import Portion
-from headwater.cluster.deciding import Decider, Verdict
+from headwater.cluster.deciding import Decider, Verdict, WriterCoordinator
 from headwater.cluster.internal import TRANSACTIONS, Coordinators
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replica import NotLeading
@@ -40,7 +41,7 @@ from headwater.errors import (
 )
 from headwater.log import Frame
 from headwater.option import GIB, MIB
-from headwater.store.names import check_name
+from headwater.store.names import GROUPS, check_name
 from headwater.store.topic import TopicPartition
 from headwater.store.transaction import STAGES_KEPT
 from headwater.v1 import broker_pb2 as pb
@@ -55,20 +56,25 @@ _HOLDING: Final = 20.0
 """How long the leaders of partitions are looked for before a decision. Seconds."""
 _CALL: Final = 30.0
 """How long a leader may take to write what is decided, before it is asked again. Seconds."""
+_DROPPING: Final = 5.0
 _AGAIN: Final = 0.05
 _CLEANING: Final = 60.0
 _PLACES: Final = 10_000
+UNNAMED: Final = 2
+"""A transaction without a name belongs to the coordinator of so many hexadecimal digits of its request's id."""
 
 
 class ClusterTransactions:
     """The methods about transactions, in a cluster."""
 
-    def __init__(self, core: Core, node: ClusterNode) -> None:
+    def __init__(self, core: Core, node: ClusterNode, groups: ClusterGroups) -> None:
         self._core = core
         self._store = core.store
         self._node = node
+        self._groups = groups
+        groups.decider_of = lambda one: Decider(one.key, one.rules.book, one, self._apply, self._hold)
         self._stages = Stages(node)
-        self._deciders = Coordinators(node, TRANSACTIONS, lambda log: Decider(log, self._apply, self._hold))
+        self._writers = Coordinators(node, TRANSACTIONS, lambda log: WriterCoordinator(log, self._apply, self._hold))
 
     # Staging.
 
@@ -155,14 +161,19 @@ class ClusterTransactions:
         return tuple(Share(*place, tuple(ranges)) for place, ranges in found.items())
 
     async def drop_stages(self, request: pb.DropStagesRequest, call: Call) -> pb.DropStagesResponse:
-        refused: NotLeader | None = None
-        for topic, _, number, ranges in self._shares(request.staged, call):
+        elsewhere: dict[TopicPartition, pb.DropStagesRequest] = {}
+        for one in request.staged:
+            for topic, _, number, ranges in self._shares([one], call):
+                place = TopicPartition(topic, number)
+                try:
+                    self._stages.drop(place, ranges)
+                except NotLeader:
+                    elsewhere.setdefault(place, pb.DropStagesRequest()).staged.append(one)
+        for place, passed_on in elsewhere.items() if not call.by_broker else ():
             try:
-                self._stages.drop(TopicPartition(topic, number), ranges)
-            except NotLeader as error:
-                refused = error
-        if refused is not None:
-            raise refused
+                await self._node.call_leader(place, "DropStages", passed_on, _DROPPING)
+            except (NotLeader, BrokerUnavailable) as error:
+                _log.debug("%s/%d: what is dropped stays until it is old: %s", *place, error)
         return pb.DropStagesResponse()
 
     # Deciding.
@@ -173,24 +184,37 @@ class ClusterTransactions:
         shares = self._shares(request.staged, call)
         check_request_id(request.request_id)
         if request.group:
-            raise StoreError("a consumer's progress is not part of transactions in a cluster yet")
+            return await self._commit_progress(request, shares, call)
         if request.inputs:
             raise StoreError("positions are a group's: name it")
         if request.writer:  # whoever may use a name can make what is numbered under it count as done
             call.check("write", "group", request.writer)
             check_name("writer", request.writer)
-        decider = await self._deciders.of(request.writer or request.request_id.hex())
-        verdict = await self._verdict(decider, _wanted(request, shares))
-        if verdict.repeated:
-            return pb.CommitTransactionResponse(repeated=True)
-        places = [(share.topic, share.uuid, share.partition) for share in shares]
-        return pack_answer(places, {key: base for key, base in verdict.bases.items() if base is not None}, 0)
-
-    async def _verdict(self, decider: Decider, wanted: Wanted) -> Verdict:
+        wanted = _wanted(request, shares)
+        coordinator = await self._writers.of(request.writer or request.request_id.hex()[:UNNAMED])
         try:
-            return await decider.commit(wanted)
+            verdict = await coordinator.decider.commit(wanted)
         except NotLeading:
-            raise self._node.not_leader(decider.place) from None
+            raise NotLeader(*coordinator.place, None) from None
+        return _answer(shares, verdict, 0)
+
+    async def _commit_progress(
+        self, request: pb.CommitTransactionRequest, shares: tuple[Share, ...], call: Call
+    ) -> pb.CommitTransactionResponse:
+        """Decide together with the positions of a consumer, in the log of its group."""
+        call.check("read", "group", request.group)
+        for one in request.inputs:
+            call.check("read", "topic", one.topic)
+        if request.writer:
+            raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
+        coordinator = await self._groups.coordinators.of(request.group)
+        assert coordinator.decider is not None, "it is made with the coordinator"
+        progress = self._groups.progress(request, call.caller)
+        try:
+            verdict = await coordinator.decider.commit(Wanted(request.request_id, shares), progress.advance)
+        except NotLeading:
+            raise NotLeader(*coordinator.place, None) from None
+        return _answer(shares, verdict, progress.generation())
 
     async def _hold(self, shares: tuple[Share, ...]) -> None:
         """Make sure, at the leaders of their partitions, that shares are staged; raises TransactionAborted."""
@@ -239,10 +263,21 @@ class ClusterTransactions:
             call.check("read", "group", request.group)
             return pb.RollForwardResponse()  # positions are set with the decision; records follow by themselves
         call.check("admin", "broker", BROKER)
-        deciders = list(self._deciders.all().values())
+        deciders = [decider for _, decider in self._deciders()]
         if request.dry_run:
             return pb.RollForwardResponse(transactions=sum(len(one.undone) for one in deciders))
-        return pb.RollForwardResponse(transactions=sum([await one.settle() for one in deciders]))
+        try:
+            return pb.RollForwardResponse(transactions=sum([await one.settle() for one in deciders]))
+        except NotLeading:
+            raise Refused("another broker coordinates some of it now: try again") from None
+
+    def _deciders(self) -> Iterator[tuple[TopicPartition, Decider]]:
+        """Those who decide here, and where."""
+        for number, one in self._writers.all().items():
+            yield TopicPartition(TRANSACTIONS, number), one.decider
+        for number, other in self._groups.coordinators.all().items():
+            if other.decider is not None:
+                yield TopicPartition(GROUPS, number), other.decider
 
     # Between brokers.
 
@@ -265,8 +300,8 @@ class ClusterTransactions:
         _check_broker(call)
         place = request.partition
         answer = pb.ListUndoneResponse()
-        for number, decider in self._deciders.all().items():
-            answer.coordinated.append(pb.TopicPartition(topic=TRANSACTIONS, partition=number))
+        for (topic, number), decider in self._deciders():
+            answer.coordinated.append(pb.TopicPartition(topic=topic, partition=number))
             for ruling in decider.undone:
                 for share in ruling.shares:
                     if (share.uuid, share.partition) == (place.topic_uuid, place.partition):
@@ -309,6 +344,13 @@ def _wanted(request: pb.CommitTransactionRequest, shares: tuple[Share, ...]) -> 
         raise InvalidConfiguration("a writer is taken over by an owner: name it")
     owner = request.owner if request.HasField("owner") else None
     return Wanted(request.request_id, shares, request.writer, request.sequence, owner, request.takeover)
+
+
+def _answer(shares: Iterable[Share], verdict: Verdict, generation: int) -> pb.CommitTransactionResponse:
+    if verdict.repeated:
+        return pb.CommitTransactionResponse(repeated=True)
+    places = [(share.topic, share.uuid, share.partition) for share in shares]
+    return pack_answer(places, {key: base for key, base in verdict.bases.items() if base is not None}, generation)
 
 
 def _packed(share: Share, writer: bytes, portions: Iterable[Portion]) -> pb.StagesRequest:

@@ -1,7 +1,8 @@
-"""Deciding: the coordinator of transactions is the leader of a partition of `__txn`, and its book is that log.
+"""Deciding: whoever coordinates a log decides over transactions in it, and carries out what is decided.
 
-The commit point is the decision's record, once every replica that is in sync has it. From then on it is carried out,
-by this coordinator or by whoever leads the log after it.
+The commit point is the decision's record, once every replica of the log that is in sync has it. From then on it is
+carried out, by this coordinator or by whoever leads the log after it. Transactions of writers are decided in `__txn`,
+and those of consumers in `__groups`, where one append sets the positions and decides.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from headwater.cluster.book import Bases, Book, Ruling, Share, Wanted
 from headwater.cluster.carrier import Apply, Carrier, log_writer
 from headwater.cluster.internal import InternalLog, Record
+from headwater.cluster.keys import PartitionKey
 from headwater.cluster.replica import NotLeading
 from headwater.errors import HeadwaterError
 from headwater.log import Appended
@@ -23,11 +25,27 @@ from headwater.option import MIB
 from headwater.store.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
-_SNAPSHOT_BYTES: Final = 16 * MIB
-"""When the log is larger than this, what is done is removed from it."""
+_SNAPSHOT_BYTES: Final = 8 * MIB
+"""When a log has grown to this, and to twice its last snapshot, all that is known is written anew and the rest goes."""
 
 Hold = Callable[[tuple[Share, ...]], Awaitable[None]]
 """Makes sure that everything is staged, and stays so until it is written; raises TransactionAborted."""
+Note = Callable[[bytes], None]
+"""Takes a record that is to be appended."""
+
+
+class Journal(Protocol):
+    """The log that a book is kept in, as its coordinator writes it."""
+
+    @property
+    def good(self) -> bool:
+        """Whether it takes records: nothing has failed, and it is led here."""
+
+    def write(self, work: Callable[[Note], Any]) -> asyncio.Future[Any]:
+        """Do something at once, and append what it notes, all of it or nothing.
+
+        Done when that is acknowledged, with what the work returned or raised. Fails with NotLeading when nobody knows.
+        """
 
 
 class Verdict(NamedTuple):
@@ -39,39 +57,35 @@ class Verdict(NamedTuple):
 
 class _Decided(NamedTuple):
     ruling: Ruling
-    written: asyncio.Future[Appended] | None
+    written: asyncio.Future[Any] | None
     """None for what a predecessor has written."""
     done: asyncio.Future[Bases]
 
 
 class Decider:
-    """Decides for the writers of one partition of `__txn`, in one epoch of its leader. For the event loop."""
+    """Decides over the transactions of one log, in one epoch of its leader. For the event loop."""
 
-    def __init__(self, log: InternalLog, apply: Apply, hold: Hold) -> None:
-        self._log = log
+    def __init__(self, key: PartitionKey, book: Book, journal: Journal, apply: Apply, hold: Hold) -> None:
+        """`key` is the log's."""
+        self._book = book
+        self._journal = journal
         self._hold = hold
-        self._book = Book(log.epoch)
-        self._carrier = Carrier(log_writer(*log.key), apply)
+        self._carrier = Carrier(log_writer(*key), apply)
         self._decided: dict[int, _Decided] = {}
         self._queue: deque[_Decided] = deque()
         self._more = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def place(self) -> TopicPartition:
-        """The partition of `__txn` that it decides in."""
-        return self._log.place
-
     # A life.
 
-    def replay(self, records: list[Record]) -> None:
-        self._book.take(value for _, value in records if value is not None)
+    def begin(self) -> None:
+        """The book is as the log says: carry out what is not done yet."""
         for ruling in self._book.undone():
             self._carry_out(ruling, None)
-        self._begin(self._pump())
-        self._begin(self._keep_short())
+        self._do(self._pump())
 
     def end(self) -> None:
+        """Decide no more. Whoever waits is told that nobody here knows."""
         self._carrier.end()
         for task in self._tasks:
             task.cancel()
@@ -81,15 +95,15 @@ class Decider:
                 one.done.exception()  # whoever waits is told; where nobody does, nobody misses it
         self._decided.clear()
 
-    def _begin(self, work: Awaitable[None]) -> None:
+    def _do(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     # Deciding.
 
-    async def commit(self, wanted: Wanted) -> Verdict:
-        """Decide, once, and return when it is carried out.
+    async def commit(self, wanted: Wanted, also: Callable[[], None] = lambda: None) -> Verdict:
+        """Decide, once, and return when it is carried out. `also` is done in the same step, unless it raises.
 
         Raises TransactionAborted when something is not staged (any more), WriterTaken, and NotLeading when nobody here
         knows what became of it: then another one is asked.
@@ -101,11 +115,22 @@ class Decider:
         found = await self._known(wanted)  # it may have been asked again meanwhile
         if found is not None:
             return found
-        if not self._log.good:
+        if not self._journal.good:
             raise NotLeading
-        ruling = self._book.decide(wanted, time.time_ns())
-        assert ruling is not None, "a repeated one is known"
-        return Verdict(await self._carry_out(ruling, self._log.append([(b"", ruling.pack())])))
+        rulings: list[Ruling] = []
+
+        def decide(note: Note) -> None:
+            also()
+            ruling = self._book.decide(wanted, time.time_ns())
+            assert ruling is not None, "a repeated one is known"
+            note(ruling.pack())
+            rulings.append(ruling)
+
+        written = self._journal.write(decide)
+        if not rulings:  # it was refused
+            await written
+            raise NotLeading
+        return Verdict(await self._carry_out(rulings[0], written))
 
     async def _known(self, wanted: Wanted) -> Verdict | None:
         """What became of it, if it was decided before: told when that can be read, not earlier."""
@@ -128,7 +153,7 @@ class Decider:
         return await asyncio.shield(found.done)
 
     async def settle(self) -> int:
-        """Return when everything is done that is decided by now; how much that was."""
+        """Return when everything is done that is decided by now; how much that was. Raises NotLeading."""
         numbers = [ruling.number for ruling in self._book.undone()]
         for number in numbers:
             if number in self._decided:
@@ -142,7 +167,7 @@ class Decider:
 
     # Carrying out.
 
-    def _carry_out(self, ruling: Ruling, written: asyncio.Future[Appended] | None) -> asyncio.Future[Bases]:
+    def _carry_out(self, ruling: Ruling, written: asyncio.Future[Any] | None) -> asyncio.Future[Bases]:
         done: asyncio.Future[Bases] = asyncio.get_running_loop().create_future()
         one = self._decided[ruling.number] = _Decided(ruling, written, done)
         self._queue.append(one)
@@ -158,31 +183,84 @@ class Decider:
             one = self._queue.popleft()
             if one.written is not None:
                 try:
-                    await one.written
+                    await asyncio.shield(one.written)
                 except (NotLeading, HeadwaterError, OSError):
                     return  # the log is no longer good, and this coordinator is about to end
-            self._begin(self._finish(one, self._carrier.add(one.ruling)))
+            self._do(self._finish(one, self._carrier.add(one.ruling)))
 
     async def _finish(self, one: _Decided, carried: asyncio.Future[Bases]) -> None:
         bases = await carried
-        record = self._book.finish(one.ruling.number, bases, time.time_ns())
-        del self._decided[one.ruling.number]
-        one.done.set_result(bases)
-        if self._log.good:
-            self._log.append([(b"", record)])  # nobody waits for it: what is done again is known where it is done
+        if self._journal.good:
+            # Nobody waits for it: what is done again is known where it is done.
+            self._journal.write(lambda note: note(self._book.finish(one.ruling.number, bases, time.time_ns())))
+        self._decided.pop(one.ruling.number, None)
+        if not one.done.done():
+            one.done.set_result(bases)
 
-    async def _keep_short(self) -> None:
-        """Replace the log by what it amounts to, whenever it has grown."""
-        kept = 0
-        while True:
-            await asyncio.sleep(1.0)
-            if not self._log.good or self._log.bytes - kept < _SNAPSHOT_BYTES:
-                continue
-            snapshot = self._book.snapshot()
-            try:
-                appended = await self._log.append([(b"", snapshot)])
-                await self._log.forget(appended.base_offset)
-            except (NotLeading, HeadwaterError, OSError) as error:
-                _log.warning("%s/%d could not be made shorter: %s", *self._log.place, error)
+
+class WriterCoordinator:
+    """Decides for the writers of one partition of `__txn`: the log has nothing else in it. For the event loop."""
+
+    def __init__(self, log: InternalLog, apply: Apply, hold: Hold) -> None:
+        self._log = log
+        self._book = Book(log.epoch)
+        self.decider = Decider(log.key, self._book, self, apply, hold)
+        self._enough = _SNAPSHOT_BYTES
+        self._shrinking: asyncio.Task[None] | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition of `__txn`."""
+        return self._log.place
+
+    def replay(self, records: list[Record]) -> None:
+        """Take in what the log has, and begin to serve."""
+        self._book.take(value for _, value in records if value is not None)
+        self.decider.begin()
+
+    def end(self) -> None:
+        """Serve no more."""
+        self.decider.end()
+        if self._shrinking is not None:
+            self._shrinking.cancel()
+
+    @property
+    def good(self) -> bool:
+        return self._log.good
+
+    def write(self, work: Callable[[Note], Any]) -> asyncio.Future[Any]:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        notes: list[bytes] = []
+        try:
+            outcome = work(notes.append)
+        except HeadwaterError as error:
+            done.set_exception(error)
+            return done
+
+        def written(appended: asyncio.Future[Appended]) -> None:
+            if done.done():
                 return
-            self._log.bytes = kept = len(snapshot)
+            if appended.cancelled() or appended.exception() is not None:
+                done.set_exception(NotLeading())
+                done.exception()  # the pump of the decider looks at it, if anybody does
+            else:
+                done.set_result(outcome)
+
+        self._log.append([(b"", note) for note in notes]).add_done_callback(written)
+        if self._log.bytes > self._enough and (self._shrinking is None or self._shrinking.done()):
+            self._shrinking = asyncio.create_task(self._shrink())
+        return done
+
+    async def _shrink(self) -> None:
+        """Write all that is known anew, and remove what was before it."""
+        before = self._log.bytes
+        try:
+            appended = await self._log.append([(b"", self._book.snapshot())])
+            await self._log.forget(appended.base_offset)
+        except NotLeading:
+            return
+        except (HeadwaterError, OSError) as error:
+            _log.error("%s/%d cannot be made smaller: %s", *self.place, error)
+            return
+        self._log.bytes -= before
+        self._enough = max(_SNAPSHOT_BYTES, 2 * self._log.bytes)

@@ -19,12 +19,13 @@ from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import ClusterTopic, PartitionKey
 from headwater.cluster.replica import NotLeading
 from headwater.config import TopicConfig
-from headwater.errors import HeadwaterError, TopicExists
+from headwater.errors import HeadwaterError, NotLeader, TopicExists
 from headwater.log import Appended, encode
 from headwater.log.entropy import random_bytes
 from headwater.option import MIB
 from headwater.schema import RAW
 from headwater.store.catalog import TopicInfo
+from headwater.store.names import GROUPS
 from headwater.store.topic import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-GROUPS: Final = "__groups"
 TRANSACTIONS: Final = "__txn"
 INTERNAL: Final = frozenset({GROUPS, TRANSACTIONS})
 """Topics that only brokers make, change and write."""
@@ -264,7 +264,15 @@ class Coordinators(Generic[_Coordinator]):
 
     async def of(self, name: str) -> _Coordinator:
         """The one for a name; raises NotLeader, which says where to go instead. The topic is made if need be."""
-        place = await self._node.internal.place_of(self.topic, name)
+        await self._node.internal.ensure(self.topic)
+        return self.at(name)
+
+    def at(self, name: str) -> _Coordinator:
+        """The same at once."""
+        topic = self._node.membership.view.topics.get(self.topic)
+        if topic is None:
+            raise NotLeader(self.topic, 0, None)  # made just now, and not heard of here
+        place = TopicPartition(self.topic, number_of(name, topic.info.partitions))
         log, found = self._serving.get(place.partition, (None, None))
         if log is None or found is None or not log.good:
             raise self._node.not_leader(place)

@@ -10,8 +10,9 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -24,7 +25,7 @@ from headwater.cluster.following import Follower, Threads
 from headwater.cluster.forced_election import ForcedElection
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
-from headwater.cluster.internal import InternalTopics
+from headwater.cluster.internal import INTERNAL, InternalTopics
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
@@ -34,7 +35,7 @@ from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import NotLeading
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
-from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
+from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, StoreError, UnknownTopic
 from headwater.log import Appended, DirectoryPartition
 from headwater.store.catalog import TopicInfo
 from headwater.store.directory_store import DirectoryStore, stage_uuid
@@ -87,6 +88,8 @@ class ClusterNode:
         self._catch_up = CatchUp(catch_up_bytes_per_second)
         self._membership: Membership | None = None
         self.internal = InternalTopics(self, internal_partitions, replication)
+        self.readers: Callable[[], Awaitable[Mapping[PartitionKey, int] | None]] = _nobody_reads
+        """Tells before which offset all groups are done, in each partition that they read; None when nobody knows."""
         self._when_led: list[Callable[[Hosted], None]] = []
         self._adopted: dict[str, ClusterTopic] = {}
         """The topics that are here as the cluster has them."""
@@ -110,7 +113,7 @@ class ClusterNode:
         self.begin(self._every(_TICK, self._tend))
         self.begin(self._every(_KEEPING, self._keep_watermark))
         self.begin(self._every(_LOOKING, self._look_for_damage))
-        self.begin(self._every(self.store.defaults.steward.interval, self._retain))
+        self.begin(self._retain())
 
     @property
     def membership(self) -> Membership:
@@ -427,10 +430,19 @@ class ClusterNode:
         if hosted.replica.high_watermark > hosted.log.watermark:
             await self.threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
 
-    async def _retain(self, hosted: Hosted) -> None:
-        """Delete what a topic no longer wants, where it is led; followers hear of it with what they fetch."""
-        if hosted.leads and hosted.partition is None:
-            await self.threads.write(hosted.log.retain, hosted.replica.high_watermark)
+    async def _retain(self) -> None:
+        """Delete what topics no longer want, where they are led; followers hear of it with what they fetch."""
+        steward = self.store.defaults.steward
+        while True:
+            await asyncio.sleep(steward.interval)
+            readers = await self.readers() if steward.protect_unread else {}
+            await self._for_each(partial(self._retain_one, readers))
+
+    async def _retain_one(self, readers: Mapping[PartitionKey, int] | None, hosted: Hosted) -> None:
+        if hosted.leads and hosted.partition is None and hosted.place.topic not in INTERNAL:
+            acknowledged = hosted.replica.high_watermark
+            unread = 0 if readers is None else readers.get(hosted.key, acknowledged)
+            await self.threads.write(hosted.log.retain, acknowledged, unread, self.store.defaults.steward)
             hosted.log.refresh()
 
     # What other brokers ask.
@@ -507,6 +519,14 @@ class ClusterNode:
             raise self.not_leader(place)
         return hosted, stage
 
+    async def ask_readers(self, broker: int, request: pb.ListReadersRequest, timeout: float) -> pb.ListReadersResponse:
+        """How far the groups are that another broker coordinates; raises BrokerUnavailable."""
+        member = self.membership.view.members.get(broker)
+        if member is None:
+            raise BrokerUnavailable(f"broker {broker}", "a call of another broker", 0, "it is not alive")
+        found: pb.ListReadersResponse = await self.call_member(member, "ListReaders", request, timeout)
+        return found
+
     def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Whether what comes with a call shows that another broker of the cluster makes it."""
         said = next((value for key, value in metadata if key == PASSWORD_KEY), None)
@@ -557,3 +577,7 @@ class ClusterNode:
             member = view.members.get(state.leader) if state is not None else None
             address = None if member is None or member.id == self.broker else member.address
         return NotLeader(place.topic, place.partition, address)
+
+
+async def _nobody_reads() -> Mapping[PartitionKey, int]:
+    return {}

@@ -21,10 +21,11 @@ from headwater.log.recovery import STATE_FILE
 from headwater.option import GIB, HOUR, MIB
 from headwater.presets import DEFAULT, Preset
 from headwater.schema import Schema
-from headwater.store.catalog import DirectoryCatalog, TopicInfo
+from headwater.store.catalog import TOPIC_FILE, DirectoryCatalog, TopicInfo
 from headwater.store.directory_group import OFFSETS_FILE, DirectoryGroup
 from headwater.store.directory_ledger import DirectoryLedger
 from headwater.store.group import Commit, Group
+from headwater.store.names import GROUPS
 from headwater.store.offsets import OffsetTable
 from headwater.store.store import Store, partition_config
 from headwater.store.topic import TopicPartition
@@ -33,7 +34,6 @@ from headwater.store.transaction import Transactions
 _log = logging.getLogger(__name__)
 LOCK_FILE: Final = "store.lock"
 STEWARD_LOCK_FILE: Final = "steward.lock"
-GROUPS: Final = "__groups"
 TRANSACTIONS: Final = "__transactions"
 STAGE_SUFFIX: Final = ".stage"
 _STAGES: Final[dict[str, Any]] = {
@@ -180,6 +180,8 @@ class DirectoryStore(Store):
         return self.group_kind(self.path / GROUPS / name, name, self._disk, self._clock)
 
     def group_names(self) -> list[str]:
+        if (self.path / GROUPS / TOPIC_FILE).exists():
+            return []  # this is a broker's of a cluster, which keeps its groups in a topic of this name
         try:
             return sorted(os.listdir(self.path / GROUPS))
         except FileNotFoundError:
