@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from headwater.broker.access import BROKER
@@ -74,6 +75,7 @@ class ClusterTransactions:
         self._groups = groups
         groups.decider_of = lambda one: Decider(one.key, one.rules.book, one, self._apply, self._hold)
         self._stages = Stages(node)
+        node.begin(self._clean())
         self._writers = Coordinators(node, TRANSACTIONS, lambda log: WriterCoordinator(log, self._apply, self._hold))
 
     # Staging.
@@ -298,15 +300,48 @@ class ClusterTransactions:
 
     async def list_undone(self, request: pb.ListUndoneRequest, call: Call) -> pb.ListUndoneResponse:
         _check_broker(call)
-        place = request.partition
+        return self._undone_here(request)
+
+    def _undone_here(self, request: pb.ListUndoneRequest) -> pb.ListUndoneResponse:
+        key = (request.partition.topic_uuid, request.partition.partition)
         answer = pb.ListUndoneResponse()
         for (topic, number), decider in self._deciders():
             answer.coordinated.append(pb.TopicPartition(topic=topic, partition=number))
-            for ruling in decider.undone:
-                for share in ruling.shares:
-                    if (share.uuid, share.partition) == (place.topic_uuid, place.partition):
-                        answer.undone.extend(pb.StageRange(**found._asdict()) for found in share.ranges)
+            for share in (share for ruling in decider.undone for share in ruling.shares):
+                if (share.uuid, share.partition) == key:
+                    answer.undone.extend(pb.StageRange(**found._asdict()) for found in share.ranges)
         return answer
+
+    # Cleaning.
+
+    async def _clean(self) -> None:
+        """Remove stages that nobody needs, for ever."""
+        while True:
+            await asyncio.sleep(min(self._store.defaults.steward.interval, _CLEANING))
+            for place in self._node.staged():
+                try:
+                    await self._stages.free(place, self._undone)
+                except (HeadwaterError, OSError) as error:
+                    _log.debug("%s/%d: stages are not looked after: %s", *place, error)
+
+    async def _undone(self, place: TopicPartition, uuid: bytes) -> list[StageRange] | None:
+        """What is decided and not written yet, if all who coordinate tell."""
+        where = pb.TopicPartition(topic=place.topic, topic_uuid=uuid, partition=place.partition)
+        request = pb.ListUndoneRequest(partition=where)
+        answers = [self._undone_here(request)]
+        for member in list(self._node.membership.view.members.values()):
+            if member.id != self._node.broker:
+                with suppress(HeadwaterError):
+                    answers.append(await self._node.call_member(member, "ListUndone", request, _DROPPING))
+        told = {(one.topic, one.partition) for answer in answers for one in answer.coordinated}
+        for topic in (TRANSACTIONS, GROUPS):
+            try:
+                partitions = (await self._node.topics.get(topic)).info.partitions
+            except UnknownTopic:
+                continue
+            if any((topic, number) not in told for number in range(partitions)):
+                return None
+        return [StageRange(one.epoch, one.start, one.end) for answer in answers for one in answer.undone]
 
 
 class _Gathered:

@@ -527,6 +527,10 @@ class ClusterNode:
         found: pb.ListReadersResponse = await self.call_member(member, "ListReaders", request, timeout)
         return found
 
+    def staged(self) -> list[TopicPartition]:
+        """The partitions with stage logs that are led here."""
+        return [hosted.place for hosted in self._hosted.values() if hosted.stage is not None and hosted.leads]
+
     def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Whether what comes with a call shows that another broker of the cluster makes it."""
         said = next((value for key, value in metadata if key == PASSWORD_KEY), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from headwater.cluster.node import ClusterNode
 from headwater.cluster.replica import NotLeading
 from headwater.errors import OffsetOutOfRange, StoreError, TransactionAborted, UnknownTopic
 from headwater.log import Appended, Frame, Identity
+from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.encode import signed
 from headwater.log.retention import expired
 from headwater.option import HOUR
@@ -80,13 +81,20 @@ class Known:
     def forget_before(self, offset: int) -> None:
         """It is gone from the log."""
         self._dropped = {one for one in self._dropped if one.start >= offset}
+        self._held = {one for one in self._held if one.start >= offset}
+        self._waiting = {start: one for start, one in self._waiting.items() if start >= offset}
+
+
+Undone = Callable[[TopicPartition, bytes], Awaitable[Collection[StageRange] | None]]
+"""What is decided for a partition of a topic with a uuid, and not written yet; None when nobody knows."""
 
 
 class Stages:
     """The stages of the partitions that are led here. For the event loop."""
 
-    def __init__(self, node: ClusterNode) -> None:
+    def __init__(self, node: ClusterNode, clock: Clock = REAL_CLOCK) -> None:
         self._node = node
+        self._clock = clock
         self._known: dict[TopicPartition, Known] = {}
 
     def _of(self, place: TopicPartition, stage: Hosted) -> Known:
@@ -194,25 +202,26 @@ class Stages:
 
     # Cleaning.
 
-    def places(self) -> list[TopicPartition]:
-        """The partitions that have stages which are led here."""
-        return list(self._known)
-
     def aged(self, place: TopicPartition) -> int:
         """In a thread: before which offset everything was staged so long ago that nobody decides over it any more."""
         _, stage = self._node.with_stage(place)
         partition = stage.log.partition
         facts = partition.segments()
         config = replace(partition.config, retention_age=STAGES_KEPT + _MARGIN)
-        count = expired(facts, config, time.time_ns(), None)
+        count = expired(facts, config, self._clock.now_ns(), None)
         return facts[count].base if count else stage.log.start
 
-    async def free(self, place: TopicPartition, aged: int, undone: Collection[StageRange]) -> None:
-        """Remove what nobody needs: what is done or dropped, and what is too old, but nothing that is undone."""
-        _, stage = self._node.with_stage(place)
+    async def free(self, place: TopicPartition, undone: Undone) -> None:
+        """Remove what nobody needs: what is done or dropped, and what is too old, but nothing that may be undone."""
+        hosted, stage = self._node.with_stage(place)
         log, known = stage.log, self._of(place, stage)
-        offset = max(known.needed_from(log.start, stage.replica.high_watermark), aged)
-        offset = min([offset, stage.replica.high_watermark, *(found.start for found in undone)])
+        aged: int = await self._node.threads.read(self.aged, place)
+        offset = known.needed_from(log.start, stage.replica.high_watermark)
+        if aged > offset:
+            kept = await undone(place, hosted.key[0])
+            if kept is not None:
+                offset = min([aged, *(found.start for found in kept)])
+        offset = min(offset, stage.replica.high_watermark)
         if offset > log.start:
             await self._node.threads.write(log.partition.delete_before, offset)
             log.refresh()
