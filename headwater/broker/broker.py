@@ -22,6 +22,7 @@ from headwater.broker.electing import Electing
 from headwater.broker.groups import Groups
 from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
+from headwater.broker.moving import MovingMethods
 from headwater.broker.operations import Operations
 from headwater.broker.producing import Producing
 from headwater.broker.reading import Reading
@@ -204,7 +205,7 @@ class Broker:
         transactions = Transactions(core, groups)
         reached, node = self._reached_at(), core.cluster
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
-        cluster = (Electing(core), Replicating(core))
+        cluster = (Electing(core), MovingMethods(core), Replicating(core))
         parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core), *cluster)
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = Health()

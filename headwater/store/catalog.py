@@ -226,6 +226,13 @@ class DirectoryCatalog(Catalog):
         shutil.rmtree(gone, ignore_errors=True)
         return info
 
+    def drop(self, name: str, number: int, uuid: bytes) -> None:
+        """Remove the files of one partition, which has this uuid; the topic stays."""
+        gone = self.directory / f"{_DELETED}{uuid.hex()}-{number}"
+        self._disk.rename(self.path(name) / str(number), gone)
+        self._disk.sync_directory(self.path(name))
+        shutil.rmtree(gone, ignore_errors=True)
+
     def sweep(self, *, dry_run: bool = False) -> int:
         with self._held(fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
             leftovers = [

@@ -100,6 +100,19 @@ class DirectoryStore(Store):
                 self._schemas(info).put(schema)
             self._directory.change(info.name, lambda _: info)
 
+    def holds_partition(self, info: TopicInfo, number: int) -> bool:
+        """Whether there are files of a partition here."""
+        return (self._directory.path(info.name) / str(number)).exists()
+
+    def drop_partition(self, info: TopicInfo, number: int) -> None:
+        """Remove one partition's records from here, because others keep them. Who has it open gets PartitionDeleted."""
+        self._check_open()
+        with self._mutex:
+            self._directory.drop(info.name, number, info.uuid)
+            known = self._partitions.pop((info.uuid, number), None)
+            if known is not None:
+                known[1].close()
+
     def _schemas(self, info: TopicInfo) -> Schemas:
         found = self._known.get(info.uuid)
         if found is None:
