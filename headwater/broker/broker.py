@@ -24,6 +24,7 @@ from headwater.broker.electing import Electing
 from headwater.broker.groups import Groups
 from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
+from headwater.broker.moving import MovingMethods
 from headwater.broker.operations import Operations
 from headwater.broker.producing import Producing
 from headwater.broker.reading import Reading
@@ -212,7 +213,7 @@ class Broker:
         if node is not None and isinstance(groups, ClusterGroups):
             transactions = ClusterTransactions(core, node, groups)
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
-        cluster = (Electing(core), Replicating(core))
+        cluster = (Electing(core), MovingMethods(core), Replicating(core))
         parts = (topics, Producing(core), Reading(core, groups), groups, transactions, Operations(core), *cluster)
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = Health()

@@ -69,6 +69,7 @@ class ClusterTopicMethods(Topics):
                     leader_epoch=state.epoch,
                     replicas=state.replicas,
                     in_sync=sorted(state.in_sync),
+                    moving_to=() if state.move is None else state.move.to,
                 )
             )
         return found
@@ -109,7 +110,8 @@ class ClusterTopicMethods(Topics):
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
         _check_offered(config)
         info = TopicInfo(name, random_bytes(16), request.partitions or 1, (schema.id,), config, time.time_ns())
-        replication = self._core.config.replication or min(len(self._node.membership.view.members), DEFAULT_REPLICATION)
+        view = self._node.membership.view
+        replication = self._core.config.replication or min(len(view.members.keys() - view.leaving), DEFAULT_REPLICATION)
         topic = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
         try:
             await self._node.topics.create(topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from headwater.cli import cluster_elect, cluster_status, cluster_up
+from headwater.cli import cluster_elect, cluster_move, cluster_status, cluster_up
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -12,6 +12,8 @@ app = typer.Typer(
     epilog="[bold]Examples[/]\n\n"
     "  hw cluster up                    etcd and three brokers here, until Ctrl-C\n"
     "  hw cluster status                brokers, leaders, who is in sync, how far behind\n"
+    "  hw cluster rebalance             let every broker hold and lead about as much\n"
+    "  hw cluster remove-broker 3       move everything away from a broker\n"
     "  hw cluster elect orders/0 --broker 2    lead again what nobody may lead any more, at a loss",
 )
 
@@ -37,3 +39,19 @@ app.command(
     "  hw cluster elect orders/0 --broker 2                  shows what may be lost, and asks\n"
     "  hw cluster elect orders/0 hw://a.example:6174 --broker 2 --accept-loss",
 )(cluster_elect.elect)
+
+app.command(
+    name="rebalance",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw cluster rebalance                     shows what would move, and asks\n"
+    "  hw cluster rebalance --dry-run | jq .plan\n"
+    "  hw cluster rebalance --cancel            stays where it is, but for what was done",
+)(cluster_move.rebalance)
+
+app.command(
+    name="remove-broker",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw cluster remove-broker 3               shows what would move, and asks\n"
+    "  hw cluster remove-broker 3 hw://a.example:6174 --yes\n"
+    "  hw cluster remove-broker 3 --cancel      it may hold replicas again",
+)(cluster_move.remove_broker)

@@ -31,6 +31,7 @@ from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
 from headwater.cluster.membership import LEASE_SECONDS, Membership
 from headwater.cluster.metadata import Proposal
+from headwater.cluster.moves import Moves
 from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import NotLeading
 from headwater.cluster.topics import ClusterTopics
@@ -95,6 +96,8 @@ class ClusterNode:
         """The topics that are here as the cluster has them."""
         self._unworthy: set[PartitionKey] = set()
         """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
+        self._dropped: set[PartitionKey] = set()
+        """The partitions of others of which nothing is left here."""
         self._repairing_since = -_REPAIRING
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -130,6 +133,11 @@ class ClusterNode:
     def forced_election(self, topic: ClusterTopic, number: int, broker: int) -> ForcedElection:
         """How an operator lets a broker lead a partition that nobody may lead any more."""
         return ForcedElection(self._etcd, self.membership.view, self._ask, topic, number, broker)
+
+    @property
+    def moves(self) -> Moves:
+        """How an operator moves replicas from broker to broker."""
+        return Moves(self._etcd, self.membership.view, self._weigh)
 
     def on_led(self, callback: Callable[[Hosted], None]) -> None:
         """Call this whenever a partition is led here from then on, and takes appends."""
@@ -210,8 +218,11 @@ class ClusterNode:
                 del self._adopted[topic.info.name]
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
+            if owner is not None and self.broker not in state.replicas:
+                await self._drop(key, owner.info, state.epoch)
             if owner is None or self.broker not in state.replicas:
                 continue
+            self._dropped.discard(key)
             known_here = self._hosted.get(key)
             wants_stage = owner.staged and (known_here is None or known_here.stage is None)
             # Both logs are here before the partition can be led: who is in sync has what is in either.
@@ -226,6 +237,31 @@ class ClusterNode:
                 hosted.task = self.begin(self._play(hosted))
             if stage_log is not None:
                 self._open_stage(hosted, stage_log)
+
+    async def _drop(self, key: PartitionKey, info: TopicInfo, epoch: int) -> None:
+        """Delete what is here of a partition that others hold by now, because the cluster says so."""
+        hosted = self._hosted.get(key)
+        if hosted is not None:
+            self._forget(hosted)
+        elif key in self._dropped:
+            return
+        if await self.threads.read(self.store.holds_partition, info, key[1]):
+            if not await self._is_the_same_etcd():
+                return
+            await self.threads.write(self._delete, info, key[1], epoch)
+        self._dropped.add(key)
+
+    def _delete(self, info: TopicInfo, number: int, epoch: int) -> None:
+        """In a thread. A log that knows of later epochs was in use later: then etcd was taken back in time."""
+        last = self._log_of(info, number).last_epoch
+        if last > epoch:
+            _log.error(
+                "%s/%d is not wanted here as of epoch %d, and has records of epoch %d: it is not deleted",
+                *(info.name, number, epoch, last),
+            )
+            return
+        self.store.drop_partition(info, number)
+        _log.info("%s/%d is held by others, and deleted here", info.name, number)
 
     def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
         place = TopicPartition(topic.info.name, key[1])
@@ -466,6 +502,21 @@ class ClusterNode:
         found = await self._links.to(member).log_ends(pb.ListLogEndsRequest(partitions=places), timeout=5.0)
         return {(one.topic_uuid, one.partition): LogEnd(one.epoch, one.end) for one in found.ends}
 
+    async def sizes(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """How many bytes the logs have that are here."""
+        held = {key: hosted.log for key in keys if (hosted := self._hosted.get(key)) is not None}
+        found: Mapping[PartitionKey, int] = await self.threads.read(_sizes, held)
+        return found
+
+    async def _weigh(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """For an operator: how large another broker's logs are, or those that are here."""
+        if member.id == self.broker:
+            return await self.sizes(keys)
+        places = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
+        request = pb.ListLogEndsRequest(partitions=places, sizes=True)
+        found = await self._links.to(member).log_ends(request, timeout=5.0)
+        return {(one.topic_uuid, one.partition): one.bytes for one in found.ends}
+
     # What the broker asks.
 
     def acknowledged(
@@ -581,6 +632,15 @@ class ClusterNode:
             member = view.members.get(state.leader) if state is not None else None
             address = None if member is None or member.id == self.broker else member.address
         return NotLeader(place.topic, place.partition, address)
+
+
+def _sizes(logs: Mapping[PartitionKey, DurableLog]) -> dict[PartitionKey, int]:
+    """In a thread. One that is deleted meanwhile has none."""
+    found: dict[PartitionKey, int] = {}
+    for key, log in logs.items():
+        with suppress(HeadwaterError):
+            found[key] = log.partition.statistics().bytes
+    return found
 
 
 async def _nobody_reads() -> Mapping[PartitionKey, int]:

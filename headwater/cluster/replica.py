@@ -150,8 +150,8 @@ class Replica:
     # Leading.
 
     def fetch(self, request: FetchRequest, now: float) -> FetchResponse:
-        """Answer a follower; raises NotLeading when either of the two is in another epoch."""
-        if not self.leads or request.epoch != self.epoch:
+        """Answer a follower; raises NotLeading when either of the two is in another epoch, or it holds no replica."""
+        if not self.leads or request.epoch != self.epoch or not self._is_replica(request.replica):
             raise NotLeading
         if self._diverges(request):
             found = self.log.end_of(request.last_epoch)
@@ -159,6 +159,9 @@ class Replica:
         self._note(request, now)
         self._advance()
         return FetchResponse(self.epoch, request.end, self.log.read(request.end), self.high_watermark)
+
+    def _is_replica(self, broker: int) -> bool:
+        return self.state is not None and broker in self.state.replicas
 
     def _diverges(self, request: FetchRequest) -> bool:
         """Whether the follower has something that this log has not."""
@@ -304,8 +307,11 @@ class Replica:
     # Following.
 
     def request(self) -> FetchRequest | None:
-        """What to ask the leader; None while there is none, or it is this one."""
-        if self.state is None or self.leads or self.state.leader < 0:
+        """What to ask the leader; None while there is none, or it is this one, or this is no replica any more.
+
+        Who is none deletes its log. What it said before must not count when it is one again in the same epoch.
+        """
+        if self.state is None or self.leads or self.state.leader < 0 or not self._is_replica(self.broker):
             return None
         end = self.log.end
         return FetchRequest(

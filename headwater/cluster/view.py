@@ -70,6 +70,7 @@ class ClusterView:
         self._topics: dict[str, ClusterTopic] = {}
         self._by_uuid: dict[bytes, ClusterTopic] = {}
         self._partitions: dict[PartitionKey, tuple[PartitionState, int]] = {}
+        self._leaving: set[int] = set()
         self._callbacks: list[Callable[[Changes], None]] = []
         self._moved = asyncio.Event()
 
@@ -82,6 +83,11 @@ class ClusterView:
     def alive(self) -> Members:
         """The same with no more than their incarnations."""
         return {member.id: member.incarnation for member in self._members.values()}
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        """The brokers that are to hold nothing any more, alive or not."""
+        return frozenset(self._leaving)
 
     @property
     def topics(self) -> Mapping[str, ClusterTopic]:
@@ -191,6 +197,8 @@ class ClusterView:
                     topics.add(self._put_topic(place.name, item))
                 elif place.kind == "partitions":
                     partitions.add(self._put_partition(place.partition, item))
+                elif place.kind == "leaving":
+                    members.add(self._put_leaving(int(place.name), item))
                 elif place.kind == "controller":
                     self.controller = None if item is None else Office.of(item)
                     controller = True
@@ -212,6 +220,13 @@ class ClusterView:
             self._members.pop(broker, None)
         else:
             self._members[broker] = Member.from_json(item.value, broker, item.created, item.lease)
+        return broker
+
+    def _put_leaving(self, broker: int, item: Item | None) -> int:
+        if item is None:
+            self._leaving.discard(broker)
+        else:
+            self._leaving.add(broker)
         return broker
 
     def _put_topic(self, name: str, item: Item | None) -> str:

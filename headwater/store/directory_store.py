@@ -112,6 +112,21 @@ class DirectoryStore(Store):
                 self._schemas(info).put(schema)
             self._directory.change(info.name, lambda _: info)
 
+    def holds_partition(self, info: TopicInfo, number: int) -> bool:
+        """Whether there are files of a partition here."""
+        return (self._directory.path(info.name) / str(number)).exists()
+
+    def drop_partition(self, info: TopicInfo, number: int) -> None:
+        """Remove one partition's records from here, because others keep them. Who has it open gets PartitionDeleted."""
+        self._check_open()
+        with self._mutex:
+            # The partition's own log is the last: as long as it is here, there is something to remove.
+            self._directory.drop(info.name, [f"{number}{STAGE_SUFFIX}", str(number)], info.uuid)
+            for topic in (stage_uuid(info.uuid), info.uuid):
+                known = self._partitions.pop((topic, number), None)
+                if known is not None:
+                    known[1].close()
+
     def _schemas(self, info: TopicInfo) -> Schemas:
         found = self._known.get(info.uuid)
         if found is None:

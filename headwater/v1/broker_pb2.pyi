@@ -84,18 +84,20 @@ class TopicMetadata(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[PartitionMetadata, _Mapping]]] = ...) -> None: ...
 
 class PartitionMetadata(_message.Message):
-    __slots__ = ("partition", "leader", "leader_epoch", "replicas", "in_sync")
+    __slots__ = ("partition", "leader", "leader_epoch", "replicas", "in_sync", "moving_to")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    MOVING_TO_FIELD_NUMBER: _ClassVar[int]
     partition: int
     leader: int
     leader_epoch: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
     in_sync: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ...) -> None: ...
+    moving_to: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ..., moving_to: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Topic(_message.Message):
     __slots__ = ("name", "uuid", "partitions", "schema_ids", "options", "created_ns", "raw")
@@ -1001,10 +1003,12 @@ class Reader(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class ListLogEndsRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "sizes")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
+    sizes: bool
+    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., sizes: _Optional[bool] = ...) -> None: ...
 
 class ListLogEndsResponse(_message.Message):
     __slots__ = ("ends",)
@@ -1013,16 +1017,80 @@ class ListLogEndsResponse(_message.Message):
     def __init__(self, ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ...) -> None: ...
 
 class LogEnd(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "epoch", "end")
+    __slots__ = ("topic_uuid", "partition", "epoch", "end", "bytes")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
     epoch: int
     end: int
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    bytes: int
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class PlanMovesRequest(_message.Message):
+    __slots__ = ("remove",)
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    remove: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, remove: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Moves(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("topic", "partition", "replicas", "to", "revision", "bytes", "copied", "missing")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    to: _containers.RepeatedScalarFieldContainer[int]
+    revision: int
+    bytes: int
+    copied: int
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., to: _Optional[_Iterable[int]] = ..., revision: _Optional[int] = ..., bytes: _Optional[int] = ..., copied: _Optional[int] = ..., missing: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class BeginMovesRequest(_message.Message):
+    __slots__ = ("moves", "remove")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    remove: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., remove: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class BeginMovesResponse(_message.Message):
+    __slots__ = ("begun",)
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    begun: int
+    def __init__(self, begun: _Optional[int] = ...) -> None: ...
+
+class CancelMovesRequest(_message.Message):
+    __slots__ = ("remove",)
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    remove: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, remove: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CancelMovesResponse(_message.Message):
+    __slots__ = ("cancelled",)
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    cancelled: int
+    def __init__(self, cancelled: _Optional[int] = ...) -> None: ...
+
+class ListMovesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class StagesRequest(_message.Message):
     __slots__ = ("partition", "writer", "portions")
