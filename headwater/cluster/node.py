@@ -211,6 +211,7 @@ class ClusterNode:
             owner = view.topic_of(key[0])
             if owner is None or self.broker not in state.replicas or key in self._hosted:
                 continue
+            await self._adopt(owner)  # it may have come while the others were adopted
             hosted = self._open(key, owner, await self.threads.read(self._log_of, owner.info, key[1]))
             known = view.partitions.get(key, (state, revision))
             hosted.become(self.membership.registration.incarnation)
