@@ -23,7 +23,6 @@ from headwater.cluster.node import ClusterNode
 from headwater.cluster.replica import NotLeading
 from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PermissionDenied, StoreError, UnknownTopic
 from headwater.log import Appended
-from headwater.log.clock import REAL_CLOCK
 from headwater.option import MIB
 from headwater.store.group import GroupInfo
 from headwater.store.membership import Member
@@ -45,11 +44,11 @@ _SNAPSHOT_BYTES: Final = 8 * MIB
 class Coordination:
     """A coordinator at work: its notes go to the log, and its answers wait for that. For the event loop."""
 
-    def __init__(self, log: InternalLog, timeout: float, tell: Callable[[str], None]) -> None:
+    def __init__(self, log: InternalLog, rules: Coordinator, tell: Callable[[str], None]) -> None:
         """`tell` is called with the names of groups that are to be looked at again."""
         self._log = log
         self._tell = tell
-        self.rules = Coordinator(REAL_CLOCK, timeout, log.epoch)
+        self.rules = rules
         self.decider: Decider | None = None
         """Decides over transactions of consumers."""
         self._enough = _SNAPSHOT_BYTES
@@ -157,7 +156,8 @@ class ClusterGroups(Groups):
         node.readers = self.readers
 
     def _coordination(self, log: InternalLog) -> Coordination:
-        found = Coordination(log, self._core.config.session_timeout, self._tell)
+        rules = Coordinator(self._store._clock, self._core.config.session_timeout, log.epoch)
+        found = Coordination(log, rules, self._tell)
         if self.decider_of is not None:
             found.decider = self.decider_of(found)
         return found
@@ -325,7 +325,7 @@ class ClusterGroups(Groups):
 
     def _clean(self, one: Coordination, group: LoggedSessions) -> None:
         """Forget what is to be forgotten of a group, and then the group."""
-        expired_ns = REAL_CLOCK.now_ns() - int(self._store.defaults.steward.group_expiry * 1e9)
+        expired_ns = self._store._clock.now_ns() - int(self._store.defaults.steward.group_expiry * 1e9)
         group.expire(expired_ns)
         group.prune({topic.info.uuid for topic in self._node.membership.view.topics.values()}, expired_ns)
         one.rules.forget_empty()

@@ -223,6 +223,7 @@ class ClusterNode:
             if owner is None or self.broker not in state.replicas:
                 continue
             self._dropped.discard(key)
+            await self._adopt(owner)  # it may have come while the others were adopted
             known_here = self._hosted.get(key)
             wants_stage = owner.staged and (known_here is None or known_here.stage is None)
             # Both logs are here before the partition can be led: who is in sync has what is in either.
