@@ -81,6 +81,7 @@ class Broker:
         self._address: Address | None = None
         self._core: Core | None = None
         self._groups: Groups | None = None
+        self._transactions: Transactions | ClusterTransactions | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -212,6 +213,7 @@ class Broker:
         transactions: Transactions | ClusterTransactions = Transactions(core, groups)
         if node is not None and isinstance(groups, ClusterGroups):
             transactions = ClusterTransactions(core, node, groups)
+        self._transactions = transactions
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
         cluster = (Electing(core), MovingMethods(core), Replicating(core))
         parts = (topics, Producing(core), Reading(core, groups), groups, transactions, Operations(core), *cluster)

@@ -619,9 +619,16 @@ class ClusterNode:
         except NotLeading:
             raise self.not_leader(place) from None
 
-    def readable(self, place: TopicPartition) -> int:
-        """In any thread: before which offset records can be shown; raises NotLeader."""
-        return self._leading_here(place).replica.high_watermark
+    def readable(self, place: TopicPartition, uuid: bytes = b"") -> int:
+        """In any thread: before which offset records can be shown; raises NotLeader.
+
+        Also where a topic was made again under its name, and only the one before it is led here so far.
+        """
+        hosted = self._leading_here(place)
+        topic = self.membership.view.topics.get(place.topic)
+        if topic is not None and topic.info.uuid == uuid != hosted.key[0]:
+            raise self.not_leader(place)
+        return hosted.replica.high_watermark
 
     def not_leader(self, place: TopicPartition) -> NotLeader:
         """In any thread: the error that tells where to go instead."""

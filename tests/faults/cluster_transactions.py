@@ -137,10 +137,9 @@ def _go_on(cluster: ClusterProcesses, more: int = 20) -> Iterator[Violation]:
     """Wait until more records have come to each of the topics that are written in transactions."""
     deadline = time.monotonic() + PATIENCE
     with hw.open(cluster.address) as store:
-        before: dict[str, int] = {}
+        before = now = {name: _records(store, name) for name in ("shipments", "right")}
         while time.monotonic() < deadline:
-            now = {name: _records(store, name) for name in ("shipments", "right")}
-            before = before or now
+            now = {name: _records(store, name) for name in before}
             if all(now[name] >= before[name] + more for name in now):
                 return
             time.sleep(0.05)
