@@ -33,7 +33,7 @@ from headwater.cluster.membership import LEASE_SECONDS, Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.moves import Moves
 from headwater.cluster.repair import can_be_spared
-from headwater.cluster.replica import NotLeading
+from headwater.cluster.replica import NotLeading, Replica
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
 from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, StoreError, UnknownTopic
@@ -366,8 +366,9 @@ class ClusterNode:
                     await self.threads.write(hosted.log.follow, epoch)
                     await self._mend(hosted)
                     follower = Follower(hosted, self._links, self.threads, self._catch_up)
-                    following = follower.follow(lambda: self._leader(hosted))
-                    await self._until_role_changes(hosted, asyncio.create_task(following))
+                    # In the epoch that the log is in. There may be a later one by now, and the log goes first.
+                    following = asyncio.create_task(follower.follow(epoch, lambda: self._leader(hosted)))
+                    await self._until_role_changes(hosted, replica, epoch, following)
                     continue
             except (HeadwaterError, OSError) as error:
                 _log.error("%s cannot be led or followed: %s", hosted, error)
@@ -376,10 +377,10 @@ class ClusterNode:
             while hosted.replica is replica and replica.epoch == epoch:
                 await hosted.changed()
 
-    async def _until_role_changes(self, hosted: Hosted, following: asyncio.Task[None]) -> None:
+    async def _until_role_changes(
+        self, hosted: Hosted, replica: Replica, epoch: int, following: asyncio.Task[None]
+    ) -> None:
         """Follow, and let go of a leader that does not answer as soon as there is another one."""
-        replica = hosted.replica
-        epoch = replica.epoch
         following.add_done_callback(lambda _: hosted.wake())
         try:
             while hosted.replica is replica and replica.epoch == epoch and not following.done():
