@@ -260,6 +260,11 @@ class BrokerConfig(Options):
     """The authority, in PEM, that etcd's certificate comes from. With it, connections to etcd are encrypted; without
     it, passwords are sent only within this machine."""
 
+    etcd_lease: Annotated[float, seconds(2, HOUR)] = 10.0
+    """How long a broker of which etcd hears nothing is taken for alive; whole seconds, rounded up. Short, and a pause
+    of the machine or of etcd costs it what it leads; long, and what a machine that vanishes has led is led by nobody
+    for so long. A process that ends is noticed at once."""
+
     etcd_tls_certificate: Annotated[str | None, PATH] = None
     """The broker's certificate in PEM, for an etcd that asks for one. Such an etcd talks to nobody without."""
 

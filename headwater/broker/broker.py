@@ -188,13 +188,9 @@ class Broker:
             self._store,
             core,
             etcd,
-            self.config.cluster,
-            self.config.broker_id,
+            self.config,
             lambda place: tell([place]),
             self._peer_credentials,
-            self.config.catch_up_bytes_per_second,
-            self.config.internal_partitions,
-            self.config.replication,
         )
 
     def _reached_at(self) -> Address:
