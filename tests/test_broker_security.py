@@ -228,6 +228,8 @@ def test_a_missing_right_is_named(served: Served) -> None:
             (stub.BeginMoves, pb.BeginMovesRequest(), "admin", "broker"),
             (stub.CancelMoves, pb.CancelMovesRequest(), "admin", "broker"),
             (stub.ListMoves, pb.ListMovesRequest(), "admin", "broker"),
+            (stub.GetAccess, pb.GetAccessRequest(), "admin", "broker"),
+            (stub.SetAccess, pb.SetAccessRequest(remove_users=["operator"]), "admin", "broker"),
             (stub.JoinGroup, pb.JoinGroupRequest(group="billing", topics=["*"]), "read", "topic '*'"),
         ):
             code, message, error = refused(method, request)

@@ -190,6 +190,14 @@ class Keys:
         """Says that a broker is to hold nothing any more; it stays until it is taken back."""
         return f"{self.prefix}leaving/{broker}"
 
+    def user(self, name: str) -> str:
+        """The rights of a user."""
+        return f"{self.prefix}access/users/{name}"
+
+    def token(self, identity: str) -> str:
+        """What is kept of a token: never the token itself."""
+        return f"{self.prefix}access/tokens/{identity}"
+
     def topic(self, name: str) -> str:
         """A topic's description."""
         return f"{self.prefix}topics/{name}"

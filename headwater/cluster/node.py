@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from math import ceil
 from typing import Any, Final
 
 import grpc
@@ -29,13 +30,14 @@ from headwater.cluster.internal import INTERNAL, InternalTopics
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
-from headwater.cluster.membership import LEASE_SECONDS, Membership
+from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.moves import Moves
 from headwater.cluster.repair import can_be_spared
-from headwater.cluster.replica import NotLeading
+from headwater.cluster.replica import NotLeading, Replica
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
+from headwater.config import BrokerConfig
 from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, StoreError, UnknownTopic
 from headwater.log import Appended, DirectoryPartition
 from headwater.store.catalog import TopicInfo
@@ -65,30 +67,27 @@ class ClusterNode:
         store: DirectoryStore,
         threads: Threads,
         etcd: Etcd,
-        cluster: str,
-        broker: int,
+        config: BrokerConfig,
         tell: Callable[[TopicPartition], None],
         credentials: grpc.ChannelCredentials | None = None,
-        catch_up_bytes_per_second: int | None = None,
-        internal_partitions: int = 16,
-        replication: int | None = None,
     ) -> None:
         """`tell` is called when there is more to read in a partition that is led here.
 
-        With `credentials` the other brokers are called over TLS. The last two are for internal topics.
+        With `credentials` the other brokers are called over TLS.
         """
         self.store = store
-        self.cluster = cluster
-        self.broker = broker
+        self.cluster = config.cluster
+        self.broker = config.broker_id
+        self._lease_seconds = ceil(config.etcd_lease)
         self.threads = threads
         self._etcd = etcd
         self._tell = tell
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._by_place: dict[TopicPartition, Hosted] = {}
         self._links = Links(credentials)
-        self._catch_up = CatchUp(catch_up_bytes_per_second)
+        self._catch_up = CatchUp(config.catch_up_bytes_per_second)
         self._membership: Membership | None = None
-        self.internal = InternalTopics(self, internal_partitions, replication)
+        self.internal = InternalTopics(self, config.internal_partitions, config.replication)
         self.readers: Callable[[], Awaitable[Mapping[PartitionKey, int] | None]] = _nobody_reads
         """Tells before which offset all groups are done, in each partition that they read; None when nobody knows."""
         self._when_led: list[Callable[[Hosted], None]] = []
@@ -107,7 +106,9 @@ class ClusterNode:
     async def start(self, address: str) -> None:
         """Join the cluster. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
         identity = await self.threads.write(identity_of, self.store.path, self.cluster, self.broker)
-        membership = Membership(self._etcd, identity, address, ask=self._ask, missing=self._missing)
+        membership = Membership(
+            self._etcd, identity, address, ask=self._ask, missing=self._missing, lease_seconds=self._lease_seconds
+        )
         membership.view.on_change(self._seen)
         membership.registration.on_incarnation(self._become)
         self._membership = membership
@@ -366,8 +367,9 @@ class ClusterNode:
                     await self.threads.write(hosted.log.follow, epoch)
                     await self._mend(hosted)
                     follower = Follower(hosted, self._links, self.threads, self._catch_up)
-                    following = follower.follow(lambda: self._leader(hosted))
-                    await self._until_role_changes(hosted, asyncio.create_task(following))
+                    # In the epoch that the log is in. There may be a later one by now, and the log goes first.
+                    following = asyncio.create_task(follower.follow(epoch, lambda: self._leader(hosted)))
+                    await self._until_role_changes(hosted, replica, epoch, following)
                     continue
             except (HeadwaterError, OSError) as error:
                 _log.error("%s cannot be led or followed: %s", hosted, error)
@@ -376,10 +378,10 @@ class ClusterNode:
             while hosted.replica is replica and replica.epoch == epoch:
                 await hosted.changed()
 
-    async def _until_role_changes(self, hosted: Hosted, following: asyncio.Task[None]) -> None:
+    async def _until_role_changes(
+        self, hosted: Hosted, replica: Replica, epoch: int, following: asyncio.Task[None]
+    ) -> None:
         """Follow, and let go of a leader that does not answer as soon as there is another one."""
-        replica = hosted.replica
-        epoch = replica.epoch
         following.add_done_callback(lambda _: hosted.wake())
         try:
             while hosted.replica is replica and replica.epoch == epoch and not following.done():
@@ -605,7 +607,8 @@ class ClusterNode:
         It could not do any harm; but whoever reads here would wait for ever for what another one has by now.
         """
         now = time.monotonic()
-        return now - self.membership.registration.confirmed > LEASE_SECONDS and hosted.replica.is_alone(now)
+        registration = self.membership.registration
+        return now - registration.confirmed > registration.lease_seconds and hosted.replica.is_alone(now)
 
     @contextmanager
     def leading(self, place: TopicPartition) -> Iterator[None]:

@@ -100,7 +100,7 @@ class PartitionMetadata(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ..., moving_to: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "uuid", "partitions", "schema_ids", "options", "created_ns", "raw")
+    __slots__ = ("name", "uuid", "partitions", "schema_ids", "options", "created_ns", "raw", "replication")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +115,7 @@ class Topic(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     CREATED_NS_FIELD_NUMBER: _ClassVar[int]
     RAW_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     uuid: bytes
     partitions: int
@@ -122,10 +123,11 @@ class Topic(_message.Message):
     options: _containers.ScalarMap[str, str]
     created_ns: int
     raw: bool
-    def __init__(self, name: _Optional[str] = ..., uuid: _Optional[bytes] = ..., partitions: _Optional[int] = ..., schema_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Mapping[str, str]] = ..., created_ns: _Optional[int] = ..., raw: _Optional[bool] = ...) -> None: ...
+    replication: int
+    def __init__(self, name: _Optional[str] = ..., uuid: _Optional[bytes] = ..., partitions: _Optional[int] = ..., schema_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Mapping[str, str]] = ..., created_ns: _Optional[int] = ..., raw: _Optional[bool] = ..., replication: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "schema", "options", "exist_ok", "internal")
+    __slots__ = ("name", "partitions", "schema", "options", "exist_ok", "internal", "replication")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -139,13 +141,15 @@ class CreateTopicRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     EXIST_OK_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     schema: bytes
     options: _containers.ScalarMap[str, str]
     exist_ok: bool
     internal: bool
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., schema: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., exist_ok: _Optional[bool] = ..., internal: _Optional[bool] = ...) -> None: ...
+    replication: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., schema: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., exist_ok: _Optional[bool] = ..., internal: _Optional[bool] = ..., replication: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ("internal",)
@@ -1149,3 +1153,59 @@ class ListUndoneResponse(_message.Message):
     coordinated: _containers.RepeatedCompositeFieldContainer[TopicPartition]
     undone: _containers.RepeatedCompositeFieldContainer[StageRange]
     def __init__(self, coordinated: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., undone: _Optional[_Iterable[_Union[StageRange, _Mapping]]] = ...) -> None: ...
+
+class GetAccessRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AccessRules(_message.Message):
+    __slots__ = ("users", "tokens", "of_cluster", "enforced")
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OF_CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedCompositeFieldContainer[AccessUser]
+    tokens: _containers.RepeatedCompositeFieldContainer[AccessToken]
+    of_cluster: bool
+    enforced: bool
+    def __init__(self, users: _Optional[_Iterable[_Union[AccessUser, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[AccessToken, _Mapping]]] = ..., of_cluster: _Optional[bool] = ..., enforced: _Optional[bool] = ...) -> None: ...
+
+class AccessUser(_message.Message):
+    __slots__ = ("name", "rights")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RIGHTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rights: str
+    def __init__(self, name: _Optional[str] = ..., rights: _Optional[str] = ...) -> None: ...
+
+class AccessToken(_message.Message):
+    __slots__ = ("id", "user", "salt", "hash", "created", "expires")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    user: str
+    salt: str
+    hash: str
+    created: float
+    expires: float
+    def __init__(self, id: _Optional[str] = ..., user: _Optional[str] = ..., salt: _Optional[str] = ..., hash: _Optional[str] = ..., created: _Optional[float] = ..., expires: _Optional[float] = ...) -> None: ...
+
+class SetAccessRequest(_message.Message):
+    __slots__ = ("users", "tokens", "remove_users", "remove_tokens")
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_USERS_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedCompositeFieldContainer[AccessUser]
+    tokens: _containers.RepeatedCompositeFieldContainer[AccessToken]
+    remove_users: _containers.RepeatedScalarFieldContainer[str]
+    remove_tokens: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, users: _Optional[_Iterable[_Union[AccessUser, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[AccessToken, _Mapping]]] = ..., remove_users: _Optional[_Iterable[str]] = ..., remove_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetAccessResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
