@@ -106,7 +106,7 @@ class Decider:
         self,
         wanted: Wanted,
         also: Callable[[], None] = lambda: None,
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[], None] | None = None,
     ) -> Verdict:
         """Decide, once, and return when it is carried out.
 
@@ -117,7 +117,8 @@ class Decider:
         found = await self._known(wanted)
         if found is not None:
             return found
-        check()
+        if check is not None:
+            await self._journal.write(lambda _: check())
         await self._hold(wanted.shares)
         found = await self._known(wanted)  # it may have been asked again meanwhile
         if found is not None:
