@@ -76,7 +76,7 @@ class ClusterTransactions:
         self._node = node
         self._groups = groups
         groups.decider_of = lambda one: Decider(one.key, one.rules.book, one, self._apply, self._hold)
-        self._stages = Stages(node)
+        self._stages = Stages(node, core.store._clock)
         node.begin(self._clean())
         self._writers = Coordinators(node, TRANSACTIONS, lambda log: WriterCoordinator(log, self._apply, self._hold))
 
@@ -154,7 +154,7 @@ class ClusterTransactions:
         outputs = [
             [place.topic, uuid.hex(), place.partition, ranges] for (place, uuid), ranges in gathered.ranges.items()
         ]
-        content = [outputs, gathered.records, gathered.bytes, time.time_ns()]
+        content = [outputs, gathered.records, gathered.bytes, self._store._clock.now_ns()]
         return self._core.secrets.seal(json.dumps(content, separators=(",", ":")).encode())
 
     def _shares(self, tokens: Iterable[pb.Staged], call: Call) -> tuple[Share, ...]:
@@ -163,7 +163,7 @@ class ClusterTransactions:
         sizes: dict[tuple[str, bytes, int], int] = {}
         for one in tokens:
             outputs, _, size, staged_ns = json.loads(self._core.secrets.unseal(one.token))
-            if time.time_ns() - staged_ns > STAGES_KEPT * 1e9:
+            if self._store._clock.now_ns() - staged_ns > STAGES_KEPT * 1e9:
                 raise TransactionAborted("what the transaction has staged is more than a day old: stage it again")
             for topic, uuid, number, ranges in outputs:
                 call.check("write", "topic", topic)
