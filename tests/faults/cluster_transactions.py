@@ -37,7 +37,7 @@ class Feeder(threading.Thread):
     def run(self) -> None:
         try:
             with hw.open(self._address) as store, store.producer(SOURCE) as out:
-                while not self.ended.wait(0.02):
+                while not self.ended.wait(0.1):
                     for _ in range(5):
                         out.send(b"%d" % self.sent, partition=self.sent % PARTITIONS)
                         self.sent += 1
