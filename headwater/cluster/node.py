@@ -24,6 +24,7 @@ from headwater.cluster.election import LogEnd
 from headwater.cluster.etcd import Etcd
 from headwater.cluster.following import Follower, Threads
 from headwater.cluster.forced_election import ForcedElection
+from headwater.cluster.holdings import Holdings
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
 from headwater.cluster.internal import INTERNAL, InternalTopics
@@ -38,9 +39,8 @@ from headwater.cluster.replica import NotLeading, Replica
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
 from headwater.config import BrokerConfig
-from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, StoreError, UnknownTopic
-from headwater.log import Appended, DirectoryPartition
-from headwater.store.catalog import TopicInfo
+from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, StoreError
+from headwater.log import Appended
 from headwater.store.directory_store import DirectoryStore, stage_uuid
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
@@ -91,12 +91,9 @@ class ClusterNode:
         self.readers: Callable[[], Awaitable[Mapping[PartitionKey, int] | None]] = _nobody_reads
         """Tells before which offset all groups are done, in each partition that they read; None when nobody knows."""
         self._when_led: list[Callable[[Hosted], None]] = []
-        self._adopted: dict[str, ClusterTopic] = {}
-        """The topics that are here as the cluster has them."""
+        self._holdings = Holdings(store, threads, self._is_the_same_etcd)
         self._unworthy: set[PartitionKey] = set()
         """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
-        self._dropped: set[PartitionKey] = set()
-        """The partitions of others of which nothing is left here."""
         self._repairing_since = -_REPAIRING
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -208,62 +205,34 @@ class ClusterNode:
     async def _host(self) -> None:
         view = self.membership.view
         for topic in list(view.topics.values()):
-            await self._adopt(topic)
+            await self._holdings.adopt(topic)
         for key, hosted in list(self._hosted.items()):
             if hosted.partition is None and view.topic_of(key[0]) is None:
                 self._forget(hosted)
-        gone = [topic for name, topic in self._adopted.items() if name not in view.topics]
-        if gone and await self._is_the_same_etcd():
-            for topic in gone:
-                await self.threads.write(self._remove, topic.info)
-                del self._adopted[topic.info.name]
+        await self._holdings.keep_only(view.topics)
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
             if owner is not None and self.broker not in state.replicas:
-                await self._drop(key, owner.info, state.epoch)
+                if key in self._hosted:
+                    self._forget(self._hosted[key])
+                await self._holdings.drop(owner.info, key[1], state.epoch)
             if owner is None or self.broker not in state.replicas:
                 continue
-            self._dropped.discard(key)
-            await self._adopt(owner)  # it may have come while the others were adopted
+            await self._holdings.adopt(owner)  # it may have come while the others were adopted
             known_here = self._hosted.get(key)
             wants_stage = owner.staged and (known_here is None or known_here.stage is None)
             # Both logs are here before the partition can be led: who is in sync has what is in either.
-            stage_log = await self.threads.read(self._stage_log_of, owner.info, key[1]) if wants_stage else None
+            stage_log = await self._holdings.stage_log(owner.info, key[1]) if wants_stage else None
             if known_here is not None:
                 hosted = known_here
             else:
-                hosted = self._open(key, owner, await self.threads.read(self._log_of, owner.info, key[1]))
+                hosted = self._open(key, owner, await self._holdings.log(owner.info, key[1]))
                 known = view.partitions.get(key, (state, revision))
                 hosted.become(self.membership.registration.incarnation)
                 hosted.observe(*known)
                 hosted.task = self.begin(self._play(hosted))
             if stage_log is not None:
                 self._open_stage(hosted, stage_log)
-
-    async def _drop(self, key: PartitionKey, info: TopicInfo, epoch: int) -> None:
-        """Delete what is here of a partition that others hold by now, because the cluster says so."""
-        hosted = self._hosted.get(key)
-        if hosted is not None:
-            self._forget(hosted)
-        elif key in self._dropped:
-            return
-        if await self.threads.read(self.store.holds_partition, info, key[1]):
-            if not await self._is_the_same_etcd():
-                return
-            await self.threads.write(self._delete, info, key[1], epoch)
-        self._dropped.add(key)
-
-    def _delete(self, info: TopicInfo, number: int, epoch: int) -> None:
-        """In a thread. A log that knows of later epochs was in use later: then etcd was taken back in time."""
-        last = self._log_of(info, number).last_epoch
-        if last > epoch:
-            _log.error(
-                "%s/%d is not wanted here as of epoch %d, and has records of epoch %d: it is not deleted",
-                *(info.name, number, epoch, last),
-            )
-            return
-        self.store.drop_partition(info, number)
-        _log.info("%s/%d is held by others, and deleted here", info.name, number)
 
     def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
         place = TopicPartition(topic.info.name, key[1])
@@ -286,12 +255,6 @@ class ClusterNode:
         if self._by_place.get(hosted.place) is hosted:
             del self._by_place[hosted.place]
 
-    async def _adopt(self, topic: ClusterTopic) -> None:
-        """Have a topic here as the cluster has it."""
-        if self._adopted.get(topic.info.name) != topic:
-            await self.threads.write(self.store.adopt_topic, topic.info, topic.schemas)
-            self._adopted[topic.info.name] = topic
-
     async def _is_the_same_etcd(self) -> bool:
         """Whether topics that are gone from etcd were deleted. One that was emptied has no say in what is kept here."""
         found = await self._etcd.get(self.membership.view.keys.secret)
@@ -299,20 +262,6 @@ class ClusterNode:
         if not same:
             _log.error("etcd has lost its topics, and the cluster's secret: nothing is deleted here")
         return same
-
-    def _remove(self, info: TopicInfo) -> None:
-        """In a thread: the topic was deleted, and goes from here as well."""
-        with suppress(UnknownTopic):
-            if self.store.describe_topic(info.name).uuid == info.uuid:
-                self.store.delete_topic(info.name)
-
-    def _log_of(self, info: TopicInfo, number: int) -> DurableLog:
-        partition = self.store.partition(info, number)
-        assert isinstance(partition, DirectoryPartition)
-        return DurableLog(partition)
-
-    def _stage_log_of(self, info: TopicInfo, number: int) -> DurableLog:
-        return DurableLog(self.store.stage_partition(info, number))
 
     async def _missing(self) -> Collection[PartitionKey]:
         """Before it is registered: the partitions of which something that was acknowledged is missing here.
@@ -326,7 +275,7 @@ class ClusterNode:
             topic = view.topic_of(key[0])
             if topic is None or self.broker not in state.replicas:
                 continue
-            await self._adopt(topic)
+            await self._holdings.adopt(topic)
             spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
             for log_key, log in (await self._logs_of(key, topic)).items():
                 if log.short or (spare and await self.threads.read(log.damaged_at) is not None):
@@ -337,12 +286,12 @@ class ClusterNode:
     async def _logs_of(self, key: PartitionKey, topic: ClusterTopic) -> Mapping[PartitionKey, DurableLog]:
         """The log of a partition, and its stage log if it has one."""
         hosted = self._hosted.get(key)
-        found = {key: await self.threads.read(self._log_of, topic.info, key[1]) if hosted is None else hosted.log}
+        found = {key: await self._holdings.log(topic.info, key[1]) if hosted is None else hosted.log}
         stage = None if hosted is None else hosted.stage
         if stage is not None:
             found[stage.key] = stage.log
         elif topic.staged:
-            found[stage_uuid(key[0]), key[1]] = await self.threads.read(self._stage_log_of, topic.info, key[1])
+            found[stage_uuid(key[0]), key[1]] = await self._holdings.stage_log(topic.info, key[1])
         return found
 
     # Roles.
