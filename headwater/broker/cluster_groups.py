@@ -265,7 +265,7 @@ class ClusterGroups(Groups):
         states = [view.partitions.get((topic.info.uuid, number)) for number in numbers]
         leaders = {state[0].leader for state in states if state is not None} - {NOBODY, self._node.broker}
         request = pb.ListReadersRequest()
-        asked = [self._node.ask_readers(leader, request, _ASKING) for leader in leaders]
+        asked = [self._node.call_broker(leader, "ListReaders", request, _ASKING) for leader in leaders]
         found = [self._readers_here()]
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, pb.ListReadersResponse):

@@ -348,10 +348,9 @@ class ClusterTransactions:
         where = pb.TopicPartition(topic=place.topic, topic_uuid=uuid, partition=place.partition)
         request = pb.ListUndoneRequest(partition=where)
         answers = [self._undone_here(request)]
-        for member in list(self._node.membership.view.members.values()):
-            if member.id != self._node.broker:
-                with suppress(HeadwaterError):
-                    answers.append(await self._node.call_member(member, "ListUndone", request, _DROPPING))
+        for broker in self._node.membership.view.members.keys() - {self._node.broker}:
+            with suppress(HeadwaterError):
+                answers.append(await self._node.call_broker(broker, "ListUndone", request, _DROPPING))
         told = {(one.topic, one.partition) for answer in answers for one in answer.coordinated}
         for topic in (TRANSACTIONS, GROUPS):
             try:
