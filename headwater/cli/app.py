@@ -41,6 +41,7 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     command.name: command
     for command in (
+        Command("topic", "Make, look at, change, copy and delete topics.", STREAMS, "topic"),
         Command("check", "Verify every frame of a partition.", CARE, "check"),
         Command("inspect", "Show what is in one of Headwater's files.", CARE, "inspect"),
         Command("unlock", "Show who holds the lock of a partition, and end that.", CARE, "unlock"),
