@@ -45,6 +45,7 @@ COMMANDS: Final = {
         Command("produce", "Write lines, JSON, CSV, Parquet or Arrow to a topic.", STREAMS, "produce"),
         Command("consume", "Read a topic: as text, JSON, CSV, Parquet or Arrow.", STREAMS, "consume"),
         Command("tail", "Watch topics live; the space bar pauses.", STREAMS, "tail"),
+        Command("sql", "Ask topics in SQL, by DuckDB.", STREAMS, "sql"),
         Command("check", "Verify every frame of a partition.", CARE, "check"),
         Command("inspect", "Show what is in one of Headwater's files.", CARE, "inspect"),
         Command("unlock", "Show who holds the lock of a partition, and end that.", CARE, "unlock"),
