@@ -46,6 +46,8 @@ COMMANDS: Final = {
         Command("consume", "Read a topic: as text, JSON, CSV, Parquet or Arrow.", STREAMS, "consume"),
         Command("tail", "Watch topics live; the space bar pauses.", STREAMS, "tail"),
         Command("sql", "Ask topics in SQL, by DuckDB.", STREAMS, "sql"),
+        Command("group", "See how far groups are, and set them elsewhere.", STREAMS, "group"),
+        Command("lag", "What groups have yet to read, live if you like.", STREAMS, "lag"),
         Command("check", "Verify every frame of a partition.", CARE, "check"),
         Command("inspect", "Show what is in one of Headwater's files.", CARE, "inspect"),
         Command("unlock", "Show who holds the lock of a partition, and end that.", CARE, "unlock"),
