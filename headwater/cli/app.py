@@ -59,7 +59,10 @@ COMMANDS: Final = {
         Command("pipeline", "Topics and files through SQL to topics and tables.", SERVING, "pipeline"),
         Command("spark", "Archive, compact, verify and replay topics with Spark.", SERVING, "spark"),
         Command("tour", "See it work, in a temporary directory.", HERE, "tour"),
+        Command("cheat", "Every command on one page.", HERE, "cheat"),
         Command("context", "Give stores names, and choose one.", HERE, "context"),
+        Command("doctor", "What works on this machine, and what to do about the rest.", HERE, "doctor"),
+        Command("bench", "Measure how fast it is here, beside peers.", HERE, "bench"),
     )
 }
 
