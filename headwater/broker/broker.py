@@ -16,13 +16,17 @@ from grpc_reflection.v1alpha import reflection
 from headwater.broker.access import OPEN, Access
 from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
+from headwater.broker.cluster_access import AccessMethods, go_by_cluster
 from headwater.broker.cluster_groups import ClusterGroups
 from headwater.broker.cluster_topics import ClusterTopicMethods
+from headwater.broker.cluster_transactions import ClusterTransactions
 from headwater.broker.core import Core
 from headwater.broker.electing import Electing
 from headwater.broker.groups import Groups
+from headwater.broker.guard import Guard
 from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
+from headwater.broker.moving import MovingMethods
 from headwater.broker.operations import Operations
 from headwater.broker.producing import Producing
 from headwater.broker.reading import Reading
@@ -160,6 +164,8 @@ class Broker:
                 stack.push_async_callback(core.cluster.leave)
                 await core.cluster.start(str(self._reached_at()))
                 core.secrets = Secrets(core.cluster.membership.registration.secret)
+                if isinstance(self._access, Guard):
+                    go_by_cluster(core.cluster, self._access)
             else:
                 steward = await asyncio.to_thread(self._steward)
                 stack.push_async_callback(asyncio.to_thread, steward.stop)
@@ -182,13 +188,9 @@ class Broker:
             self._store,
             core,
             etcd,
-            self.config.cluster,
-            self.config.broker_id,
+            self.config,
             lambda place: tell([place]),
             self._peer_credentials,
-            self.config.catch_up_bytes_per_second,
-            self.config.internal_partitions,
-            self.config.replication,
         )
 
     def _reached_at(self) -> Address:
@@ -206,10 +208,12 @@ class Broker:
         except RuntimeError as error:
             raise StoreError(f"the broker cannot listen at {where}: {error}") from error
         self._address = Address(self._listen.host, port)
-        transactions = Transactions(core, groups)
         reached, node = self._reached_at(), core.cluster
+        transactions: Transactions | ClusterTransactions = Transactions(core, groups)
+        if node is not None and isinstance(groups, ClusterGroups):
+            transactions = ClusterTransactions(core, node, groups)
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
-        cluster = (Electing(core), Replicating(core))
+        cluster = (Electing(core), MovingMethods(core), AccessMethods(core), Replicating(core))
         parts = (topics, Producing(core), Reading(core, groups), groups, transactions, Operations(core), *cluster)
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = Health()

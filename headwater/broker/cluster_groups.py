@@ -10,12 +10,14 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
+from headwater.broker.access import Caller
 from headwater.broker.call import Call
 from headwater.broker.coordinator import Coordinator, LoggedSessions
 from headwater.broker.core import Core
 from headwater.broker.groups import Groups
+from headwater.cluster.deciding import Decider, Note
 from headwater.cluster.internal import Coordinators, InternalLog, Record
-from headwater.cluster.keys import ClusterTopic
+from headwater.cluster.keys import ClusterTopic, PartitionKey
 from headwater.cluster.metadata import NOBODY
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replica import NotLeading
@@ -47,6 +49,8 @@ class Coordination:
         self._log = log
         self._tell = tell
         self.rules = rules
+        self.decider: Decider | None = None
+        """Decides over transactions of consumers."""
         self._enough = _SNAPSHOT_BYTES
         self._shrinking: asyncio.Task[None] | None = None
 
@@ -55,18 +59,39 @@ class Coordination:
         """Which partition of the internal topic it is."""
         return self._log.place
 
+    @property
+    def key(self) -> PartitionKey:
+        """The same, with the topic's uuid in place of its name."""
+        return self._log.key
+
+    @property
+    def good(self) -> bool:
+        """Whether it serves, as far as is known here."""
+        return self._log.good and self.rules.serves()
+
     def replay(self, records: list[Record]) -> None:
         """Take in what the log has, and begin to serve."""
         self.rules.replay(records)
+        if self.decider is not None:
+            self.decider.begin()
 
     def end(self) -> None:
         """Serve no more. Who waits for a change here goes elsewhere."""
         self.rules.end()
+        if self.decider is not None:
+            self.decider.end()
         for name in self.rules.groups:
             self._tell(name)
 
     async def do(self, rule: Callable[[], _R]) -> _R:
         """Apply a rule; returns, or raises, what came of it when everybody may know. Raises NotLeading."""
+        return await self._begin(rule)
+
+    def write(self, work: Callable[[Note], Any]) -> asyncio.Future[Any]:
+        """Apply a rule that notes something of transactions as well, at once."""
+        return self._begin(lambda: work(self.rules.note_transaction))
+
+    def _begin(self, rule: Callable[[], _R]) -> asyncio.Future[_R]:
         future: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
 
         def tell(outcome: Any) -> None:
@@ -74,12 +99,13 @@ class Coordination:
                 return  # nobody waits for it any more
             if isinstance(outcome, BaseException):
                 future.set_exception(outcome)
+                future.exception()  # whoever waits is told; where nobody does, nobody misses it
             else:
                 future.set_result(outcome)
 
         self.rules.do(rule, tell)
         self._write()
-        return await future
+        return future
 
     def _write(self) -> None:
         notes = self.rules.take()
@@ -124,11 +150,17 @@ class ClusterGroups(Groups):
     def __init__(self, core: Core, node: ClusterNode) -> None:
         super().__init__(core)
         self._node = node
+        self.decider_of: Callable[[Coordination], Decider] | None = None
+        """Makes who decides over the transactions of consumers."""
         self.coordinators: Coordinators[Coordination] = Coordinators(node, GROUPS, self._coordination)
         node.readers = self.readers
 
     def _coordination(self, log: InternalLog) -> Coordination:
-        return Coordination(log, Coordinator(self._store._clock, self._core.config.session_timeout), self._tell)
+        rules = Coordinator(self._store._clock, self._core.config.session_timeout, log.epoch)
+        found = Coordination(log, rules, self._tell)
+        if self.decider_of is not None:
+            found.decider = self.decider_of(found)
+        return found
 
     # Where they are kept.
 
@@ -258,6 +290,12 @@ class ClusterGroups(Groups):
             found[key] = min(one.offset, found.get(key, one.offset))
         return found
 
+    # Transactions.
+
+    def progress(self, request: pb.CommitTransactionRequest, caller: Caller) -> GroupProgress:
+        """The positions that a consumer wants to be part of a transaction."""
+        return GroupProgress(self, request, caller)
+
     # The dead.
 
     async def sweep(self) -> None:
@@ -291,3 +329,32 @@ class ClusterGroups(Groups):
         group.expire(expired_ns)
         group.prune({topic.info.uuid for topic in self._node.membership.view.topics.values()}, expired_ns)
         one.rules.forget_empty()
+
+
+class GroupProgress:
+    """The progress of a consumer in a transaction, which is decided where its group is kept."""
+
+    def __init__(self, groups: ClusterGroups, request: pb.CommitTransactionRequest, caller: Caller) -> None:
+        self._groups = groups
+        self._request = request
+        self._caller = caller
+
+    def advance(self) -> None:
+        """Set the positions, as a rule of the group; raises StaleMember."""
+        request = self._request
+        group = self._groups._group(request.group)
+        commits, known = self._groups.commits_of(group, request.inputs)
+        if request.member_id and group.has_session(request.member_id):
+            group.session(request.member_id, self._caller.name)
+            group.heard(request.member_id, polled=False)
+        member_id = request.member_id or None
+        with group.deciding(member_id, commits, known=None if member_id else known) as generation:
+            pass
+        group.carry_out(commits, generation)
+
+    def generation(self) -> int:
+        """The generation in which they were set."""
+        group = self._groups._group(self._request.group)
+        commits, _ = self._groups.commits_of(group, self._request.inputs)
+        found = [group.position(key) for key, _ in commits.values()]
+        return max((one.generation for one in found if one is not None), default=0)

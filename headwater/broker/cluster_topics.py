@@ -49,9 +49,7 @@ class ClusterTopicMethods(Topics):
             cluster_id=self._node.cluster,
             broker_id=self._node.broker,
             brokers=[pb.BrokerAddress(id=one, host=where.host, port=where.port) for one, where in addresses.items()],
-            topics=[
-                pb.TopicMetadata(topic=pack_topic(topic.info), partitions=self._partitions(topic)) for topic in topics
-            ],
+            topics=[pb.TopicMetadata(topic=_packed(topic), partitions=self._partitions(topic)) for topic in topics],
             version=__version__,
         )
 
@@ -69,6 +67,7 @@ class ClusterTopicMethods(Topics):
                     leader_epoch=state.epoch,
                     replicas=state.replicas,
                     in_sync=sorted(state.in_sync),
+                    moving_to=() if state.move is None else state.move.to,
                 )
             )
         return found
@@ -84,11 +83,11 @@ class ClusterTopicMethods(Topics):
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         found = self._topics(call, internal=request.internal)
-        return pb.ListTopicsResponse(topics=[pack_topic(topic.info) for topic in found])
+        return pb.ListTopicsResponse(topics=[_packed(topic) for topic in found])
 
     async def describe_topic(self, request: pb.DescribeTopicRequest, call: Call) -> pb.Topic:
         call.check_seen(request.name)
-        return pack_topic((await self._topic(request.name)).info)
+        return _packed(await self._topic(request.name))
 
     async def get_schema(self, request: pb.GetSchemaRequest, call: Call) -> pb.Schema:
         call.check_seen(request.topic)
@@ -109,15 +108,20 @@ class ClusterTopicMethods(Topics):
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
         _check_offered(config)
         info = TopicInfo(name, random_bytes(16), request.partitions or 1, (schema.id,), config, time.time_ns())
-        replication = self._core.config.replication or min(len(self._node.membership.view.members), DEFAULT_REPLICATION)
+        view = self._node.membership.view
+        replication = (
+            request.replication
+            or self._core.config.replication
+            or min(len(view.members.keys() - view.leaving), DEFAULT_REPLICATION)
+        )
         topic = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
         try:
             await self._node.topics.create(topic)
         except TopicExists:
             if not request.exist_ok and not request.internal:
                 raise
-            return pack_topic((await self._node.topics.get(name)).info)
-        return pack_topic(info)
+            return _packed(await self._node.topics.get(name))
+        return _packed(topic)
 
     async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
@@ -129,7 +133,7 @@ class ClusterTopicMethods(Topics):
             _check_offered(info.config)
             return replace(topic, info=grown(info, request.partitions) if request.partitions else info)
 
-        return pack_topic((await self._node.topics.change(request.name, change)).info)
+        return _packed(await self._node.topics.change(request.name, change))
 
     async def evolve_topic(self, request: pb.EvolveTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
@@ -146,7 +150,7 @@ class ClusterTopicMethods(Topics):
             info = replace(topic.info, schemas=(*topic.info.schemas, schema.id))
             return replace(topic, info=info, schemas=(*topic.schemas, schema))
 
-        return pack_topic((await self._node.topics.change(request.name, change)).info)
+        return _packed(await self._node.topics.change(request.name, change))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicResponse:
         call.check("admin", "topic", request.name)
@@ -159,6 +163,12 @@ class ClusterTopicMethods(Topics):
 def _check_yours(name: str) -> None:
     if name in INTERNAL:
         raise InvalidConfiguration(f"{name!r} is the cluster's own topic: brokers make it, and it stays as it is")
+
+
+def _packed(topic: ClusterTopic) -> pb.Topic:
+    packed = pack_topic(topic.info)
+    packed.replication = topic.replication
+    return packed
 
 
 def _check_offered(config: TopicConfig) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from headwater.broker.sessions import MemorySessions
+from headwater.cluster.book import Book
 from headwater.cluster.internal import Record
 from headwater.cluster.replica import NotLeading
 from headwater.log.clock import Clock
@@ -24,6 +25,7 @@ from headwater.store.offsets import Position
 
 _MEMBERS: Final = b"m"
 _POSITION: Final = b"p"
+_TRANSACTION: Final = b"t"
 _KEY: Final = struct.Struct(">c16sI")
 """The key of a position begins with this: its kind, the topic, the partition. The group's name follows."""
 _VALUE: Final = struct.Struct("<Qqqq")
@@ -107,8 +109,10 @@ class LoggedSessions(MemorySessions):
 class Coordinator:
     """The groups of one partition, in one epoch of its leader."""
 
-    def __init__(self, clock: Clock, timeout: float) -> None:
+    def __init__(self, clock: Clock, timeout: float, epoch: int = 0) -> None:
         """`timeout` is what members get that do not ask for another one, in seconds."""
+        self.book = Book(epoch)
+        """The transactions of consumers."""
         self._clock = clock
         self._timeout = timeout
         self.groups: dict[str, LoggedSessions] = {}
@@ -137,6 +141,8 @@ class Coordinator:
                 known.pop((topic, partition), None)
                 if value is not None:
                     known[topic, partition] = Position(topic, partition, *_VALUE.unpack(value))
+            elif key == _TRANSACTION and value is not None:
+                self.book.take([value])
         for name in sorted(members.keys() | positions.keys()):
             group = self._new(name)
             group.restore(members.get(name), positions.get(name, {}))
@@ -166,6 +172,10 @@ class Coordinator:
     def _note(self, key: bytes, value: bytes | None) -> None:
         self._notes.append((key, value))
         self.noted += 1
+
+    def note_transaction(self, record: bytes) -> None:
+        """Note what has changed of the transactions."""
+        self._note(_TRANSACTION, record)
 
     def do(self, rule: Callable[[], Any], tell: Tell) -> None:
         """Apply a rule to the groups. `tell` gets its outcome, when all that it rests on is acknowledged."""
@@ -211,3 +221,4 @@ class Coordinator:
         for group in self.groups.values():
             for record in group.records():
                 self._note(*record)
+        self.note_transaction(self.book.snapshot())

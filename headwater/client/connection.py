@@ -91,8 +91,9 @@ class Connection:
     def __init__(self, addresses: Sequence[Address], config: ClientConfig, credentials: Credentials) -> None:
         credentials.check(addresses)
         self.config = config
+        self.addresses = list(addresses)
         self._addresses = [str(address) for address in addresses]
-        self._credentials = credentials
+        self.credentials = credentials
         self.metadata = credentials.metadata
         self._mutex = threading.Lock()
         self._turn = 0
@@ -182,7 +183,7 @@ class Connection:
             self.check_open()
             if self._channel is None:
                 address = self._addresses[self._turn % len(self._addresses)]
-                self._channel = Channel(address, self._credentials.channel(address, _OPTIONS))
+                self._channel = Channel(address, self.credentials.channel(address, _OPTIONS))
             return self._channel
 
     def channel_to(self, address: str) -> Channel:
@@ -191,8 +192,8 @@ class Connection:
             self.check_open()
             found = self._others.get(address)
             if found is None:
-                self._credentials.check([parse_address(address)])
-                found = self._others[address] = Channel(address, self._credentials.channel(address, _OPTIONS))
+                self.credentials.check([parse_address(address)])
+                found = self._others[address] = Channel(address, self.credentials.channel(address, _OPTIONS))
             return found
 
     def learn(self, addresses: Sequence[Address]) -> None:

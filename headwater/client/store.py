@@ -53,7 +53,7 @@ class RemoteStore(Store):
         self._connection = Connection(addresses, config or ClientConfig(), credentials or Credentials())
         self.leaders = Leaders(self._connection)
         self._remote = RemoteCatalog(self._connection)
-        super().__init__(self._remote, lambda store: RemoteTransactions(store, self._connection), REAL_CLOCK, defaults)
+        super().__init__(self._remote, lambda store: RemoteTransactions(store, self.leaders), REAL_CLOCK, defaults)
         self._known: dict[bytes, Schemas] = {}
         self._heartbeats = Heartbeats(self._remote_groups, self._connection.config.heartbeat)
 

@@ -73,6 +73,11 @@ class DurableLog:
         """Whether acknowledged records are missing here."""
         return self.end < self.watermark
 
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record; 0 when there is none."""
+        return self.epoch_before(self.end)
+
     # For the event loop.
 
     def epoch_before(self, offset: int) -> int:

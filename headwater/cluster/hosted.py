@@ -43,6 +43,10 @@ class Hosted:
         self.log = log
         self.min_insync = min_insync
         self.task: asyncio.Task[None] | None = None
+        self.stage: Hosted | None = None
+        """The replica of the partition's stage log, if it has one."""
+        self.partition: Hosted | None = None
+        """For the replica of a stage log: the one of its partition."""
         self._broker = broker
         self.replica = Replica(
             broker, 0, log, min_insync=min_insync, patience=PATIENCE, high_watermark=min(log.watermark, log.end)
@@ -58,9 +62,17 @@ class Hosted:
         self._numbers = itertools.count()
 
     def __str__(self) -> str:
-        return f"{self.place.topic}/{self.place.partition}"
+        return f"{self.place.topic}/{self.place.partition}{' (stages)' if self.partition is not None else ''}"
 
     # What the cluster says.
+
+    def keep_stage(self, stage: Hosted) -> None:
+        """Have a stage log from now on. It has the same role, in the same epochs, whatever the cluster says."""
+        self.stage, stage.partition = stage, self
+        stage.become(self.replica.incarnation)
+        if self.replica.state is not None:
+            stage.observe(self.replica.state, self.replica.revision)
+        self.replica.keep_beside(stage.replica)
 
     def become(self, incarnation: int) -> None:
         """The broker is another one from now on: it inherits no leadership, but what it knows to be acknowledged."""
@@ -75,12 +87,17 @@ class Hosted:
         )
         if before.state is not None:
             self.replica.observe(before.state, before.revision, time.monotonic())
+        if self.stage is not None:
+            self.stage.become(incarnation)
+            self.replica.keep_beside(self.stage.replica)
         self._changed_role()
 
     def observe(self, state: PartitionState, revision: int) -> None:
         """Take note of the partition's state."""
         before = self.replica.epoch
         self.replica.observe(state, revision, time.monotonic())
+        if self.stage is not None:
+            self.stage.observe(state, revision)
         if self.replica.epoch != before:
             self._changed_role()
         else:
@@ -94,6 +111,11 @@ class Hosted:
             if not ack.done():
                 ack.set_exception(NotLeading())
         self.wake()
+
+    @property
+    def short(self) -> bool:
+        """Whether something that was acknowledged is missing here, in the log or in the stage log."""
+        return self.log.short or (self.stage is not None and self.stage.log.short)
 
     @property
     def leads(self) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from headwater.cluster.assignment import default_min_insync
 from headwater.cluster.following import Threads
 from headwater.cluster.hosted import Hosted
-from headwater.cluster.keys import ClusterTopic
+from headwater.cluster.keys import ClusterTopic, PartitionKey
 from headwater.cluster.replica import NotLeading
 from headwater.config import TopicConfig
 from headwater.errors import HeadwaterError, NotLeader, TopicExists
@@ -100,6 +100,11 @@ class InternalLog:
     def place(self) -> TopicPartition:
         """Which partition it is."""
         return self._hosted.place
+
+    @property
+    def key(self) -> PartitionKey:
+        """The same, with the topic's uuid in place of its name."""
+        return self._hosted.key
 
     @property
     def good(self) -> bool:
