@@ -129,7 +129,8 @@ def test_a_write_that_failed_is_told_to_nobody_as_done(
     commit(store, "g", 1)
     keeper = Keeper(cluster, "g")
     partition = keeper.coordination._log._hosted.log.partition
-    real, failed = partition.append, []
+    real = partition.append
+    failed: list[bool] = []
 
     def fail_once(frames: Any) -> Any:
         if not failed:
