@@ -12,10 +12,11 @@ import pytest
 import headwater as hw
 from headwater import Store, TopicPartition
 from headwater.broker.cluster_groups import ClusterGroups, Coordination
-from headwater.cluster.internal import GROUPS, number_of
+from headwater.cluster.internal import number_of
 from headwater.errors import WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.store.group import Commit
+from headwater.store.names import GROUPS
 from tests.backends import SharedCluster
 from tests.etcd_server import needs_etcd
 
