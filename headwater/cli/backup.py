@@ -150,7 +150,7 @@ def _replicate(source: Partition, target: Partition, end: int) -> Iterator[int]:
             target.truncate(frame.header.base_offset)  # compaction has joined what was copied with what was not
         if frame.header.base_offset > at:
             raise HeadwaterError(
-                f"{source} was compacted, which leaves gaps that cannot be fetched: back up the directory that it serves"
+                f"{source} was compacted, so it has gaps that cannot be fetched: back up the directory that it serves"
             )
         pending.append(frame)
         at = frame.header.next_offset
