@@ -56,6 +56,7 @@ COMMANDS: Final = {
         Command("unlock", "Show who holds the lock of a partition, and end that.", CARE, "unlock"),
         Command("broker", "Serve a store over the network.", SERVING, "broker"),
         Command("cluster", "Brokers that replicate each other.", SERVING, "cluster"),
+        Command("console", "See the streams in a browser.", SERVING, "console"),
         Command("pipeline", "Topics and files through SQL to topics and tables.", SERVING, "pipeline"),
         Command("spark", "Archive, compact, verify and replay topics with Spark.", SERVING, "spark"),
         Command("tour", "See it work, in a temporary directory.", HERE, "tour"),

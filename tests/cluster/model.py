@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headwater.cluster.election import Election, LogEnd
 from headwater.cluster.metadata import Members, PartitionState, Proposal
+from headwater.cluster.moving import Moving
 from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
 from tests.cluster.etcd import Etcd, Guard, Item
 from tests.cluster.log import Entry, SimulatedLog
@@ -68,6 +69,7 @@ class Broker(Process):
 
     replica_kind: type[Replica] = Replica
     election_kind: type[Election] = Election
+    moving_kind: type[Moving] = Moving
 
     def __init__(self, world: World, number: int, etcd: Etcd, truth: Truth) -> None:
         super().__init__(world, f"broker {number}")
@@ -309,6 +311,9 @@ class Broker(Process):
         election = self.election_kind(MIN_INSYNC)
         if election.is_led(state, alive):
             self._ends = {}
+            moved = self.moving_kind().step(state, alive, alive)
+            if moved is not None:
+                self._write_move(moved, items[PARTITION].changed, alive)
             return
         for broker in election.asks(state, alive):
             self.ask(self.peers[broker], self.peers[broker].tell_end, self._heard)
@@ -320,6 +325,12 @@ class Broker(Process):
                 Guard(f"broker/{elected.leader}", created=elected.leader_incarnation),
             ]
             self.ask(self.etcd, lambda: self.etcd.write(guards, {PARTITION: elected}), lambda _: None)
+
+    def _write_move(self, moved: PartitionState, revision: int, alive: Members) -> None:
+        guards = [Guard(CONTROLLER, created=self._controlling), Guard(PARTITION, changed=revision)]
+        guards += self._alive_still({one: since for one, since in moved.in_sync.items() if alive.get(one) == since})
+        self.world.note(f"{self.name} moves to {moved.replicas}, led by {moved.leader}, in sync {moved.in_sync}")
+        self.ask(self.etcd, lambda: self.etcd.write(guards, {PARTITION: moved}), lambda _: None)
 
     def tell_end(self) -> tuple[int, int, LogEnd] | None:
         """For the controller, after a total outage."""
@@ -389,12 +400,16 @@ class Cluster:
     """For how long things go wrong."""
     power: float = 0.7
     """How likely it is that a death takes what was not synced."""
+    count: int = 3
+    """How many brokers there are; the first three hold the partition."""
 
     def __post_init__(self) -> None:
         self.world = World(self.seed)
         self.truth = Truth(self.world)
         self.etcd = Etcd(self.world)
-        self.brokers = {number: self.broker_kind(self.world, number, self.etcd, self.truth) for number in range(3)}
+        self.brokers = {
+            number: self.broker_kind(self.world, number, self.etcd, self.truth) for number in range(self.count)
+        }
         for broker in self.brokers.values():
             broker.peers = self.brokers
             self.truth.logs.append(broker.log)
