@@ -27,7 +27,7 @@ _TICKS: Final = 6000
 """Of each producer: ten minutes of the feed's time."""
 _VICTIM: Final = 2
 _GROUP: Final = "watchers"
-_PATIENCE: Final = 300.0
+_PATIENCE: Final = 900.0
 _SCHEMA: Final = pa.schema(
     [("symbol", pa.string()), ("number", pa.int64()), ("price", pa.float64()), ("size", pa.int64())]
 )
