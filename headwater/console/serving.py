@@ -97,9 +97,11 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._console = console
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Not as uvicorn has it, which dies by the signal in the end: it was asked to end, and has."""
         self._console.end_streams()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
 
 def _named(address: Address) -> str:
