@@ -303,6 +303,14 @@ class BrokerConfig(Options):
     """Where metrics are served by HTTP, `/healthz` and `/readyz` too. Metrics name topics and groups: with an access
     file they need a token with the right to read the broker; None serves none, and nobody sees the broker get slow."""
 
+    console: Annotated[str | None, _ADDRESS] = None
+    """Where the console is served by HTTP, by a process beside the broker. With an access file people sign in with
+    their tokens and do what their users may; without one, whoever has the link that is logged gets in. None is no."""
+
+    console_write: bool = False
+    """Let the console change things too: topics, records, positions of groups. With an access file, each user's rights
+    still hold; without one, whoever has the link can do everything."""
+
     log_level: LogLevel = "info"
     """How much is logged. "debug" tells of every connection, which is a lot; "error" hides what is denied."""
 
