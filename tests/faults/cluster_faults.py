@@ -17,7 +17,7 @@ import headwater as hw
 from headwater.cluster.local import find_etcd
 from headwater.testing.device import Mood
 from tests.cluster.cluster import ETCD, ClusterProcesses, host_of
-from tests.cluster.crew import TOPIC, Crew
+from tests.cluster.crew import IMPATIENT, TOPIC, Crew
 from tests.cluster.network import CLIENTS, Network, NoNetwork
 from tests.cluster.traced_broker import lose_power
 from tests.faults import Run, Unavailable, Violation, proof
@@ -31,7 +31,8 @@ def suffer(run: Run, fault: Fault, times: int, **options: Any) -> Iterator[Viola
         raise Unavailable("there is no etcd here: install etcd-server")
     lease = ("--etcd-lease", "3s") if run.quick else ()
     with ClusterProcesses(run.directory / "cluster", 3, *lease, **options) as cluster:
-        crew = Crew(cluster, seed=run.random.randrange(1 << 30))
+        client = IMPATIENT if run.quick else hw.ClientConfig()
+        crew = Crew(cluster, seed=run.random.randrange(1 << 30), client=client)
         yield from crew.go_on()
         for _ in range(times):
             time.sleep(run.random.uniform(0.0, 0.5))
