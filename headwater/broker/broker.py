@@ -152,6 +152,7 @@ class Broker:
             groups = Groups(core)
             if self._etcd is not None:
                 core.cluster = self._node(core, self._etcd())
+                core.scrubber = core.cluster.scrubber
             server, checks = await self._listening(core, groups)
             if core.cluster is not None:
                 stack.push_async_callback(core.cluster.leave)
@@ -159,6 +160,7 @@ class Broker:
                 core.secrets = Secrets(core.cluster.membership.registration.secret)
             else:
                 steward = await asyncio.to_thread(self._steward)
+                core.scrubber = steward.scrubber
                 stack.push_async_callback(asyncio.to_thread, steward.stop)
             for work in (core.arrivals.look(self._state_of), groups.sweep()):
                 task = asyncio.create_task(work)

@@ -36,9 +36,11 @@ from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
 from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
-from headwater.log import Appended, DirectoryPartition
+from headwater.log import Appended, DirectoryPartition, Partition
+from headwater.log.clock import REAL_CLOCK
 from headwater.store.catalog import TopicInfo
 from headwater.store.directory_store import DirectoryStore
+from headwater.store.scrubber import Scrubber
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
@@ -89,6 +91,9 @@ class ClusterNode:
         self._unworthy: set[PartitionKey] = set()
         """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
         self._repairing_since = -_REPAIRING
+        self.scrubber = Scrubber(self._partitions, store.defaults.steward, REAL_CLOCK)
+        """Who verifies closed segments of replicas: those that it finds damaged are repaired."""
+        self._scrubs = config.steward
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -109,6 +114,8 @@ class ClusterNode:
         self._begin(self._every(_KEEPING, self._keep_watermark))
         self._begin(self._every(_LOOKING, self._look_for_damage))
         self._begin(self._every(self.store.defaults.steward.interval, self._retain))
+        if self._scrubs:
+            self.scrubber.start()
 
     @property
     def membership(self) -> Membership:
@@ -133,6 +140,7 @@ class ClusterNode:
 
     async def leave(self) -> None:
         """End it all, and make durable what is known to be acknowledged."""
+        await asyncio.to_thread(self.scrubber.stop)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -332,6 +340,10 @@ class ClusterNode:
             self._repairing_since = time.monotonic()
             _log.warning("%s is damaged here, and is fetched from another broker", hosted)
             self.membership.registration.renew()
+
+    def _partitions(self) -> list[Partition]:
+        """In any thread: the logs of the replicas that are here."""
+        return [hosted.log.partition for hosted in list(self._hosted.values())]
 
     def _can_be_spared(self, hosted: Hosted) -> bool:
         state = hosted.replica.state
