@@ -160,12 +160,11 @@ def run_document(store: str) -> None:
     assert result.stdout == "1000\n"
 
 
-def test_files_that_are_kept_are_used_again(tmp_path: Path) -> None:
+def test_files_that_are_kept_are_used_again_and_topics_come_from_a_manifest(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"topics": {"orders": {"partitions": 2}}, "brokers": {"7": {}}}')
     for round_number in range(2):
-        with up(tmp_path / "cluster", "--brokers", 1) as cluster:
+        with up(tmp_path / "cluster", "--brokers", 1, "--manifest", tmp_path / "manifest.json") as cluster:
             store = cluster.document["store"]
-            with hw.open(store) as opened:
-                opened.create_topic("orders", exist_ok=True)
             send(store, 100)
             with hw.open(store) as opened:
                 assert opened.topic("orders").scan().read_all().num_rows == 100 * (round_number + 1)

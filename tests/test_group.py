@@ -18,6 +18,7 @@ from headwater.testing import ManualClock
 from tests.backends import Handles
 
 LATE = 400.0
+ON_A_CLUSTER = True
 
 
 @pytest.fixture
@@ -229,6 +230,7 @@ def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: H
     assert [committed(store, number) for number in range(4)] == [15, 15, 15, 10]
 
 
+@pytest.mark.single("there are no transactions in a cluster yet")
 def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise_goes_on(handle: Handles) -> None:
     store = handle()
     store.create_topic("copies")

@@ -34,6 +34,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "scrub_interval": (0, 100 * 365 * DAY),
     "scrub_bytes_per_second": (1 << 16, 1 << 40),
     "group_expiry": (0, 100 * 365 * DAY),
+    "history": (0.1, DAY),
 }
 
 

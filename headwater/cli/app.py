@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from headwater import HeadwaterError, __version__
-from headwater.cli import broker, check, cluster, inspect, pipeline, spark, tour, unlock
+from headwater.cli import broker, check, cluster, console, inspect, pipeline, spark, tour, unlock
 from headwater.cli.output import end_quietly, printable
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
@@ -124,6 +124,14 @@ def unlock_command(
     unlock.run(partition, kill, yes, as_json)
 
 
+app.command(
+    name="console",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw console events                    open a page over ./events in the browser\n"
+    "  hw console                           over the broker on this machine\n"
+    "  hw console events --write            that can change things\n"
+    "  hw console hw://broker.example:6174 --tls-ca ca.pem --no-browser",
+)(console.run)
 app.add_typer(broker.app, name="broker")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")

@@ -171,10 +171,11 @@ class ClusterProcesses:
     def wait_for_copies(self, topic: str, number: int = 0) -> dict[int, list[tuple[int, bytes | None]]]:
         """What is in all replicas, once it is the same; or in the end, if it does not come to be so."""
         deadline = time.monotonic() + PATIENCE
+        holders = self.partition(topic, number).replicas
         while True:
             over = time.monotonic() > deadline
             try:
-                copies = {broker: self.records(broker, topic, number) for broker in self.brokers}
+                copies = {broker: self.records(broker, topic, number) for broker in holders}
                 if over or len({tuple(one) for one in copies.values()}) == 1:
                     return copies
             except hw.HeadwaterError:  # damaged, and about to be repaired

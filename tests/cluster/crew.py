@@ -171,8 +171,8 @@ class Crew:
     def _check_copies(self, info: TopicInfo) -> Iterator[Violation]:
         """In the end all replicas are in sync, and have the same records at the same offsets."""
         cluster = self._cluster
-        brokers = set(cluster.brokers)
-        for number in range(info.partitions):
+        holders = {number: set(cluster.partition(TOPIC, number).replicas) for number in range(info.partitions)}
+        for number, brokers in holders.items():
             cluster.wait(TOPIC, number, in_sync=brokers)
             copies = cluster.wait_for_copies(TOPIC, number)
             first, expected = next(iter(copies.items()))

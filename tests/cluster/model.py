@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headwater.cluster.election import Election, LogEnd
 from headwater.cluster.metadata import Members, PartitionState, Proposal
+from headwater.cluster.moving import Moving
 from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
 from tests.cluster.etcd import Etcd, Guard, Item
@@ -88,6 +89,7 @@ class Broker(Process):
     replica_kind: type[Replica] = Replica
     election_kind: type[Election] = Election
     log_kind: type[SimulatedLog] = SimulatedLog
+    moving_kind: type[Moving] = Moving
 
     def __init__(self, world: World, number: int, etcd: Etcd, truth: Truth) -> None:
         super().__init__(world, f"broker {number}")
@@ -388,6 +390,9 @@ class Broker(Process):
         election = self.election_kind(MIN_INSYNC)
         if election.is_led(state, alive):
             self._ends = {}
+            moved = self.moving_kind().step(state, alive, alive)
+            if moved is not None:
+                self._write_move(moved, items[PARTITION].changed, alive)
             return
         for broker in election.asks(state, alive):
             self.ask(self.peers[broker], self.peers[broker].tell_end, self._heard)
@@ -399,6 +404,12 @@ class Broker(Process):
                 Guard(f"broker/{elected.leader}", created=elected.leader_incarnation),
             ]
             self.ask(self.etcd, lambda: self.etcd.write(guards, {PARTITION: elected}), lambda _: None)
+
+    def _write_move(self, moved: PartitionState, revision: int, alive: Members) -> None:
+        guards = [Guard(CONTROLLER, created=self._controlling), Guard(PARTITION, changed=revision)]
+        guards += self._alive_still({one: since for one, since in moved.in_sync.items() if alive.get(one) == since})
+        self.world.note(f"{self.name} moves to {moved.replicas}, led by {moved.leader}, in sync {moved.in_sync}")
+        self.ask(self.etcd, lambda: self.etcd.write(guards, {PARTITION: moved}), lambda _: None)
 
     def tell_end(self) -> tuple[int, int, LogEnd] | None:
         """For the controller, after a total outage."""
@@ -479,12 +490,18 @@ class Cluster:
     """For how long things go wrong."""
     power: float = 0.7
     """How likely it is that a death takes what was not synced."""
+    count: int = 3
+    """How many brokers there are; the first three hold the partition."""
+    cleans = True
+    """Whether old records are deleted, and some are damaged; what a cluster is all about may need all of them."""
 
     def __post_init__(self) -> None:
         self.world = World(self.seed)
         self.truth = Truth(self.world)
         self.etcd = Etcd(self.world)
-        self.brokers = {number: self.broker_kind(self.world, number, self.etcd, self.truth) for number in range(3)}
+        self.brokers = {
+            number: self.broker_kind(self.world, number, self.etcd, self.truth) for number in range(self.count)
+        }
         for broker in self.brokers.values():
             broker.peers = self.brokers
             self.truth.logs.append(broker.log)
@@ -504,9 +521,9 @@ class Cluster:
             self._client_forgets,
         ]
         self._faults = {fault: temper.random() ** 3 for fault in faults}
-        if temper.random() < 0.5:
+        if self.cleans and temper.random() < 0.5:
             self._faults[self._damage_one] = 1.0
-        retains = temper.random() < 0.6
+        retains = self.cleans and temper.random() < 0.6
         for broker in self.brokers.values():
             broker.retains = retains
         self.clients = [Client(self.world, number, self) for number in range(3)]

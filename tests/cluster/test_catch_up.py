@@ -120,7 +120,9 @@ class Pair:
         """Begin to follow."""
         member = Member(LEADER, INCARNATIONS[LEADER], "127.0.0.1:1", b"")
         return [
-            asyncio.create_task(Follower(hosted, NextDoors(self.link), Threads(), self.catch_up).follow(lambda: member))
+            asyncio.create_task(
+                Follower(hosted, NextDoors(self.link), Threads(), self.catch_up).follow(1, lambda: member)
+            )
             for hosted in self.followers.values()
         ]
 

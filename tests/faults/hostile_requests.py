@@ -86,6 +86,12 @@ def _good(member_id: str, token: bytes) -> dict[str, Message]:
         "RunSteward": pb.RunStewardRequest(dry_run=True, options={"interval": "1s"}),
         "GetStatus": pb.GetStatusRequest(),
         "ElectLeader": pb.ElectLeaderRequest(partition=place, broker=1, dry_run=True),
+        "PlanMoves": pb.PlanMovesRequest(remove=[1]),
+        "BeginMoves": pb.BeginMovesRequest(moves=[pb.Move(topic="t", replicas=[1], to=[2], revision=1)], remove=[1]),
+        "CancelMoves": pb.CancelMovesRequest(remove=[1]),
+        "ListMoves": pb.ListMovesRequest(),
+        "GetAccess": pb.GetAccessRequest(),
+        "SetAccess": pb.SetAccessRequest(users=[pb.AccessUser(name="u", rights='{"broker": ["read"]}')]),
         "Replicate": pb.ReplicaFetch(topic_uuid=bytes(16), replica=1, incarnation=1, epoch=1, max_bytes=1000),
         "ListLogEnds": pb.ListLogEndsRequest(partitions=[place]),
     }
