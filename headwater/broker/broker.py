@@ -40,6 +40,7 @@ from headwater.errors import HeadwaterError, StoreError
 from headwater.store.directory_store import DirectoryStore
 from headwater.store.steward import Steward
 from headwater.store.store import Store
+from headwater.store.topic import TopicPartition
 from headwater.wire.address import DEFAULT_PORT, Address, parse_address
 from headwater.wire.service import SERVICE, handler
 
@@ -250,12 +251,18 @@ class Broker:
             except HeadwaterError as error:
                 _log.error("%s could not be made durable: %s", partition, error)
 
+    def _is_led_here(self, topic: str, number: int) -> bool:
+        node = self._core.cluster if self._core is not None else None
+        return node is None or node.leads(TopicPartition(topic, number))
+
     def _state_of(self, keys: list[Key]) -> dict[Key, int]:
         """The end of each partition, or the generation of each group, that someone waits for; -1 where it is gone."""
         found: dict[Key, int] = {}
         for name, number in keys:
             try:
-                if number == GROUP:
+                if number != GROUP and not self._is_led_here(name, number):
+                    found[name, number] = -1  # and not opened, which would make it anew where it was just deleted
+                elif number == GROUP:
                     known = self._store.has_group(name)
                     found[name, number] = self._store.group(name).generation() if known else 0
                 else:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headwater import __version__
+from headwater.broker.cluster_metrics import cluster_metrics
 from headwater.errors import HeadwaterError
 from headwater.exposition import Family, Histogram, Labels, Sample, exposition
 from headwater.store.store import Store
@@ -52,7 +53,7 @@ class CallMetrics:
 
 def broker_metrics(core: Core) -> str:
     """All of a broker's metrics, as Prometheus reads them."""
-    return exposition((*_broker(core), *_topics(core.store), *_process()))
+    return exposition((*_broker(core), *cluster_metrics(core.cluster), *_topics(core.store), *_process()))
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Family:

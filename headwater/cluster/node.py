@@ -34,7 +34,7 @@ from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import NotLeading, Replica
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
-from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
+from headwater.errors import HeadwaterError, NotLeader, PartitionPoisoned, StoreError, UnknownTopic, WriteFailed
 from headwater.log import Appended, DirectoryPartition
 from headwater.store.catalog import TopicInfo
 from headwater.store.directory_store import DirectoryStore
@@ -91,6 +91,7 @@ class ClusterNode:
         self._dropped: set[PartitionKey] = set()
         """The partitions of others of which nothing is left here."""
         self._repairing_since = -_REPAIRING
+        self._resigned = -_REPAIRING
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -116,6 +117,11 @@ class ClusterNode:
         if self._membership is None:
             raise StoreError("the broker has not joined its cluster yet: try again")
         return self._membership
+
+    @property
+    def joined(self) -> bool:
+        """Whether the membership has begun."""
+        return self._membership is not None
 
     @property
     def topics(self) -> ClusterTopics:
@@ -326,6 +332,8 @@ class ClusterNode:
                     continue
             except (HeadwaterError, OSError) as error:
                 _log.error("%s cannot be led or followed: %s", hosted, error)
+                if replica.leads:
+                    self._resign(hosted, error)
                 await asyncio.sleep(_AGAIN)
                 continue
             while hosted.replica is replica and replica.epoch == epoch:
@@ -481,6 +489,26 @@ class ClusterNode:
             return await hosted.acknowledged(appended, epoch, by_all=by_all)
         except NotLeading:
             raise self.not_leader(hosted.place) from None
+        except (WriteFailed, PartitionPoisoned) as error:
+            if not self._resign(hosted, error):
+                raise
+            raise NotLeader(*hosted.place, None) from error
+
+    def _resign(self, hosted: Hosted, error: Exception) -> bool:
+        """Let others lead what is led here, because the disk takes no more; False if nobody else can.
+
+        As another incarnation the broker inherits no leadership, and where it follows it is left behind until its disk
+        takes records again.
+        """
+        state, alive = hosted.replica.state, self.membership.view.alive
+        others = [] if state is None else [one for one, since in state.in_sync.items() if alive.get(one) == since]
+        if not set(others) - {self.broker}:
+            return False
+        if time.monotonic() - self._resigned > _REPAIRING:
+            self._resigned = time.monotonic()
+            _log.error("%s cannot be written to, and others are to lead: %s", hosted, error)
+            self.membership.registration.renew()
+        return True
 
     def leads(self, place: TopicPartition) -> bool:
         """Whether appends to the partition are taken here."""

@@ -32,9 +32,9 @@ class Ways(NamedTuple):
 class ClusterProcesses:
     """Brokers 0 to `count` - 1, each on a port that stays its own; with `cuttable`, behind a network that can fail."""
 
-    def __init__(self, directory: Path, count: int = 3, *flags: str, cuttable: bool = False) -> None:
+    def __init__(self, directory: Path, count: int = 3, *flags: str, cuttable: bool = False, etcd: Any = None) -> None:
         self.directory = directory
-        self.etcd = EtcdServer(directory / "etcd")
+        self.etcd = EtcdServer(directory / "etcd") if etcd is None else etcd
         self._flags = flags
         self._ports = [free_port() for _ in range(count)]
         self.ways: dict[int, Ways] = {}
