@@ -31,8 +31,7 @@ in_sync() {
 for broker in "$@"; do
     in_sync
     echo "restarting broker $broker"
-    # shellcheck disable=SC2059 # the command is the format, by intent
-    sh -c "$(printf "$command" "$broker")"
+    sh -c "$(printf '%s\n' "$command" | sed "s/%s/$broker/g")"
 done
 in_sync
 echo "all brokers were restarted, and all replicas are in sync"

@@ -24,9 +24,11 @@ Place = tuple[int, int]
 class Writer(threading.Thread):
     """Sends numbers, one after the other, and notes where each was acknowledged."""
 
-    def __init__(self, name: str, address: str, seed: int) -> None:
+    def __init__(self, name: str, address: str, seed: int, pace: float = 0.0) -> None:
+        """It rests so many seconds between batches."""
         super().__init__(name=name, daemon=True)
         self._address = address
+        self._pace = pace
         self._random = random.Random(seed)
         self.ended = threading.Event()
         self.sent = 0
@@ -44,6 +46,7 @@ class Writer(threading.Thread):
                         receipts[value] = out.send(value, key=b"%d" % self._random.randrange(100))
                     out.flush()
                     self.acknowledged |= {value: (one.partition, one.offset) for value, one in receipts.items()}
+                    time.sleep(self._pace)
         except BaseException as error:  # noqa: BLE001 - it is told by the check
             self.error = error
 
@@ -71,11 +74,13 @@ class Reader(threading.Thread):
 class Crew:
     """Writers and a reader of one topic."""
 
-    def __init__(self, cluster: ClusterProcesses, *, partitions: int = 3, writers: int = 2, seed: int = 0) -> None:
+    def __init__(
+        self, cluster: ClusterProcesses, *, partitions: int = 3, writers: int = 2, seed: int = 0, pace: float = 0.0
+    ) -> None:
         self._cluster = cluster
         with hw.open(cluster.address) as store:
             store.create_topic(TOPIC, partitions=partitions, segment_bytes=64 * 1024)
-        self.writers = [Writer(f"writer{number}", cluster.address, seed + number) for number in range(writers)]
+        self.writers = [Writer(f"writer{number}", cluster.address, seed + number, pace) for number in range(writers)]
         self.reader = Reader("reader", cluster.address)
         for one in (*self.writers, self.reader):
             one.start()

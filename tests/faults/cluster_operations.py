@@ -10,9 +10,10 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ from tests.faults import Run, Unavailable, Violation, proof
 from tests.faults.cluster_faults import suffer
 
 _PARTITIONS: Final = 3
+ROOT: Final = Path(__file__).parent.parent.parent
+SCRIPT: Final = ROOT / "deploy" / "operations" / "rolling-restart.sh"
 _DISK_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -35,15 +38,31 @@ def until_in_sync(cluster: ClusterProcesses) -> None:
 
 @proof(row=15, title="brokers are restarted one by one while others write", runs=50, quick=1, timeout=400.0)
 def cluster_rolling_restart(run: Run) -> Iterator[Violation]:
-    """SIGTERM, a new process, and the next one when all are in sync: no write fails."""
+    """By the script that operators have, which stops the next one when all are in sync again. No write fails."""
 
     def restart_all(run: Run, cluster: ClusterProcesses) -> None:
-        for broker in run.random.sample(range(3), 3):
-            until_in_sync(cluster)
+        asked, done = cluster.directory / "asked.", cluster.directory / "done."
+        # In place of a command that restarts a service: this proof does it, and the command waits for that.
+        command = f"touch {asked}%s; until rm {done}%s 2> /dev/null; do sleep 0.1; done"
+        order = run.random.sample(range(3), 3)
+        script = subprocess.Popen(
+            [SCRIPT, cluster.address, command, *map(str, order)],
+            env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+        )
+        for broker in order:
+            wish = asked.with_name(f"{asked.name}{broker}")
+            while not wish.exists():
+                assert script.poll() is None, f"{SCRIPT} ended with {script.returncode}"
+                time.sleep(0.05)
+            wish.unlink()
             cluster.brokers[broker].process.send_signal(signal.SIGTERM)
             code = cluster.brokers.pop(broker).process.wait(PATIENCE)
             assert code == 0, f"broker {broker} ended with {code}"
             cluster.begin(broker)
+            done.with_name(f"{done.name}{broker}").touch()
+        said, _ = script.communicate(timeout=PATIENCE)
+        assert script.returncode == 0, said
 
     yield from suffer(run, restart_all, 1 if run.quick else 3)
 
@@ -77,8 +96,9 @@ def cluster_full_disk(run: Run) -> Iterator[Violation]:
         yield from crew.go_on()
         for _ in range(1 if run.quick else 3):
             ballast = disk / "ballast"
-            space = os.statvfs(disk)
-            ballast.write_bytes(bytes(space.f_bavail * space.f_frsize))
+            with suppress(OSError), ballast.open("wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass  # until there is no room for another page
             yield from crew.go_on()
             ballast.unlink()
             yield from crew.go_on()

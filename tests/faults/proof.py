@@ -23,6 +23,8 @@ class Run:
     directory: Path
     quick: bool
     """For the few proofs that last a given time instead of a number of runs."""
+    seconds: float | None = None
+    """How long such a one is to last, where that is said."""
 
 
 Body = Callable[[Run], Iterator[Violation]]
