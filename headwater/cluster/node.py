@@ -330,8 +330,9 @@ class ClusterNode:
                     following = asyncio.create_task(follower.follow(epoch, lambda: self._leader(hosted)))
                     await self._until_role_changes(hosted, replica, epoch, following)
                     continue
-            except (HeadwaterError, OSError) as error:
-                _log.error("%s cannot be led or followed: %s", hosted, error)
+            except Exception as error:  # noqa: BLE001 - a replica that does nothing any more is worse
+                known = isinstance(error, HeadwaterError | OSError)
+                _log.error("%s cannot be led or followed: %s", hosted, error, exc_info=None if known else error)
                 if replica.leads:
                     self._resign(hosted, error)
                 await asyncio.sleep(_AGAIN)
