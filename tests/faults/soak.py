@@ -162,11 +162,11 @@ def _move(run: Run, cluster: ClusterProcesses) -> None:
     leaving = [] if run.random.random() < 0.5 else [chosen]
     regret = run.random.random() < 0.3
     try:
-        ask("CancelMoves", pb.CancelMovesRequest())  # who was removed may have replicas again
+        ask("CancelMoves", pb.CancelMovesRequest(remove=range(_BROKERS)))  # who was removed may have replicas again
         plan = ask("PlanMoves", pb.PlanMovesRequest(remove=leaving))
         ask("BeginMoves", pb.BeginMovesRequest(moves=plan.moves, remove=leaving))
         if regret:
-            ask("CancelMoves", pb.CancelMovesRequest())
+            ask("CancelMoves", pb.CancelMovesRequest(remove=leaving))
     except HeadwaterError:
         return  # too few brokers are alive for that, or etcd has just gone: it is refused, and says so
 
