@@ -31,7 +31,7 @@ lock: ## write the locks anew from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(PIP_INSTALL) uv
 	$(COMPILE) --group build $(LOCK_FLAGS) -o $(BUILD_LOCK)
-	$(COMPILE) pyproject.toml --extra broker --extra spark --group dev $(LOCK_FLAGS) -o $(LOCK)
+	$(COMPILE) pyproject.toml --extra broker --extra console --extra spark --group dev $(LOCK_FLAGS) -o $(LOCK)
 
 proto: $(STAMP) ## generate the messages of the broker's protocol, and of etcd's
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/v1/broker.proto

@@ -209,6 +209,11 @@ class StewardConfig(Options):
     pauses, and it begins again where its `start` says; longer lets groups that never come back hold records. Positions
     in topics that are gone are forgotten as long after their last commit."""
 
+    history: Annotated[float | None, seconds(0.1, DAY)] = 15.0
+    """How often a steward in the background notes how fast topics grow and how far groups are behind, for the charts of
+    the console. Shorter costs a look at every partition each time, and reaches less far back, because the internal
+    topic `__history` is bounded; None notes nothing, and charts begin when the console is opened."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(Options):
@@ -241,6 +246,10 @@ class BrokerConfig(Options):
     """How many brokers keep each partition of a topic that does not say so itself. With one, its death is an outage and
     its disk's death a loss; each one more costs a copy. None is three, or all where there are fewer."""
 
+    internal_partitions: Annotated[int, count(1, 1000)] = 16
+    """How many partitions the cluster's own topics get when they are made, over which groups are spread. Few make few
+    brokers keep all groups; each one more is a log on every replica. It cannot be changed afterwards."""
+
     catch_up_bytes_per_second: Annotated[int | None, size(64 * KIB, TIB)] = None
     """How much it fetches in a second of all partitions together in which it is not in sync. Less than producers write,
     and it never comes to be in sync again; None fetches as fast as it can, and producers may feel it."""
@@ -255,6 +264,11 @@ class BrokerConfig(Options):
     etcd_tls_ca: Annotated[str | None, PATH] = None
     """The authority, in PEM, that etcd's certificate comes from. With it, connections to etcd are encrypted; without
     it, passwords are sent only within this machine."""
+
+    etcd_lease: Annotated[float, seconds(2, HOUR)] = 10.0
+    """How long a broker of which etcd hears nothing is taken for alive; whole seconds, rounded up. Short, and a pause
+    of the machine or of etcd costs it what it leads; long, and what a machine that vanishes has led is led by nobody
+    for so long. A process that ends is noticed at once."""
 
     etcd_tls_certificate: Annotated[str | None, PATH] = None
     """The broker's certificate in PEM, for an etcd that asks for one. Such an etcd talks to nobody without."""

@@ -32,6 +32,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "force_after": (0, 100 * 365 * DAY),
     "force_bytes": (0, 1 << 60),
     "group_expiry": (0, 100 * 365 * DAY),
+    "history": (0.1, DAY),
 }
 
 

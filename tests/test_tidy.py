@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PROSE_AND_CODE = frozenset({".js", ".json", ".md", ".proto", ".py", ".pyi", ".sh", ".sql", ".toml", ".yaml", ".yml"})
+PROSE_AND_CODE = frozenset(
+    {".css", ".html", ".js", ".json", ".md", ".proto", ".py", ".pyi", ".sh", ".sql", ".toml", ".yaml", ".yml"}
+)
 MAX_LINES = 600
 
 UNFINISHED = re.compile(rf"\b({'TO'}DO|{'FIX'}ME|{'XX'}X|{'HA'}CK|{'W'}IP)\b")
@@ -46,12 +48,12 @@ def texts() -> dict[Path, str]:
 
 
 def written_by_hand() -> dict[Path, str]:
-    """The files that people write: not locks, licences, pictures or what is generated."""
+    """The files that people of this project write: not locks, licences, pictures, what is generated or others'."""
     return {
         path: text
         for path, text in texts().items()
         if path.suffix in PROSE_AND_CODE or path.name in ("Makefile", "Dockerfile", "run", ".gitignore")
-        if not path.stem.endswith("_pb2")
+        if not path.stem.endswith("_pb2") and "vendor" not in path.parts
     }
 
 

@@ -17,7 +17,9 @@ from headwater.broker.access import OPEN, Access
 from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
 from headwater.broker.cluster_access import AccessMethods, go_by_cluster
+from headwater.broker.cluster_groups import ClusterGroups
 from headwater.broker.cluster_topics import ClusterTopicMethods
+from headwater.broker.cluster_transactions import ClusterTransactions
 from headwater.broker.core import Core
 from headwater.broker.electing import Electing
 from headwater.broker.groups import Groups
@@ -81,6 +83,8 @@ class Broker:
         self._peer_credentials = peer_credentials
         self._address: Address | None = None
         self._core: Core | None = None
+        self._groups: Groups | None = None
+        self._transactions: Transactions | ClusterTransactions | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -103,7 +107,7 @@ class Broker:
         """The broker in numbers, as Prometheus reads them. It looks at files: not for the thread of the event loop."""
         if self._core is None:
             raise StoreError("the broker does not serve: start it first")
-        return broker_metrics(self._core)
+        return broker_metrics(self._core, {} if self._groups is None else self._groups.described())
 
     # In a thread.
 
@@ -153,9 +157,10 @@ class Broker:
         async with AsyncExitStack() as stack:
             stack.callback(core.close)
             stack.enter_context(sessions_in(self._store, self.config.session_timeout))
-            groups = Groups(core)
             if self._etcd is not None:
                 core.cluster = self._node(core, self._etcd())
+            groups = Groups(core) if core.cluster is None else ClusterGroups(core, core.cluster)
+            self._groups = groups
             server, checks = await self._listening(core, groups)
             if core.cluster is not None:
                 stack.push_async_callback(core.cluster.leave)
@@ -185,11 +190,9 @@ class Broker:
             self._store,
             core,
             etcd,
-            self.config.cluster,
-            self.config.broker_id,
+            self.config,
             lambda place: tell([place]),
             self._peer_credentials,
-            self.config.catch_up_bytes_per_second,
         )
 
     def _reached_at(self) -> Address:
@@ -207,11 +210,14 @@ class Broker:
         except RuntimeError as error:
             raise StoreError(f"the broker cannot listen at {where}: {error}") from error
         self._address = Address(self._listen.host, port)
-        transactions = Transactions(core, groups)
         reached, node = self._reached_at(), core.cluster
+        transactions: Transactions | ClusterTransactions = Transactions(core, groups)
+        if node is not None and isinstance(groups, ClusterGroups):
+            transactions = ClusterTransactions(core, node, groups)
+        self._transactions = transactions
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
         cluster = (Electing(core), MovingMethods(core), AccessMethods(core), Replicating(core))
-        parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core), *cluster)
+        parts = (topics, Producing(core), Reading(core, groups), groups, transactions, Operations(core), *cluster)
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = Health()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -260,11 +266,10 @@ class Broker:
         found: dict[Key, int] = {}
         for name, number in keys:
             try:
-                if number != GROUP and not self._is_led_here(name, number):
+                if number == GROUP:
+                    found[name, number] = 0 if self._groups is None else self._groups.generation(name)
+                elif not self._is_led_here(name, number):
                     found[name, number] = -1  # and not opened, which would make it anew where it was just deleted
-                elif number == GROUP:
-                    known = self._store.has_group(name)
-                    found[name, number] = self._store.group(name).generation() if known else 0
                 else:
                     info = self._store.describe_topic(name)
                     found[name, number] = self._store.partition(info, number).bounds().end

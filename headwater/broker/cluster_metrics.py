@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headwater.cluster.metadata import PartitionState
+from headwater.errors import StoreError
 from headwater.exposition import Family, Sample
 
 if TYPE_CHECKING:
@@ -17,7 +19,9 @@ _PREFIX: Final = "headwater_cluster_"
 
 def cluster_metrics(node: ClusterNode | None) -> Iterator[Family]:
     """What this broker sees of its cluster, and what it does there. In any thread."""
-    numbers = dict.fromkeys(_MEANINGS, 0.0) if node is None or not node.joined else _numbers(node)
+    numbers = dict.fromkeys(_MEANINGS, 0.0)
+    with suppress(StoreError):  # it has not joined yet
+        numbers = numbers if node is None else _numbers(node)
     for name, meaning in _MEANINGS.items():
         yield Family(_PREFIX + name, "gauge", meaning, [Sample((), numbers[name])])
 

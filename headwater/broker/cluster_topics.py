@@ -11,6 +11,7 @@ from headwater.broker.call import Call
 from headwater.broker.core import Core
 from headwater.broker.topics import Topics, schema_from
 from headwater.cluster.assignment import default_min_insync
+from headwater.cluster.internal import DEFAULT_REPLICATION, INTERNAL
 from headwater.cluster.keys import ClusterTopic
 from headwater.cluster.metadata import NOBODY
 from headwater.cluster.node import ClusterNode
@@ -27,8 +28,6 @@ from headwater.wire.address import Address, parse_address
 from headwater.wire.topics import options_from_text, pack_topic
 
 _NO_LEADER: Final = 0xFFFFFFFF
-_REPLICATION: Final = 3
-"""How often records are kept where nobody says so, if there are as many brokers."""
 
 
 class ClusterTopicMethods(Topics):
@@ -103,6 +102,7 @@ class ClusterTopicMethods(Topics):
 
     async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
+        _check_yours(request.name)
         name = check_name("topic", request.name, internal=request.internal)
         schema = Schema(schema_from(request.schema)) if request.schema else RAW
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
@@ -112,7 +112,7 @@ class ClusterTopicMethods(Topics):
         replication = (
             request.replication
             or self._core.config.replication
-            or min(len(view.members.keys() - view.leaving), _REPLICATION)
+            or min(len(view.members.keys() - view.leaving), DEFAULT_REPLICATION)
         )
         topic = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
         try:
@@ -125,6 +125,7 @@ class ClusterTopicMethods(Topics):
 
     async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
+        _check_yours(request.name)
         options = options_from_text(request.options)
 
         def change(topic: ClusterTopic) -> ClusterTopic:
@@ -136,6 +137,7 @@ class ClusterTopicMethods(Topics):
 
     async def evolve_topic(self, request: pb.EvolveTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
+        _check_yours(request.name)
         schema = Schema(schema_from(request.schema))
 
         def change(topic: ClusterTopic) -> ClusterTopic:
@@ -152,9 +154,15 @@ class ClusterTopicMethods(Topics):
 
     async def delete_topic(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicResponse:
         call.check("admin", "topic", request.name)
+        _check_yours(request.name)
         topic = await self._node.topics.delete(request.name)
         self._core.arrivals.tell((request.name, number) for number in range(topic.info.partitions))
         return pb.DeleteTopicResponse()
+
+
+def _check_yours(name: str) -> None:
+    if name in INTERNAL:
+        raise InvalidConfiguration(f"{name!r} is the cluster's own topic: brokers make it, and it stays as it is")
 
 
 def _packed(topic: ClusterTopic) -> pb.Topic:

@@ -36,7 +36,7 @@ def status(
     A token is taken from HEADWATER_CLIENT_TOKEN. Topics that it may not see are left out; how far followers are behind
     needs the right to administer the broker.
     """
-    document = _look(parse_store(broker), credentials_of(tls_ca, tls_certificate, tls_key))
+    document = look(parse_store(broker), credentials_of(tls_ca, tls_certificate, tls_key))
     if wants_json(as_json):
         write_json(document)
     else:
@@ -44,7 +44,8 @@ def status(
     raise typer.Exit(1 if document["under_replicated"] or document["leaderless"] else 0)
 
 
-def _look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
+def look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
+    """The cluster that these brokers are of; raises StoreError when they are in none."""
     from headwater.v1 import broker_pb2 as pb
 
     metadata: pb.Metadata = call(addresses, credentials, "GetMetadata", pb.GetMetadataRequest())

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Annotated, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
@@ -87,6 +88,27 @@ class Writer:
         assert self._listener is not None, "it was listened to"
         self._listener.join(_PATIENCE)
         return code
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw tour                     in a temporary directory, removed at the end\n"
+    "  hw tour ~/hw-tour           in a new directory, kept to look around in\n"
+    "  hw tour | cat               as plain text",
+)
+def tour(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIRECTORY", help="Where to work: a new or empty directory, which is kept.")
+    ] = None,
+) -> None:
+    """Show what Headwater does: many writers, a killed one, recovery, a flipped bit, and speed. About 15 seconds.
+
+    Everything shown is done for real, there and then. The exit code is 1 if a promise is broken.
+    """
+    raise typer.Exit(run(directory))
 
 
 def run(directory: Path | None) -> int:

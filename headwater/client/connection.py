@@ -91,8 +91,9 @@ class Connection:
     def __init__(self, addresses: Sequence[Address], config: ClientConfig, credentials: Credentials) -> None:
         credentials.check(addresses)
         self.config = config
+        self.addresses = list(addresses)
         self._addresses = [str(address) for address in addresses]
-        self._credentials = credentials
+        self.credentials = credentials
         self.metadata = credentials.metadata
         self._mutex = threading.Lock()
         self._turn = 0
@@ -131,6 +132,7 @@ class Connection:
         """
         begun = time.monotonic()
         deadline = begun + (self.config.timeout if timeout is None else timeout)
+        redirected = False
         for pause in pauses():
             channel = self.channel()
             left = max(deadline - time.monotonic(), 0.001)
@@ -150,9 +152,13 @@ class Connection:
                 raise error or BrokerUnavailable(
                     str(self), method, time.monotonic() - begun, why, unknown=on_repeat is not None
                 )
+            elsewhere = isinstance(error, NotLeader) and error.leader is not None
+            if elsewhere and not redirected:
+                pause = 0.0  # who is asked next is the one to ask; but two that name each other are not asked in vain
+            redirected = redirected or elsewhere
             _log.debug("%s: %s failed (%s), trying again in %.2f s", channel.address, method, why, pause)
             self._closed.wait(pause)
-            if on_repeat is not None:
+            if on_repeat is not None and not elsewhere:  # who names another has done nothing
                 on_repeat()
         raise AssertionError("there is always another pause")
 
@@ -177,7 +183,7 @@ class Connection:
             self.check_open()
             if self._channel is None:
                 address = self._addresses[self._turn % len(self._addresses)]
-                self._channel = Channel(address, self._credentials.channel(address, _OPTIONS))
+                self._channel = Channel(address, self.credentials.channel(address, _OPTIONS))
             return self._channel
 
     def channel_to(self, address: str) -> Channel:
@@ -186,8 +192,8 @@ class Connection:
             self.check_open()
             found = self._others.get(address)
             if found is None:
-                self._credentials.check([parse_address(address)])
-                found = self._others[address] = Channel(address, self._credentials.channel(address, _OPTIONS))
+                self.credentials.check([parse_address(address)])
+                found = self._others[address] = Channel(address, self.credentials.channel(address, _OPTIONS))
             return found
 
     def learn(self, addresses: Sequence[Address]) -> None:

@@ -31,6 +31,9 @@ class RemoteSteward(Steward):
         self.last_report = unpack_report(found)
         return self.last_report
 
+    def _history(self) -> None:
+        """The broker's own steward notes what there is to note."""
+
 
 def unpack_report(found: dict[str, Any]) -> StewardReport:
     """The report that plain values tell of."""

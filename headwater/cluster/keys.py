@@ -79,6 +79,8 @@ class ClusterTopic:
     replication: int
     min_insync: int
     """So many replicas must have a record before it is acknowledged to whoever asked for all."""
+    staged: bool = False
+    """Whether transactions have written to it, so that each of its partitions has a stage log."""
 
     def to_json(self) -> bytes:
         """The content of its key."""
@@ -87,6 +89,7 @@ class ClusterTopic:
             "schemas": [b64encode(schema.serialize()).decode() for schema in self.schemas],
             "replication": self.replication,
             "min_insync": self.min_insync,
+            **({"staged": True} if self.staged else {}),
         }
         return _written(content)
 
@@ -99,7 +102,7 @@ class ClusterTopic:
             schemas = tuple(Schema.deserialize(b64decode(schema)) for schema in found["schemas"])
             if tuple(schema.id for schema in schemas) != info.schemas:
                 raise ValueError("its schemas are not those that it names")
-            return cls(info, schemas, int(found["replication"]), int(found["min_insync"]))
+            return cls(info, schemas, int(found["replication"]), int(found["min_insync"]), bool(found.get("staged")))
 
         return _read("the description of a topic", content, read)
 

@@ -43,6 +43,7 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
         question.durable_end,
         question.last_epoch,
     )
+    hosted.heard(request)
     deadline = time.monotonic() + min(question.max_wait_ms / 1000, WAIT)
     while True:
         response = hosted.fetch(request)
@@ -51,7 +52,7 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
             return
         left = deadline - time.monotonic()
         news = response.batches or response.diverging is not None
-        if news or response.high_watermark != question.high_watermark or left <= 0:
+        if news or response.high_watermark != question.high_watermark or left <= 0 or hosted.confirming:
             break
         await hosted.changed(left)
     answer.high_watermark = response.high_watermark

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from headwater.log.clock import Clock
 from headwater.log.retention import SegmentFacts, expired
 from headwater.store.catalog import TopicInfo
 from headwater.store.group import GroupInfo
+from headwater.store.history import HistoryWriter
 from headwater.store.stopping import Stop, stop_on_signals
 from headwater.store.topic import TopicPartition
 from headwater.store.transaction import STAGES_KEPT
@@ -150,17 +152,53 @@ class Steward:
             self._work(stop)
 
     def _work(self, stop: Stop) -> None:
+        history = self._history()
+        rest = self.config.interval if history is None else min(self.config.interval, history.interval)
+        due = time.monotonic()
         while not stop:
             try:
-                report = self._run(False, stop)
+                if time.monotonic() >= due:
+                    self._clean(stop, history)
+                    due = time.monotonic() + self.config.interval
+                if history is not None and not stop:
+                    self._note(history)
             except StoreClosed:
                 return
-            except (HeadwaterError, OSError) as error:
-                _log.error("%s could not be cleaned: %s", self._store, error)
-            else:
-                for problem in report.errors:
-                    _log.error("cleaning %s: %s", self._store, problem)
-            stop.wait(self.config.interval)
+            stop.wait(min(rest, max(due - time.monotonic(), 0)))
+
+    def _clean(self, stop: Stop, history: HistoryWriter | None) -> None:
+        try:
+            report = self._run(False, stop)
+        except StoreClosed:
+            raise
+        except (HeadwaterError, OSError) as error:
+            _log.error("%s could not be cleaned: %s", self._store, error)
+            return
+        for problem in report.errors:
+            _log.error("cleaning %s: %s", self._store, problem)
+        if history is not None:
+            with self._unnoted():
+                history.note_pass(report, self._clock.now_ns())
+
+    # Looking back.
+
+    def _history(self) -> HistoryWriter | None:
+        """Where it notes what it sees and does, if that is wanted."""
+        return HistoryWriter(self._store, self.config.history) if self.config.history is not None else None
+
+    def _note(self, history: HistoryWriter) -> None:
+        with self._unnoted():
+            history.note(self._clock.now_ns())
+
+    @contextmanager
+    def _unnoted(self) -> Iterator[None]:
+        """What keeps history from being written keeps nothing else from being done."""
+        try:
+            yield
+        except StoreClosed:
+            raise
+        except (HeadwaterError, OSError) as error:
+            _log.debug("the history of %s lacks an entry: %s", self._store, error)
 
 
 @dataclass(slots=True)

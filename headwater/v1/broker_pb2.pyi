@@ -484,16 +484,18 @@ class Position(_message.Message):
     def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., generation: _Optional[int] = ..., committed_ns: _Optional[int] = ...) -> None: ...
 
 class JoinGroupRequest(_message.Message):
-    __slots__ = ("group", "topics", "client", "session_timeout_ms")
+    __slots__ = ("group", "topics", "client", "session_timeout_ms", "member_id")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     group: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     client: str
     session_timeout_ms: int
-    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., client: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
+    member_id: str
+    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., client: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., member_id: _Optional[str] = ...) -> None: ...
 
 class JoinGroupResponse(_message.Message):
     __slots__ = ("member_id", "generation", "session_timeout_ms", "heartbeat_interval_ms")
@@ -534,14 +536,18 @@ class SettleGroupResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., leaving: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., taken: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("group", "member_id", "polled")
+    __slots__ = ("group", "member_id", "polled", "generation", "max_wait_ms")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     POLLED_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     polled: bool
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., polled: _Optional[bool] = ...) -> None: ...
+    generation: int
+    max_wait_ms: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., polled: _Optional[bool] = ..., generation: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("generation",)
@@ -974,6 +980,32 @@ class ReplicaStanding(_message.Message):
     end: int
     def __init__(self, broker: _Optional[int] = ..., in_sync: _Optional[bool] = ..., alive: _Optional[bool] = ..., end: _Optional[int] = ...) -> None: ...
 
+class ListReadersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListReadersResponse(_message.Message):
+    __slots__ = ("coordinated", "groups", "readers")
+    COORDINATED_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    coordinated: _containers.RepeatedScalarFieldContainer[int]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    readers: _containers.RepeatedCompositeFieldContainer[Reader]
+    def __init__(self, coordinated: _Optional[_Iterable[int]] = ..., groups: _Optional[_Iterable[str]] = ..., readers: _Optional[_Iterable[_Union[Reader, _Mapping]]] = ...) -> None: ...
+
+class Reader(_message.Message):
+    __slots__ = ("group", "topic_uuid", "partition", "offset")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic_uuid: bytes
+    partition: int
+    offset: int
+    def __init__(self, group: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
 class ListLogEndsRequest(_message.Message):
     __slots__ = ("partitions", "sizes")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -1063,6 +1095,64 @@ class CancelMovesResponse(_message.Message):
 class ListMovesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class StagesRequest(_message.Message):
+    __slots__ = ("partition", "writer", "portions")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    PORTIONS_FIELD_NUMBER: _ClassVar[int]
+    partition: TopicPartition
+    writer: bytes
+    portions: _containers.RepeatedCompositeFieldContainer[StagedPortion]
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ..., writer: _Optional[bytes] = ..., portions: _Optional[_Iterable[_Union[StagedPortion, _Mapping]]] = ...) -> None: ...
+
+class StagedPortion(_message.Message):
+    __slots__ = ("number", "ranges")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    ranges: _containers.RepeatedCompositeFieldContainer[StageRange]
+    def __init__(self, number: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[StageRange, _Mapping]]] = ...) -> None: ...
+
+class StageRange(_message.Message):
+    __slots__ = ("epoch", "start", "end")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    start: int
+    end: int
+    def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class HoldStagesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ApplyStagesResponse(_message.Message):
+    __slots__ = ("applied",)
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    applied: _containers.RepeatedCompositeFieldContainer[AppliedPortion]
+    def __init__(self, applied: _Optional[_Iterable[_Union[AppliedPortion, _Mapping]]] = ...) -> None: ...
+
+class AppliedPortion(_message.Message):
+    __slots__ = ("base_offset",)
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    def __init__(self, base_offset: _Optional[int] = ...) -> None: ...
+
+class ListUndoneRequest(_message.Message):
+    __slots__ = ("partition",)
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    partition: TopicPartition
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ...) -> None: ...
+
+class ListUndoneResponse(_message.Message):
+    __slots__ = ("coordinated", "undone")
+    COORDINATED_FIELD_NUMBER: _ClassVar[int]
+    UNDONE_FIELD_NUMBER: _ClassVar[int]
+    coordinated: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    undone: _containers.RepeatedCompositeFieldContainer[StageRange]
+    def __init__(self, coordinated: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., undone: _Optional[_Iterable[_Union[StageRange, _Mapping]]] = ...) -> None: ...
 
 class GetAccessRequest(_message.Message):
     __slots__ = ()

@@ -14,8 +14,6 @@ from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.faults.violation import Kind, Violation
 
 TOPIC: Final = "numbers"
-_HEARING: Final = 1.5
-"""How long followers may take to hear that the last record is acknowledged. Seconds."""
 
 Place = tuple[int, int]
 """A partition and an offset."""
@@ -121,7 +119,7 @@ class Crew:
                 yield Violation(Kind.CRASH, f"{one.name}: {type(one.error).__name__}: {one.error}")
 
     def check(self) -> Iterator[Violation]:
-        """Stop everyone, and the cluster; then look at everything."""
+        """Stop everyone; then look at everything."""
         yield from self.stop()
         with hw.open(self._cluster.address) as store:
             info = store.describe_topic(TOPIC)
@@ -169,10 +167,7 @@ class Crew:
         holders = {number: set(cluster.partition(TOPIC, number).replicas) for number in range(info.partitions)}
         for number, brokers in holders.items():
             cluster.wait(TOPIC, number, in_sync=brokers)
-        time.sleep(_HEARING)
-        cluster.stop()
-        for number, brokers in holders.items():
-            copies = {broker: cluster.records(broker, TOPIC, number) for broker in brokers}
+            copies = cluster.wait_for_copies(TOPIC, number)
             first, expected = next(iter(copies.items()))
             for broker, copy in copies.items():
                 if copy != expected:

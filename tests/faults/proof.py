@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -25,6 +25,8 @@ class Run:
     """For the few proofs that last a given time instead of a number of runs."""
     seconds: float | None = None
     """How long such a one is to last, where that is said."""
+    notes: list[str] = field(default_factory=list)
+    """What the report has to say besides: that something could be done only in another way, say."""
 
 
 Body = Callable[[Run], Iterator[Violation]]

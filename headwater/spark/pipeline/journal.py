@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from headwater.errors import HeadwaterError
 from headwater.spark.address import open_existing
+from headwater.spark.pipeline.graph import Graph
 from headwater.spark.pipeline.progress import Batch, Summary
 from headwater.store import Producer, Store
 
@@ -21,8 +23,9 @@ _log = logging.getLogger(__name__)
 class Journal:
     """Writes what a run does. An observer; what goes wrong here is logged and stops no pipeline."""
 
-    def __init__(self, address: str, pipeline: str) -> None:
+    def __init__(self, address: str, pipeline: str, graph: Graph | None = None) -> None:
         self._key = pipeline.encode()
+        self._graph = [] if graph is None else [asdict(vertex) for vertex in graph.ordered()]
         self._store: Store = open_existing(address)
         self._store.internal_topic(JOURNAL, **_LIMITS)
         self._producer: Producer = self._store.producer(JOURNAL, linger=0.5)
@@ -30,7 +33,7 @@ class Journal:
 
     def started(self, sinks: list[str]) -> None:
         """See Observer."""
-        self._write({"kind": "started", "sinks": sinks})
+        self._write({"kind": "started", "sinks": sinks, "graph": self._graph})
 
     def batch(self, batch: Batch) -> None:
         """See Observer."""

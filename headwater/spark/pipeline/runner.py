@@ -118,7 +118,7 @@ class Run:
         stack.callback(self._state.unlock)
         self._observers = list(observers)
         if declaration.store is not None:
-            journal = Journal(declaration.store, declaration.name)
+            journal = Journal(declaration.store, declaration.name, Graph(declaration))
             stack.callback(journal.close)
             self._observers.append(journal)
         self._position = Position(declaration.group, streamed_stores(declaration))

@@ -1,0 +1,94 @@
+"""What a page asks for, as those who answer get it; and what goes wrong, as the page is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headwater.errors import (
+    BrokerUnavailable,
+    CommitRefused,
+    GroupBusy,
+    HeadwaterError,
+    InvalidConfiguration,
+    InvalidName,
+    InvalidRecord,
+    NotLeader,
+    OffsetOutOfRange,
+    PartitionBusy,
+    PermissionDenied,
+    SchemaError,
+    StoreInUse,
+    TopicExists,
+    Unauthenticated,
+    UnknownTopic,
+)
+from headwater.store.store import Store
+
+if TYPE_CHECKING:
+    from headwater.console.watch import Watch
+
+_Kind = TypeVar("_Kind")
+_STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (Unauthenticated, 401),
+    (PermissionDenied, 403),
+    (UnknownTopic, 404),
+    (OffsetOutOfRange, 404),
+    (TopicExists, 409),
+    (CommitRefused, 409),
+    (PartitionBusy, 409),
+    (GroupBusy, 409),
+    (StoreInUse, 409),
+    (NotLeader, 409),
+    (InvalidConfiguration, 400),
+    (InvalidName, 400),
+    (InvalidRecord, 400),
+    (SchemaError, 400),
+    (BrokerUnavailable, 503),
+)
+
+
+def status_of(error: Exception) -> int:
+    """The status that tells of an error."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+class NotFound(HeadwaterError):
+    """There is nothing of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, by someone who may make it."""
+
+    watch: Watch
+    path: Mapping[str, Any]
+    query: Mapping[str, str]
+    body: Mapping[str, Any] = field(default_factory=dict)
+    pipelines: tuple[str, ...] = ()
+
+    @property
+    def store(self) -> Store:
+        """What is looked at."""
+        return self.watch.store
+
+    def text(self, name: str, default: str = "") -> str:
+        """A parameter of the address."""
+        return self.query.get(name, default)
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number among the parameters; raises InvalidConfiguration."""
+        text = self.query.get(name, "")
+        try:
+            found = int(text) if text else default
+        except ValueError:
+            raise InvalidConfiguration(f"{name} is a whole number, not {text!r:.40}") from None
+        return min(max(found, least), most)
+
+    def given(self, name: str, kind: type[_Kind]) -> _Kind:
+        """A part of the body; raises InvalidConfiguration."""
+        found = self.body.get(name)
+        if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+            raise InvalidConfiguration(f"{name} is missing, or not of the right kind")
+        return found

@@ -1,0 +1,129 @@
+"""Charts: rates and lags over time, from the store's own history if there is one, and from what was seen since."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, Final
+
+from headwater.console.asked import Asked
+from headwater.console.rates import growth
+from headwater.errors import HeadwaterError
+from headwater.store.history import HISTORY, Sample, entries
+from headwater.store.store import Store
+
+_POINTS: Final = 360
+_RECENT_NS: Final = 180 * 10**9
+_LONGEST_MINUTES: Final = 7 * 24 * 60
+_SERIES: Final = 12
+"""So many lines of one chart can be told apart; what is beyond is summed."""
+
+Value = Callable[[Sample, Sample], dict[str, float | None]]
+"""What a chart shows at a moment, by the sample of it and the one before."""
+
+
+def stewarded(store: Store) -> bool | None:
+    """Whether someone keeps the history of the store; None where that cannot be known."""
+    try:
+        if HISTORY not in store.topic_names():
+            return False
+        last = store.topic(HISTORY).statistics().partitions[0].last_append_ns
+    except HeadwaterError:
+        return None
+    return time.time_ns() - last < _RECENT_NS
+
+
+def history(asked: Asked) -> dict[str, Any]:
+    """The chart of the store (`of=store`), of a topic or of a group, over the last `minutes`."""
+    minutes = asked.number("minutes", 60, 1, _LONGEST_MINUTES)
+    since_ns = time.time_ns() - minutes * 60 * 10**9
+    of, name = asked.text("of", "store"), asked.text("name")
+    samples, recorded = _samples(asked, since_ns)
+    # One in so many, and always the last: a chart has no more points than a screen.
+    step = max(-(-len(samples) // _POINTS), 1)
+    chosen = samples[::-step][::-1]
+    values = _VALUES.get(of, _of_store)(name)
+    times: list[float] = []
+    columns: dict[str, list[float | None]] = {}
+    for before, after in pairwise(chosen):
+        for key, value in values(before, after).items():
+            columns.setdefault(key, [None] * len(times)).append(value)
+        times.append(after.time_ns / 1e9)
+        for column in columns.values():
+            column.extend([None] * (len(times) - len(column)))
+    return {
+        "times": times,
+        "series": _fewer(columns),
+        "recorded": recorded,
+        "since": asked.watch.began_ns / 1e6,
+        "stewarded": stewarded(asked.store),
+    }
+
+
+def _samples(asked: Asked, since_ns: int) -> tuple[list[Sample], bool]:
+    """All samples of a time, the oldest first, and whether some of them are from the store's own history."""
+    found: list[Sample] = []
+    with suppress(HeadwaterError):  # it may not be for this user: then it begins with what was seen
+        found = [one for _, one in entries(asked.store, since_ns) if isinstance(one, Sample)]
+    recorded = bool(found)
+    seen = [one for one in asked.watch.samples() if one.time_ns >= since_ns]
+    # The console's own are closer together: they go over the history from where they begin.
+    if seen:
+        found = [one for one in found if one.time_ns < seen[0].time_ns] + seen
+    return found, recorded
+
+
+def _of_store(_: str) -> Value:
+    def value(before: Sample, after: Sample) -> dict[str, float | None]:
+        grown = [growth(before, after, name) for name in after.topics]
+        return {
+            "records/s": sum(one[0] for one in grown),
+            "bytes/s": sum(one[1] for one in grown),
+            "bytes": sum(one[2] for one in after.topics.values()),
+            "lag": sum(sum(one.values()) for one in after.lags.values()),
+        }
+
+    return value
+
+
+def _of_topic(name: str) -> Value:
+    def value(before: Sample, after: Sample) -> dict[str, float | None]:
+        counts = after.topics.get(name)
+        if counts is None:
+            return {"records/s": None, "bytes/s": None, "bytes": None}
+        records, size = growth(before, after, name)
+        found: dict[str, float | None] = {"records/s": records, "bytes/s": size, "bytes": counts[2]}
+        return found | {f"lag of {group}": lags[name] for group, lags in after.lags.items() if name in lags}
+
+    return value
+
+
+def _of_group(name: str) -> Value:
+    def value(_: Sample, after: Sample) -> dict[str, float | None]:
+        return {f"lag in {topic}": lag for topic, lag in after.lags.get(name, {}).items()}
+
+    return value
+
+
+_VALUES: Final[dict[str, Callable[[str], Value]]] = {"store": _of_store, "topic": _of_topic, "group": _of_group}
+
+
+def _fewer(columns: dict[str, list[float | None]]) -> list[dict[str, Any]]:
+    """The lines of a chart, the greatest ones by themselves and the others as a sum."""
+    lags = [name for name in columns if name.startswith("lag ")]
+    lags.sort(key=lambda name: max((one or 0 for one in columns[name]), default=0), reverse=True)
+    rest = lags[_SERIES:]
+    found = [{"name": name, "values": values} for name, values in columns.items() if name not in rest]
+    if rest:
+        sums = [sum(one or 0 for one in row) for row in zip(*(columns[name] for name in rest), strict=True)]
+        found.append({"name": f"lag of {len(rest)} others", "values": sums})
+    return found
+
+
+def passes(asked: Asked) -> Iterator[dict[str, Any]]:
+    """What stewards have done in the last week, the newest last."""
+    for time_ns, entry in entries(asked.store, time.time_ns() - _LONGEST_MINUTES * 60 * 10**9):
+        if isinstance(entry, dict) and entry["kind"] == "pass":
+            yield entry | {"time": time_ns / 1e6}

@@ -1,0 +1,93 @@
+"""Downloads: records as a file, one JSON object a line or as Parquet, chosen as the list of messages is."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.console.asked import Asked
+from headwater.console.decoding import plain
+from headwater.console.messages import partitions_from_text, place, start_from_text
+from headwater.console.selection import Row, Selection
+from headwater.errors import InvalidConfiguration
+from headwater.store.topic import PARTITION
+
+MOST_RECORDS: Final = 1_000_000
+FORMATS: Final = {"ndjson": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
+
+
+class Download:
+    """Records of a topic, from a position on, oldest first in each partition, at most so many of them."""
+
+    def __init__(self, asked: Asked) -> None:
+        """Raises what is wrong with the request, before anything is sent."""
+        self._topic = asked.store.topic(asked.path["topic"])
+        self.format = asked.text("format", "ndjson")
+        if self.format not in FORMATS:
+            raise InvalidConfiguration(f"downloads are {' or '.join(FORMATS)}, not {self.format!r:.40}")
+        self._limit = asked.number("limit", 100_000, 1, MOST_RECORDS)
+        self._schema = self._topic.schema
+        self._selection = Selection(
+            self._schema, key=asked.text("key"), text=asked.text("text"), where=asked.text("where")
+        )
+        numbers = partitions_from_text(asked.text("partition"))
+        self._from = place(self._topic, numbers, start_from_text(asked.text("from", "earliest")))
+        self.filename = f"{self._topic.name}.{self.format}"
+
+    def _batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        left = self._limit
+        for number, start in self._from.items():
+            partition = self._topic.partition(number)
+            end = partition.bounds().end
+            if start >= end:
+                continue
+            for batch in partition.scan(start, end, schema=self._schema, on_damage=lambda _: None):
+                chosen = self._selection.of(batch, number).slice(0, left)
+                if chosen.num_rows:
+                    yield number, chosen
+                left -= chosen.num_rows
+                if not left:
+                    return
+
+    def lines(self) -> Iterator[bytes]:
+        """One JSON object a line."""
+        for number, batch in self._batches():
+            rows = self._selection.rows(batch, number)
+            yield "".join(json.dumps(_document(row)) + "\n" for row in rows).encode()
+
+    def parquet(self) -> Path:
+        """A temporary file with all of it; whoever gets it removes it."""
+        column = self._schema.system("partition")
+        fields = [pa.field(column, PARTITION, nullable=False), *self._schema.full]
+        fd, name = tempfile.mkstemp(suffix=".parquet", prefix="headwater-console-")
+        os.close(fd)
+        path = Path(name)
+        try:
+            with pq.ParquetWriter(path, pa.schema(fields), compression="zstd") as writer:
+                for number, batch in self._batches():
+                    numbers = pa.repeat(pa.scalar(number, PARTITION), batch.num_rows)
+                    writer.write_batch(pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=pa.schema(fields)))
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            raise
+        return path
+
+
+def _document(row: Row) -> dict[str, Any]:
+    return {
+        "partition": row.partition,
+        "offset": row.offset,
+        "timestamp": row.timestamp,
+        "key": plain(row.key),
+        "value": plain(row.value),
+        "headers": {name: plain(value) for name, value in row.headers},
+    }

@@ -1,0 +1,59 @@
+"""Server-sent events: a stream of texts to a browser, in threads that may wait, for as long as someone listens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final, NamedTuple
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from headwater.errors import HeadwaterError
+
+_RETRY_MS: Final = 1000
+
+
+class Event(NamedTuple):
+    """One event. The place is what a browser comes back with when its connection breaks."""
+
+    name: str
+    data: str
+    place: str = ""
+
+    def encode(self) -> bytes:
+        """As it is sent. The data has no line breaks: it is JSON."""
+        place = f"id: {self.place}\n" if self.place else ""
+        return f"event: {self.name}\n{place}data: {self.data}\n\n".encode()
+
+
+def event_stream(
+    request: Request,
+    take: Callable[[], list[Event]],
+    close: Callable[[], None],
+    limiter: CapacityLimiter,
+    failure: Callable[[HeadwaterError], Event],
+) -> StreamingResponse:
+    """What `take` finds, again and again, until the browser goes; `close` is called in any case.
+
+    `take` may wait, for a second or so: it is called in a thread. It is not called before the events that it found
+    were taken by the network, so that who reads slowly is not sent more than it can take.
+    """
+
+    async def stream() -> AsyncIterator[bytes]:
+        try:
+            yield f"retry: {_RETRY_MS}\n\n".encode()
+            while not await request.is_disconnected():
+                try:
+                    events = await anyio.to_thread.run_sync(take, limiter=limiter)
+                except HeadwaterError as error:
+                    yield failure(error).encode()
+                    return
+                if events:
+                    yield b"".join(event.encode() for event in events)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(close, limiter=limiter)
+
+    return StreamingResponse(stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})

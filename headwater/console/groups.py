@@ -1,0 +1,144 @@
+"""Groups: who is in them, how far they are, and setting their positions anew after a look at what that would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.console.asked import Asked, NotFound
+from headwater.console.messages import start_from_text
+from headwater.errors import InvalidConfiguration, OffsetOutOfRange
+from headwater.store.group import Commit
+from headwater.store.topic import TopicPartition
+
+
+def listed(asked: Asked) -> dict[str, Any]:
+    """Every group: its members, its topics, and how far it is behind."""
+    survey = asked.watch.survey
+    if survey is None:
+        return {"ready": False, "groups": [{"name": name} for name in asked.store.group_names()]}
+    groups = []
+    for name, lags in survey.lags().items():
+        info = survey.groups[name]
+        topics = sorted({place.topic for place in [*lags, *info.owners]})
+        groups.append(
+            {
+                "name": name,
+                "members": len(info.members),
+                "topics": topics,
+                "lag": sum(lags.values()),
+                "worst": max(lags.values(), default=0),
+                "generation": info.generation,
+                "last": max((one.committed_ns for one in info.positions.values()), default=0) / 1e6 or None,
+            }
+        )
+    return {"ready": True, "groups": groups, "problems": survey.problems, "error": asked.watch.error}
+
+
+def shown_group(asked: Asked) -> dict[str, Any]:
+    """One group: its members and each partition's position, owner and lag."""
+    name = asked.path["group"]
+    if name not in asked.store.group_names():
+        raise NotFound(f"there is no group {name!r}")
+    info = asked.store.group(name).describe()
+    survey = asked.watch.survey
+    names = {one.uuid: topic for topic, one in survey.infos.items()} if survey is not None else {}
+    partitions: list[dict[str, Any]] = []
+    seen: set[TopicPartition] = set()
+    for (uuid, number), position in sorted(info.positions.items(), key=lambda one: (names.get(one[0][0], ""), one[0])):
+        topic = names.get(uuid)
+        place = TopicPartition(topic or f"deleted topic {uuid.hex()[:8]}", number)
+        seen.add(place)
+        statistics = survey.topics.get(topic) if survey is not None and topic is not None else None
+        known = statistics is not None and number < len(statistics.partitions)
+        end = statistics.partitions[number].end if statistics is not None and known else None
+        partitions.append(
+            {
+                "topic": place.topic,
+                "deleted": topic is None,
+                "partition": number,
+                "offset": position.offset,
+                "start": statistics.partitions[number].start if statistics is not None and known else None,
+                "end": end,
+                "lag": None if end is None else max(end - position.offset, 0),
+                "committed": position.committed_ns / 1e6,
+                "owner": info.owners.get(place),
+            }
+        )
+    partitions += [
+        {"topic": place.topic, "partition": place.partition, "offset": None, "lag": None, "owner": owner}
+        for place, owner in sorted(info.owners.items())
+        if place not in seen
+    ]
+    return {
+        "name": name,
+        "generation": info.generation,
+        "lag": sum(one["lag"] or 0 for one in partitions),
+        "members": [
+            {
+                "id": member,
+                "client": one.client,
+                "topics": one.topics,
+                "joined": one.joined_ns / 1e6,
+                "partitions": [str(place) for place, owner in sorted(info.owners.items()) if owner == member],
+                "waits_for": [
+                    str(place)
+                    for place, target in sorted(info.target.items())
+                    if target == member and info.owners.get(place) != member
+                ],
+            }
+            for member, one in info.members.items()
+        ],
+        "partitions": partitions,
+    }
+
+
+def planned_reset(asked: Asked) -> dict[str, Any]:
+    """What a reset would do: for each partition the position that it has, and the one that it would get."""
+    name, topic = asked.path["group"], asked.store.topic(asked.given("topic", str))
+    info = topic.info
+    chosen = asked.body.get("partitions")
+    numbers = chosen or list(range(info.partitions))
+    if not isinstance(numbers, list) or not all(isinstance(one, int) for one in numbers):
+        raise InvalidConfiguration("partitions is a list of numbers")
+    start = start_from_text(asked.given("to", str))
+    positions = asked.store.group(name).committed() if name in asked.store.group_names() else {}
+    rows = []
+    for number in numbers:
+        try:
+            after = topic.offset_of(start, number)
+        except OffsetOutOfRange as error:
+            after = error.start if error.offset < error.start else error.end
+        before = positions.get((info.uuid, number))
+        bounds = topic.partition(number).bounds()
+        rows.append(
+            {
+                "partition": number,
+                "before": None if before is None else before.offset,
+                "after": after,
+                "start": bounds.start,
+                "end": bounds.end,
+                "change": None if before is None else after - before.offset,
+                "lag": bounds.end - after,
+            }
+        )
+    return {"group": name, "topic": topic.name, "uuid": info.uuid.hex(), "rows": rows}
+
+
+def reset(asked: Asked) -> dict[str, Any]:
+    """Set positions to what was shown: `uuid` and `positions` are those of the plan."""
+    name, topic = asked.path["group"], asked.store.topic(asked.given("topic", str))
+    info = topic.info
+    if asked.given("uuid", str) != info.uuid.hex():
+        raise InvalidConfiguration(f"topic {topic.name!r} was made anew since the difference was shown: look again")
+    positions = {}
+    for text, offset in asked.given("positions", dict).items():
+        number = int(text) if str(text).isdigit() else -1
+        if not 0 <= number < info.partitions or not isinstance(offset, int) or isinstance(offset, bool):
+            raise InvalidConfiguration(f"{text!r:.20}: {offset!r:.20} is no position in {topic.name!r}")
+        bounds = topic.partition(number).bounds()
+        positions[TopicPartition(topic.name, number)] = Commit(
+            (info.uuid, number), min(max(offset, bounds.start), bounds.end)
+        )
+    asked.store.group(name).reset(positions)
+    asked.watch.look_now()
+    return {"group": name, "reset": len(positions)}

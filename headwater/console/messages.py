@@ -1,0 +1,215 @@
+"""Messages of a topic, a page at a time, over all its partitions or some, from any offset or time, in either direction.
+
+A page ends when it is full, when there is no more, or when its time is up: then it says how far it has looked, and the
+next one goes on there. So a search through millions of records never holds anybody up, and misses nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from headwater.console.decoding import PREVIEW, Decoder, shown
+from headwater.console.selection import Row, Selection
+from headwater.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange
+from headwater.log import Partition
+from headwater.log.report import Damage
+from headwater.schema import Schema
+from headwater.store.start import Start, resolve
+from headwater.store.start import time as time_of
+from headwater.store.topic import Topic
+
+Direction = Literal["older", "newer"]
+_PATIENCE: Final = 1.0
+_WIDEST: Final = 100_000
+"""So many records are looked at in one go, where few of them are wanted."""
+MOST: Final = 500
+Cursor = dict[int, int]
+"""For each partition the offset that comes next; backwards, the one after it."""
+
+
+def cursor_to_text(cursor: Mapping[int, int]) -> str:
+    """A cursor as it goes into an address: `0:17,1:4`."""
+    return ",".join(f"{number}:{offset}" for number, offset in sorted(cursor.items()))
+
+
+def cursor_from_text(text: str) -> Cursor:
+    """The reverse; raises InvalidConfiguration."""
+    try:
+        found = {int(number): int(offset) for number, _, offset in (one.partition(":") for one in text.split(","))}
+    except ValueError:
+        raise InvalidConfiguration(f"{text!r:.60} is no place in a topic") from None
+    if any(number < 0 or offset < 0 for number, offset in found.items()):
+        raise InvalidConfiguration(f"{text!r:.60} is no place in a topic")
+    return found
+
+
+def start_from_text(text: str) -> Start:
+    """`latest`, `earliest`, an offset (negative ones count from the end), or a time such as `-1h`."""
+    text = text.strip() or "latest"
+    if text == "latest":
+        return "latest"
+    if text == "earliest":
+        return "earliest"
+    try:
+        return int(text)
+    except ValueError:
+        return time_of(text)
+
+
+def partitions_from_text(text: str) -> list[int] | None:
+    """`0,3`, or nothing for all."""
+    try:
+        return [int(one) for one in text.split(",")] if text.strip() else None
+    except ValueError:
+        raise InvalidConfiguration(f"{text!r:.60} is no list of partitions") from None
+
+
+def place(topic: Topic, partitions: Sequence[int] | None, start: Start) -> Cursor:
+    """Where a position is in each of the partitions; an offset that is not there means the nearest one that is."""
+    found: Cursor = {}
+    for number, partition in topic._chosen(partitions):
+        try:
+            found[number] = resolve(partition, start)
+        except OffsetOutOfRange as error:
+            found[number] = error.start if error.offset < error.start else error.end
+    return found
+
+
+class Page:
+    """Reads records from a cursor on, in one direction, until there are enough."""
+
+    def __init__(self, topic: Topic, selection: Selection, cursor: Cursor, direction: Direction) -> None:
+        self._deadline = time.monotonic() + _PATIENCE
+        self._lanes = [
+            _Lane(number, topic.partition(number), topic.schema, selection, at, direction)
+            for number, at in cursor.items()
+        ]
+        self._sign = -1 if direction == "older" else 1
+        self.rows: list[Row] = []
+
+    def read(self, limit: int) -> list[Row]:
+        """The next records, by time as far as the partitions' own order lets them be."""
+        waiting = list(self._lanes)
+        while len(self.rows) < limit and waiting:
+            for lane in waiting:
+                lane.fill(limit - len(self.rows), self._deadline)
+            waiting = [lane for lane in waiting if lane.rows]
+            if waiting:
+                first = min(waiting, key=lambda lane: (self._sign * lane.rows[0].timestamp, lane.number))
+                self.rows.append(first.take())
+        return self.rows
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where to go on."""
+        return {lane.number: lane.next for lane in self._lanes}
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing beyond, at the moment."""
+        return all(lane.done for lane in self._lanes)
+
+    @property
+    def looked_at(self) -> int:
+        """How many records were looked at."""
+        return sum(lane.looked_at for lane in self._lanes)
+
+    @property
+    def damage(self) -> list[dict[str, Any]]:
+        """What could not be read."""
+        return [one for lane in self._lanes for one in lane.damage]
+
+
+class _Lane:
+    """One partition of a page: what was found there and not yet taken, and where to look next."""
+
+    def __init__(
+        self, number: int, partition: Partition, schema: Schema, selection: Selection, at: int, direction: Direction
+    ) -> None:
+        self.number = number
+        self.rows: deque[Row] = deque()
+        self.looked_at = 0
+        self.damage: list[dict[str, Any]] = []
+        self._partition = partition
+        self._schema = schema
+        self._selection = selection
+        self._older = direction == "older"
+        bounds = partition.bounds()
+        self._start, self._end = bounds.start, bounds.end
+        self._at = min(max(at, self._start), self._end)
+        self._span = 0
+
+    @property
+    def next(self) -> int:
+        """Everything up to here was taken, or is not wanted."""
+        if not self.rows:
+            return self._at
+        return self.rows[0].offset + (1 if self._older else 0)
+
+    @property
+    def done(self) -> bool:
+        return not self.rows and self._at == (self._start if self._older else self._end)
+
+    def take(self) -> Row:
+        return self.rows.popleft()
+
+    def fill(self, wanted: int, deadline: float) -> None:
+        """Look further until something is found, the end is reached, or the time is up."""
+        self._span = max(self._span, wanted)
+        while not self.rows and not self.done and time.monotonic() < deadline:
+            found = self._look()
+            if self._older:
+                found.reverse()
+            self.rows.extend(found)
+            self._span = min(self._span * 4, _WIDEST) if not found else max(wanted, 1)
+
+    def _look(self) -> list[Row]:
+        """What is wanted in the next stretch."""
+        if self._older:
+            first, last = max(self._at - self._span, self._start), self._at
+            self._at = first
+        else:
+            first, last = self._at, min(self._at + self._span, self._end)
+            self._at = last
+        self.looked_at += last - first
+        found: list[Row] = []
+        batches = self._partition.scan(first, last, schema=self._schema, on_damage=self._damaged)
+        for batch in batches:
+            chosen = self._selection.of(batch, self.number)
+            found += self._selection.rows(chosen, self.number)
+        return found
+
+    def _damaged(self, damage: Damage) -> None:
+        self.damage.append(
+            {
+                "partition": self.number,
+                "offset": damage.offset,
+                "next_offset": damage.next_offset,
+                "reason": damage.reason,
+                "file": damage.file.name,
+            }
+        )
+
+
+def row_document(row: Row, decoder: Decoder, limit: int = PREVIEW) -> dict[str, Any]:
+    """A record as a page shows it."""
+    return {
+        "p": row.partition,
+        "o": row.offset,
+        "t": row.timestamp / 1e6,
+        "k": shown(row.key, "auto", limit),
+        "v": shown(row.value, decoder, limit),
+        "h": [[name, shown(value, "auto", limit)] for name, value in row.headers],
+    }
+
+
+def one_record(topic: Topic, selection: Selection, partition: int, offset: int) -> Row:
+    """A record by its place; raises OffsetOutOfRange, or HeadwaterError for one that compaction has removed."""
+    log = topic.partition(partition)
+    for batch in log.scan(offset, min(offset + 1, log.bounds().end), schema=topic.schema):
+        for row in selection.rows(batch, partition):
+            return row
+    raise HeadwaterError(f"{topic.name}/{partition} has no record {offset}: compaction or damage has taken it")

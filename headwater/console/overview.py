@@ -1,0 +1,91 @@
+"""The first page: how much there is, how fast it grows, and what needs attention."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any, Final
+
+from headwater.console.asked import Asked
+from headwater.console.charts import stewarded
+from headwater.console.watch import Watch
+from headwater.store.directory_store import DirectoryStore
+from headwater.store.survey import Survey
+
+_FULL: Final = 0.9
+_BEHIND_NS: Final = 60 * 10**9
+
+
+def overview(asked: Asked) -> dict[str, Any]:
+    """The store in numbers, and what is wrong with it."""
+    watch = asked.watch
+    survey, rates = watch.survey, watch.rates()
+    if survey is None:
+        return {"ready": False, "error": watch.error}
+    lags = survey.lags()
+    busiest = sorted(rates.topics.items(), key=lambda one: one[1][0], reverse=True)[:8]
+    return {
+        "ready": True,
+        "error": watch.error,
+        "time": survey.time_ns / 1e6,
+        "topics": len(survey.infos),
+        "partitions": sum(info.partitions for info in survey.infos.values()),
+        "records": sum(one.records for one in survey.topics.values()),
+        "bytes": sum(one.bytes for one in survey.topics.values()),
+        "groups": len(survey.groups),
+        "members": sum(len(one.members) for one in survey.groups.values()),
+        "lag": sum(sum(one.values()) for one in lags.values()),
+        "records_per_second": rates.records,
+        "bytes_per_second": rates.bytes,
+        "busiest": [
+            {"name": name, "records_per_second": records, "bytes_per_second": size}
+            for name, (records, size) in busiest
+            if records
+        ],
+        "behind": [
+            {"name": name, "lag": sum(one.values()), "members": len(survey.groups[name].members)}
+            for name, one in sorted(lags.items(), key=lambda item: sum(item[1].values()), reverse=True)[:8]
+            if sum(one.values())
+        ],
+        "disk": _disk(watch),
+        "attention": attention(watch, survey),
+        "stewarded": stewarded(asked.store),
+    }
+
+
+def attention(watch: Watch, survey: Survey) -> list[dict[str, str]]:
+    """What someone should look at, the worst first; each with the page that tells more."""
+    found: list[dict[str, str]] = []
+
+    def add(level: str, text: str, link: str = "") -> None:
+        found.append({"level": level, "text": text, "link": link})
+
+    if watch.error is not None:
+        add("bad", watch.error)
+    for what, why in survey.problems.items():
+        add("bad", f"{what} cannot be read: {why}")
+    for name, one in survey.topics.items():
+        for number in one.unhealthy:
+            why = "its disk has failed a sync" if one.partitions[number].poisoned else "damage was found"
+            add("bad", f"{name}/{number}: {why}", f"topics/{name}/segments?partition={number}")
+    disk = _disk(watch)
+    if disk is not None and disk["used"] / max(disk["total"], 1) > _FULL:
+        add("bad" if disk["free"] < 1 << 30 else "warn", f"the disk is {disk['used'] / disk['total']:.0%} full")
+    for group, lags in survey.lags().items():
+        behind = sum(lags.values())
+        last = max((one.committed_ns for one in survey.groups[group].positions.values()), default=0)
+        if behind and not survey.groups[group].members:
+            add("warn", f"group {group} is {behind:,} behind, and has no members", f"groups/{group}")
+        elif behind and time.time_ns() - last > _BEHIND_NS:
+            add("warn", f"group {group} is {behind:,} behind, and has acknowledged nothing of late", f"groups/{group}")
+    return sorted(found, key=lambda one: one["level"])
+
+
+def _disk(watch: Watch) -> dict[str, int] | None:
+    """The disk of a store that is here."""
+    if not isinstance(watch.store, DirectoryStore):
+        return None
+    try:
+        return shutil.disk_usage(str(watch.store))._asdict()
+    except OSError:
+        return None

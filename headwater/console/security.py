@@ -1,0 +1,118 @@
+"""Security: what a request must be before anything is asked of the store, and what each answer tells the browser.
+
+A console listens where every web site that the user visits can send requests to. So a request must name this host (a
+site whose name was made to point here does not), must not come from a page of another origin, and what changes
+something must come as JSON, which other origins' pages cannot send unasked. Answers forbid everything that the page
+does not need: scripts, styles and connections from elsewhere, scripts in markup, frames, and guesses about content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from ipaddress import ip_address
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_BODY: Final = 16 * 1024 * 1024
+"""Larger requests are refused: a value of 10 MiB, twice as long in hexadecimal, would be too many for a browser."""
+_MAX_TARGET: Final = 8 * 1024
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cache-Control": "no-store",
+}
+
+
+class TooLarge(Exception):
+    """A request has more bytes than are taken."""
+
+
+class Security:
+    """Refuses what does not come from the console's own page, and guards every answer. A middleware."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str] | None) -> None:
+        """`names` are those that requests may call this host by, besides its addresses and `localhost`; None is any.
+
+        Any will do where people come with tokens of their own: a site whose name points here has none of their cookies.
+        """
+        self._app = app
+        self._names = None if names is None else {"localhost", *(name.lower().strip("[]") for name in names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers["Server"] = "headwater"
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, guarded)
+            return
+        await self._app(scope, _limited(receive), guarded)
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if not self._is_ours(host):
+            return _refused(421, "this is not the host that was asked for")
+        origin = headers.get("origin")
+        if origin is not None and origin.lower().partition("://")[2] != host:
+            return _refused(403, "this is not for other sites' pages")
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return _refused(403, "this is not for other sites' pages")
+        if len(scope.get("raw_path", b"")) + len(scope.get("query_string", b"")) > _MAX_TARGET:
+            return _refused(414, "the address is too long")
+        if scope["method"] not in ("GET", "HEAD"):
+            if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                return _refused(415, "what changes something is sent as application/json")
+            length = headers.get("content-length", "")
+            if length.isdigit() and int(length) > MAX_BODY:
+                return _refused(413, f"a request has at most {MAX_BODY:,} bytes")
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+        if self._names is None or name in self._names:
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _refused(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": message}, status)
+
+
+def _limited(receive: Receive) -> Receive:
+    """A request that ends, with TooLarge, where it becomes too large."""
+    taken = 0
+
+    async def limited() -> Message:
+        nonlocal taken
+        message = await receive()
+        if message["type"] == "http.request":
+            taken += len(message.get("body", b""))
+            if taken > MAX_BODY:
+                raise TooLarge
+        return message
+
+    return limited

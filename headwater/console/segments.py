@@ -1,0 +1,124 @@
+"""Segments: the files of a partition, and the map of one of them, frame by frame, with what is damaged."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from headwater.cli.segment_view import Item, read_segment
+from headwater.console.asked import Asked, NotFound
+from headwater.log.frame import CODEC_MASK
+from headwater.log.report import Damage
+from headwater.store.directory_store import DirectoryStore
+
+_CELLS: Final = 600
+"""The map has so many cells; each is as bad as the worst stretch in it."""
+_FRAMES: Final = 200
+_RANK: Final = {"damaged": 4, "behind": 3, "compressed": 2, "plain": 1}
+_PATIENCE: Final = 5.0
+
+
+def listed(asked: Asked) -> dict[str, Any]:
+    """The segments of a partition, the oldest first."""
+    topic, number = asked.store.topic(asked.path["topic"]), asked.path["partition"]
+    partition = topic.partition(number)
+    start, end, _ = partition.bounds()
+    found = partition.segments()
+    ends = [one.base for one in found[1:]] + [end]
+    return {
+        "start": start,
+        "end": end,
+        "segments": [
+            {
+                "base": one.base,
+                "end": last,
+                "bytes": one.size,
+                "begun": one.begun_ns / 1e6,
+                "closed": None if one.closed_ns is None else one.closed_ns / 1e6,
+            }
+            for one, last in zip(found, ends, strict=True)
+        ],
+    }
+
+
+def mapped(asked: Asked) -> dict[str, Any]:
+    """The map of one segment: every stretch of its file, and the frames of a page of it."""
+    topic, number, base = asked.store.topic(asked.path["topic"]), asked.path["partition"], asked.path["base"]
+    partition = topic.partition(number)
+    bases = [one.base for one in partition.segments()]
+    if base not in bases:
+        raise NotFound(f"{topic.name}/{number} has no segment {base}")
+    if isinstance(asked.store, DirectoryStore):
+        file = Path(str(asked.store)) / topic.name / str(number) / f"{base:020d}.log"
+        view = read_segment(file)
+        return _document(asked, file.name, view.size, view.items, view.problem)
+    after = bases[bases.index(base) + 1] if base != bases[-1] else partition.bounds().end
+    start = partition.bounds().start
+    items: list[Item] = []
+    position = 0
+    deadline = time.monotonic() + _PATIENCE
+
+    def damaged(damage: Damage) -> None:
+        items.append(Item("damaged", damage.position, 1, None, damage.reason))
+
+    for frame in partition.frames(max(base, start), after, on_damage=damaged):
+        header = frame.header
+        items.append(Item("compressed" if header.attributes & CODEC_MASK else "plain", position, header.length, header))
+        position += header.length
+        if time.monotonic() > deadline:
+            break
+    whole = time.monotonic() <= deadline
+    return _document(asked, f"{base:020d}.log", position, items, "") | {"whole": whole, "served": True}
+
+
+def _document(asked: Asked, name: str, size: int, items: list[Item], problem: str) -> dict[str, Any]:
+    first = asked.number("first", 0, 0, 1 << 40)
+    good = [item for item in items if item.kind in ("plain", "compressed")]
+    bad = [item for item in items if item.kind == "damaged"]
+    return {
+        "file": name,
+        "size": size,
+        "problem": problem or None,
+        "frames": len(good),
+        "records": sum(item.header.record_count for item in good if item.header is not None),
+        "bytes": {kind: sum(item.length for item in items if item.kind == kind) for kind in _RANK},
+        "cells": _cells(items, size),
+        "damage": [{"position": one.position, "length": one.length, "reason": one.reason} for one in bad[:_FRAMES]],
+        "damaged": len(bad),
+        "first": first,
+        "count": len(items),
+        "page": [_frame(item) for item in items[first : first + _FRAMES]],
+    }
+
+
+def _cells(items: list[Item], size: int) -> str:
+    """A letter for each cell: the worst of what is in it."""
+    cells = ["header"] + [""] * (_CELLS - 1)
+    for item in items:
+        first = item.position * _CELLS // max(size, 1)
+        last = (item.position + item.length - 1) * _CELLS // max(size, 1)
+        for cell in range(max(first, 0), min(last, _CELLS - 1) + 1):
+            if _RANK.get(cells[cell], 0) < _RANK[item.kind]:
+                cells[cell] = item.kind
+    return "".join(one[:1] or " " for one in cells)
+
+
+def _frame(item: Item) -> dict[str, Any]:
+    header = item.header
+    document: dict[str, Any] = {
+        "kind": item.kind,
+        "position": item.position,
+        "length": item.length,
+        "reason": item.reason or None,
+    }
+    if header is not None:
+        document |= {
+            "offset": header.base_offset,
+            "records": header.record_count,
+            "first": header.min_timestamp / 1e6,
+            "last": header.max_timestamp / 1e6,
+            "codec": item.codec,
+            "features": item.features,
+        }
+    return document

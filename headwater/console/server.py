@@ -1,0 +1,305 @@
+"""The server: the page's files, the answers that it asks for, and streams of events, by HTTP.
+
+What looks at the store runs in threads, so a slow disk or a broker that is away holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mimetypes
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.concurrency import iterate_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from headwater import __version__
+from headwater.console import (
+    browsing,
+    charts,
+    cluster,
+    groups,
+    overview,
+    pipelines,
+    segments,
+    stewarding,
+    topics,
+)
+from headwater.console.asked import Asked, NotFound, status_of
+from headwater.console.download import FORMATS, Download
+from headwater.console.events import Event, event_stream
+from headwater.console.security import Security, TooLarge
+from headwater.console.sessions import Session, Sessions
+from headwater.errors import HeadwaterError, InvalidConfiguration, Unauthenticated
+
+_log = logging.getLogger(__name__)
+_STREAMS: Final = 64
+"""So many streams of events at a time; each holds a thread."""
+_CALLS: Final = 16
+_BEAT: Final = 5.0
+Answer = Callable[[Asked], dict[str, Any]]
+
+
+class _Call(NamedTuple):
+    method: str
+    path: str
+    answer: Answer
+    writes: bool = False
+
+
+_CALLS_ANSWERED: Final = (
+    _Call("GET", "/api/overview", overview.overview),
+    _Call("GET", "/api/history", charts.history),
+    _Call("GET", "/api/topics", topics.listed),
+    _Call("GET", "/api/topic-defaults", topics.defaults),
+    _Call("POST", "/api/topics", topics.create, writes=True),
+    _Call("GET", "/api/topics/{topic}", topics.shown_topic),
+    _Call("PATCH", "/api/topics/{topic}", topics.alter, writes=True),
+    _Call("DELETE", "/api/topics/{topic}", topics.delete, writes=True),
+    _Call("GET", "/api/topics/{topic}/producers", topics.producers),
+    _Call("GET", "/api/topics/{topic}/messages", browsing.page),
+    _Call("POST", "/api/topics/{topic}/messages", topics.produce, writes=True),
+    _Call("GET", "/api/topics/{topic}/messages/{partition:int}/{offset:int}", browsing.message),
+    _Call("GET", "/api/topics/{topic}/segments/{partition:int}", segments.listed),
+    _Call("GET", "/api/topics/{topic}/segments/{partition:int}/{base:int}", segments.mapped),
+    _Call("GET", "/api/groups", groups.listed),
+    _Call("GET", "/api/groups/{group}", groups.shown_group),
+    _Call("POST", "/api/groups/{group}/plan", groups.planned_reset),
+    _Call("POST", "/api/groups/{group}/reset", groups.reset, writes=True),
+    _Call("GET", "/api/cluster", cluster.shown_cluster),
+    _Call("GET", "/api/pipelines", pipelines.listed),
+    _Call("GET", "/api/steward", stewarding.shown_steward),
+    _Call("GET", "/api/steward/plan", stewarding.plan),
+    _Call("POST", "/api/steward/run", stewarding.clean, writes=True),
+)
+
+
+class Console:
+    """Answers what the page asks, for those who may ask."""
+
+    def __init__(self, sessions: Sessions, *, write: bool = False, names: tuple[str, ...] | None = ()) -> None:
+        """Read-only unless `write`. `names` are what requests may call this host; see Security."""
+        self._sessions = sessions
+        self._write = write
+        self._streams = CapacityLimiter(_STREAMS)
+        self._threads = CapacityLimiter(_CALLS)
+        self._open_streams = 0
+        self._closing = threading.Event()
+        self.secure = False
+        """Whether it is reached by TLS only."""
+        routes = [
+            Route("/api/session", self._begin, methods=["POST"]),
+            Route("/api/session", self._look, methods=["GET"]),
+            Route("/api/session", self._end, methods=["DELETE"]),
+            Route("/api/events", self._events, methods=["GET"]),
+            Route("/api/topics/{topic}/tail", self._tail, methods=["GET"]),
+            Route("/api/topics/{topic}/download", self._download, methods=["GET"]),
+            *(Route(call.path, self._answering(call), methods=[call.method]) for call in _CALLS_ANSWERED),
+            *(Route(path, file.answer, methods=["GET"]) for path, file in _static_files().items()),
+        ]
+        self.app = Starlette(
+            routes=routes,
+            middleware=[Middleware(Security, names=names)],
+            exception_handlers={
+                HeadwaterError: self._told,
+                TooLarge: _too_large,
+                OSError: self._told,
+                404: _nothing_here,
+                405: _nothing_here,
+            },
+        )
+
+    # Sessions.
+
+    async def _begin(self, request: Request) -> Response:
+        body = await _body(request)
+        token = body.get("token")
+        if not isinstance(token, str) or not 0 < len(token) < 1000:
+            raise Unauthenticated("a token is needed")
+        value = await anyio.to_thread.run_sync(self._sessions.begin, token.strip(), limiter=self._threads)
+        response = JSONResponse({"ok": True})
+        response.set_cookie(
+            _cookie_name(request), value, httponly=True, samesite="strict", secure=self.secure, path="/"
+        )
+        return response
+
+    async def _look(self, request: Request) -> Response:
+        """Who is asking; also for those who are not known yet, who are told how to become so."""
+        document: dict[str, Any] = {"by_token": self._sessions.by_token, "version": __version__}
+        try:
+            session = self._session(request)
+        except Unauthenticated:
+            return JSONResponse(document | {"known": False})
+        store = session.watch.store
+        kind = "broker" if str(store).startswith("hw://") else "embedded"
+        return JSONResponse(
+            document | {"known": True, "store": str(store), "kind": kind, "write": self._write, "user": session.user}
+        )
+
+    async def _end(self, request: Request) -> Response:
+        self._sessions.end(request.cookies.get(_cookie_name(request), ""))
+        response = JSONResponse({"ok": True})
+        response.delete_cookie(_cookie_name(request), httponly=True, samesite="strict", path="/")
+        return response
+
+    def _session(self, request: Request) -> Session:
+        return self._sessions.find(request.cookies.get(_cookie_name(request), ""))
+
+    # Answers.
+
+    def _answering(self, call: _Call) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            asked = await self._asked(request, self._session(request))
+            if call.writes and not self._write:
+                return JSONResponse({"error": "this console is read-only: start it with --write to change things"}, 403)
+            return JSONResponse(await anyio.to_thread.run_sync(call.answer, asked, limiter=self._threads))
+
+        return answer
+
+    async def _asked(self, request: Request, session: Session) -> Asked:
+        body = await _body(request) if request.method not in ("GET", "HEAD") else {}
+        return Asked(session.watch, request.path_params, request.query_params, body)
+
+    async def _told(self, _: Request, error: Exception) -> Response:
+        status = 404 if isinstance(error, NotFound) else status_of(error)
+        if status == 500:
+            _log.warning("the console could not answer: %s", error)
+        return JSONResponse({"error": str(error), "kind": type(error).__name__}, status)
+
+    # Streams.
+
+    async def _events(self, request: Request) -> Response:
+        """Tells that the store was looked at again; pages then ask for what they show."""
+        watch = self._session(request).watch
+        last = -1
+
+        def take() -> list[Event]:
+            nonlocal last
+            if self._closing.is_set():
+                raise HeadwaterError("the console ends")
+            seen = watch.wait(last, _BEAT)
+            changed, last = seen != last, seen
+            return [Event("looked" if changed else "quiet", json.dumps({"version": seen, "error": watch.error}))]
+
+        return await self._streaming(request, take, lambda: None)
+
+    async def _tail(self, request: Request) -> Response:
+        """The live tail of a topic."""
+        asked = await self._asked(request, self._session(request))
+        last_place = request.headers.get("last-event-id", "")
+        tail = await anyio.to_thread.run_sync(browsing.tail, asked, last_place, limiter=self._threads)
+
+        def take() -> list[Event]:
+            if self._closing.is_set():
+                raise HeadwaterError("the console ends")
+            return tail.events()
+
+        return await self._streaming(request, take, tail.close)
+
+    async def _streaming(
+        self, request: Request, take: Callable[[], list[Event]], close: Callable[[], None]
+    ) -> Response:
+        if self._open_streams >= _STREAMS:
+            await anyio.to_thread.run_sync(close, limiter=self._threads)
+            return JSONResponse({"error": f"{_STREAMS} pages listen already: close some"}, 429)
+        self._open_streams += 1
+
+        def closed() -> None:
+            self._open_streams -= 1
+            close()
+
+        def failure(error: HeadwaterError) -> Event:
+            return Event("failed", json.dumps({"error": str(error), "kind": type(error).__name__}))
+
+        return event_stream(request, take, closed, self._streams, failure)
+
+    async def _download(self, request: Request) -> Response:
+        asked = await self._asked(request, self._session(request))
+        download = await anyio.to_thread.run_sync(Download, asked, limiter=self._threads)
+        kind = FORMATS[download.format]
+        headers = {"Content-Disposition": f'attachment; filename="{download.filename}"'}
+        if download.format == "ndjson":
+            return StreamingResponse(iterate_in_threadpool(download.lines()), media_type=kind, headers=headers)
+        path = await anyio.to_thread.run_sync(download.parquet, limiter=self._threads)
+        return FileResponse(path, media_type=kind, headers=headers, background=BackgroundTask(_remove, path))
+
+    def close(self) -> None:
+        """End the streams, and close what is looked at."""
+        self._closing.set()
+        self._sessions.close()
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _cookie_name(request: Request) -> str:
+    """One for each port: a browser sends the cookies of a host to all of its ports."""
+    return f"headwater-{request.url.port or 0}"
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    try:
+        found = json.loads(await request.body() or b"{}")
+    except (ValueError, RecursionError):
+        raise InvalidConfiguration("the request is no JSON") from None
+    if not isinstance(found, dict):
+        raise InvalidConfiguration("the request is no JSON object")
+    return found
+
+
+def _too_large(_: Request, error: Exception) -> Response:  # noqa: ARG001
+    return JSONResponse({"error": "the request is too large"}, 413)
+
+
+def _nothing_here(_: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    return JSONResponse({"error": "there is nothing here" if status == 404 else "not in this way"}, status)
+
+
+# The page's own files.
+
+
+class _StaticFile(NamedTuple):
+    """A file of the page, read once: no path of a request ever reaches the file system."""
+
+    content: bytes
+    kind: str
+    tag: str
+
+    async def answer(self, request: Request) -> Response:
+        headers = {"ETag": self.tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == self.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, media_type=self.kind, headers=headers)
+
+
+def _static_files() -> dict[str, _StaticFile]:
+    found: dict[str, _StaticFile] = {}
+
+    def add(directory: Traversable, above: str) -> None:
+        for one in directory.iterdir():
+            if one.is_dir():
+                add(one, f"{above}{one.name}/")
+            else:
+                content = one.read_bytes()
+                kind = "text/javascript" if one.name.endswith(".js") else mimetypes.guess_type(one.name)[0]
+                tag = f'"{sha256(content).hexdigest()[:16]}"'
+                found[f"{above}{one.name}"] = _StaticFile(content, kind or "text/plain", tag)
+
+    add(resources.files("headwater.console") / "static", "/")
+    found["/"] = found["/index.html"]
+    return found

@@ -1,0 +1,143 @@
+"""Sessions: who has the console open, and what each of them looks at.
+
+There are two ways in. A *launch token* is made when the console starts and is part of the link that it prints: whoever
+has it is the one who started it, and sees the store as the console itself does. A *broker's token* is what a user of a
+broker has anyway: the console passes it on with every call, so the broker decides about each, as for any client.
+Either becomes a cookie that no script can read and no other site can send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.console.watch import Watch
+from headwater.errors import Unauthenticated
+from headwater.store.store import Store
+
+_TOKEN_BYTES: Final = 32
+_IDLE_SECONDS: Final = 12 * 3600.0
+_MOST: Final = 200
+_FAILURES: Final = 20
+_FAILURE_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class Session:
+    """Someone who has the console open."""
+
+    user: str | None
+    watch: Watch
+    seen: float = field(default_factory=time.monotonic)
+
+
+class Sessions:
+    """Lets people in, and knows them again by their cookies. Thread-safe."""
+
+    def __init__(self, own: Store | None, connect: Callable[[str], Store] | None = None) -> None:
+        """`own` is what the launch token shows; `connect` opens the store for the token of a broker's user."""
+        self.launch_token = secrets.token_urlsafe(_TOKEN_BYTES) if own is not None else None
+        self._own = Watch(own) if own is not None else None
+        self._connect = connect
+        self._mutex = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        self._watches: dict[str, Watch] = {}
+        self._failures: list[float] = []
+
+    @property
+    def by_token(self) -> bool:
+        """Whether users of a broker get in by their tokens."""
+        return self._connect is not None
+
+    def begin(self, token: str) -> str:
+        """The value of a cookie for whoever has this token; raises Unauthenticated, or what a broker answers."""
+        self._check_pace()
+        if self.launch_token is not None and self._own is not None:
+            if hmac.compare_digest(token.encode(), self.launch_token.encode()):
+                return self._add(Session(None, self._own))
+            if self._connect is None:
+                self._failed()
+                raise Unauthenticated("this link is of another start of the console: hw console shows the present one")
+        assert self._connect is not None
+        name = hashlib.sha256(token.encode()).hexdigest()
+        with self._mutex:
+            watch = self._watches.get(name)
+        if watch is None:
+            store = self._connect(token)
+            try:
+                store.topics()  # the broker's word on whether it knows the token
+            except Unauthenticated:
+                store.close()
+                self._failed()
+                raise
+            except BaseException:
+                store.close()
+                raise
+            with self._mutex:
+                watch = self._watches.setdefault(name, Watch(store))
+            if watch.store is not store:
+                store.close()
+        return self._add(Session(f"token {token[3:15]}", watch))  # its id, which is no secret
+
+    def _check_pace(self) -> None:
+        with self._mutex:
+            now = time.monotonic()
+            self._failures = [one for one in self._failures if now - one < _FAILURE_SECONDS]
+            if len(self._failures) >= _FAILURES:
+                raise Unauthenticated("too many wrong tokens within a minute: wait for one")
+
+    def _failed(self) -> None:
+        with self._mutex:
+            self._failures.append(time.monotonic())
+
+    def _add(self, session: Session) -> str:
+        value = secrets.token_urlsafe(_TOKEN_BYTES)
+        with self._mutex:
+            self._sessions[_digest(value)] = session
+            while len(self._sessions) > _MOST:
+                self._drop(min(self._sessions, key=lambda one: self._sessions[one].seen))
+        return value
+
+    def find(self, value: str) -> Session:
+        """The session of a cookie; raises Unauthenticated."""
+        with self._mutex:
+            now = time.monotonic()
+            for name in [name for name, one in self._sessions.items() if now - one.seen > _IDLE_SECONDS]:
+                self._drop(name)
+            session = self._sessions.get(_digest(value))
+            if session is None:
+                raise Unauthenticated("open the link that the console has printed, or give a token")
+            session.seen = now
+            return session
+
+    def end(self, value: str) -> None:
+        """Forget a session."""
+        with self._mutex:
+            self._drop(_digest(value))
+
+    def _drop(self, name: str) -> None:
+        gone = self._sessions.pop(name, None)
+        if gone is None or any(one.watch is gone.watch for one in self._sessions.values()):
+            return
+        for key in [key for key, watch in self._watches.items() if watch is gone.watch]:
+            threading.Thread(target=self._watches.pop(key).close, daemon=True).start()
+
+    def close(self) -> None:
+        """Close what was opened."""
+        with self._mutex:
+            watches = [*self._watches.values(), *([self._own] if self._own is not None else [])]
+            self._sessions.clear()
+            self._watches.clear()
+        for watch in watches:
+            watch.close()
+
+
+def _digest(value: str) -> str:
+    """What a session is kept under: who sees the memory of the process has no cookie yet."""
+    return hashlib.sha256(value.encode()).hexdigest()

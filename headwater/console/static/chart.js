@@ -1,0 +1,176 @@
+// Charts over time, drawn by uPlot in the colours of the page.
+
+import { get } from './api.js';
+import { fill, h } from './dom.js';
+import { brief, bytes, rate } from './format.js';
+
+const EVERY = 5000;
+export const SPANS = [['15 min', 15], ['1 h', 60], ['6 h', 360], ['24 h', 1440], ['7 d', 10080]];
+
+/** What a colour of the style sheet is now: light or dark. */
+export function colour(name) {
+  const probe = h('span', { style: { color: `var(--${name})` }, hidden: true });
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+const DAY = 86400;
+const BINARY = Array.from({ length: 52 }, (_, power) => 2 ** power);
+const two = (value) => String(value).padStart(2, '0');
+
+/** A moment on the axis: as exactly as the time that is shown needs it. */
+function tick(seconds, span) {
+  const when = new Date(seconds * 1000);
+  const time = `${two(when.getHours())}:${two(when.getMinutes())}`;
+  if (span > 2 * DAY) return `${when.getDate()}.${when.getMonth() + 1}. ${time}`;
+  return span < 600 ? `${time}:${two(when.getSeconds())}` : time;
+}
+
+const FORMATS = { records: rate, bytes: (value) => `${bytes(value)}/s`, size: bytes, count: brief };
+
+/** One chart. `format` is one of: records, bytes, size, count. */
+export class Chart {
+  constructor(title, format) {
+    this.format = FORMATS[format];
+    this.binary = format === 'bytes' || format === 'size';
+    this.plotArea = h('div.plot', {});
+    this.legend = h('div.legend', {});
+    this.element = h('figure.chart', {}, h('figcaption', {}, title), this.plotArea, this.legend);
+    this.data = [[], []];
+    this.names = [];
+    this.watcher = new ResizeObserver(() => this.resize());
+    this.watcher.observe(this.plotArea);
+    this.recolour = () => this.make();
+    addEventListener('theme', this.recolour);
+  }
+
+  /** Show times in seconds, and a line of values for each name. */
+  set(times, series) {
+    const names = series.map((one) => one.name);
+    this.data = [times, ...series.map((one) => one.values)];
+    this.series = series;
+    if (this.plot && names.join('\n') === this.names.join('\n')) {
+      this.plot.setData(this.data);
+      this.tell(null);
+    } else {
+      this.names = names;
+      this.make();
+    }
+    this.element.dataset.points = times.length;
+    this.element.dataset.last = times.at(-1) ?? '';
+  }
+
+  make() {
+    this.plot?.destroy();
+    this.plot = undefined;
+    if (this.data[0].length < 2 || !this.names.length) {
+      fill(this.plotArea, h('p.waiting', {}, this.names.length || !this.data[0].length ? 'Gathering the first points…' : 'Nothing to draw.'));
+      fill(this.legend);
+      return;
+    }
+    fill(this.plotArea);
+    const ink = colour('muted');
+    const grid = colour('line');
+    const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: '11px system-ui, sans-serif' };
+    const single = this.names.length === 1;
+    this.colours = this.names.map((_, index) => colour(`series-${(index % 8) + 1}`));
+    this.plot = new uPlot({
+      width: Math.max(this.plotArea.clientWidth, 100),
+      height: Math.max(this.plotArea.clientHeight, 80),
+      padding: [8, 8, 0, 0],
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
+      scales: { x: { time: true }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max((high ?? 0) * 1.1, 1)] } },
+      axes: [
+        { ...axis, size: 26, gap: 4, space: 80, values: (plot, ticks) => ticks.map((one) => tick(one, plot.scales.x.max - plot.scales.x.min)) },
+        { ...axis, size: 66, gap: 6, space: 34, ...(this.binary ? { incrs: BINARY } : {}), values: (_, ticks) => ticks.map(this.format) },
+      ],
+      series: [{}, ...this.names.map((name, index) => ({
+        label: name,
+        stroke: this.colours[index],
+        width: 1.75,
+        fill: single ? this.colours[index].replace('rgb(', 'rgba(').replace(')', ', 0.13)') : undefined,
+        points: { show: false },
+        spanGaps: true,
+      }))],
+      hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx)] },
+    }, this.data, this.plotArea);
+    this.tell(null);
+  }
+
+  /** The values under the pointer, or the last ones. */
+  tell(index) {
+    const at = index ?? this.data[0].length - 1;
+    fill(this.legend,
+      h('span.at', {}, index === null || index === undefined ? 'now' : new Date(this.data[0][at] * 1000).toLocaleTimeString('en-GB')),
+      this.names.map((name, number) => h('span.key', {},
+        h('span.swatch', { style: { background: this.colours?.[number] ?? 'transparent' } }),
+        h('span.name', {}, name), h('b', {}, this.format(this.data[number + 1]?.[at] ?? null)))));
+  }
+
+  resize() {
+    if (this.plot && this.plotArea.clientWidth) this.plot.setSize({ width: this.plotArea.clientWidth, height: Math.max(this.plotArea.clientHeight, 80) });
+  }
+
+  close() {
+    this.watcher.disconnect();
+    removeEventListener('theme', this.recolour);
+    this.plot?.destroy();
+  }
+}
+
+/**
+ * Charts of a store, a topic or a group, with a choice of the time that they cover, which stays as it was last chosen.
+ * charts: {title, format, pick(name): whether a series is for this chart}.
+ */
+export class History {
+  constructor(query, charts) {
+    this.query = query;
+    this.minutes = Number(localStorage.getItem('headwater-span')) || 60;
+    this.charts = charts.map((one) => ({ ...one, chart: new Chart(one.title, one.format) }));
+    this.note = h('p.note', {});
+    this.spans = h('div.segmented', { role: 'group', 'aria-label': 'Time shown' });
+    this.element = h('section.history', {}, h('div.history-head', {}, this.note, this.spans),
+      h('div.charts', {}, this.charts.map((one) => one.chart.element)));
+    this.asked = 0;
+    this.drawSpans();
+  }
+
+  drawSpans() {
+    fill(this.spans, SPANS.map(([name, minutes]) => h('button', {
+      type: 'button',
+      'aria-pressed': String(minutes === this.minutes),
+      onclick: () => {
+        this.minutes = minutes;
+        localStorage.setItem('headwater-span', String(minutes));
+        this.asked = 0;
+        this.drawSpans();
+        this.refresh();
+      },
+    }, name)));
+  }
+
+  async refresh() {
+    if (Date.now() - this.asked < EVERY && this.found) return;
+    this.asked = Date.now();
+    let found;
+    try {
+      found = await get('/api/history', { ...this.query, minutes: this.minutes });
+    } catch {
+      return;
+    }
+    this.found = found;
+    for (const { chart, pick } of this.charts) chart.set(found.times, found.series.filter((one) => pick(one.name)));
+    const since = new Date(found.since).toLocaleTimeString('en-GB');
+    this.note.textContent = found.recorded
+      ? found.stewarded ? '' : 'Nobody stewards this store any more: older points are from its history, newer ones from this console.'
+      : found.stewarded === null ? `Its history is not for you to read: charts begin at ${since}, when the console did.`
+        : `Nobody stewards this store: charts begin at ${since}, when the console did.`;
+  }
+
+  close() {
+    for (const { chart } of this.charts) chart.close();
+  }
+}

@@ -1,0 +1,249 @@
+// Messages of a topic: live as they come, or looked through from any place.
+
+import { get, part, withQuery } from '../api.js';
+import { dialog, trying } from '../dialog.js';
+import { afterTyping, fill, h } from '../dom.js';
+import { count, date, moment, plural } from '../format.js';
+import { Drawer, produce } from '../message.js';
+import { heading, topicTabs } from '../parts.js';
+import { Table } from '../table.js';
+import { Tail } from '../tail.js';
+
+const PAGE = 200;
+const EXPRESSIONS = [
+  ['price > 10 and symbol in ("HW", "WH")', 'compare columns of a typed topic'],
+  ['address.city contains "os"', 'parts of a column; also starts with, ends with'],
+  ['lower(name) matches "^a.*z$"', 'patterns, as RE2 has them'],
+  ['paid is null or not shipped', 'null, and columns that are true or false'],
+  ['length(value) > 1000', 'raw topics have key, value, timestamp, offset and partition'],
+  ['key = "customer-7" and timestamp > "-1h"', 'typed ones call these _key, _timestamp, …'],
+];
+
+export function messages({ session, query }, name) {
+  const path = `/api/topics/${part(name)}`;
+  let live = query.get('mode') !== 'browse' && !query.get('from');
+  let paused = false;
+  let about = null;
+  let pageRows = [];
+  let cursor = '';
+  let done = false;
+  let lookedAt = 0;
+  let damage = [];
+  let asking = 0;
+
+  // What is asked for.
+  const partition = h('select', { 'aria-label': 'Partition', onchange: () => restart() }, h('option', { value: '' }, 'all partitions'));
+  const from = h('select', { 'aria-label': 'Where to begin', onchange: () => { place.hidden = !['offset', 'time'].includes(from.value); place.placeholder = from.value === 'time' ? '-1h or 2026-01-31T12:00' : 'offset, -100 from the end'; if (place.hidden) restart(); else place.focus(); } },
+    [['latest', 'newest first'], ['earliest', 'oldest first'], ['offset', 'from offset'], ['time', 'from time']].map(([value, text]) => h('option', { value }, text)));
+  const place = h('input.place', { hidden: true, 'aria-label': 'Offset or time', onchange: () => restart() });
+  const typed = afterTyping(() => restart(), 400);
+  const text = h('input', { type: 'search', placeholder: 'Text in the value', 'aria-label': 'Text in the value', oninput: typed });
+  const key = h('input', { placeholder: 'Key', 'aria-label': 'Text in the key', oninput: typed });
+  const where = h('input.where-input', { placeholder: 'Expression: price > 10 and symbol = "HW"', 'aria-label': 'Expression', spellcheck: 'false', onchange: () => restart() });
+  const decode = h('select', { 'aria-label': 'How values are shown', onchange: () => restart() }, [['auto', 'Decode: auto'], ['text', 'UTF-8'], ['json', 'JSON'], ['hex', 'Hexadecimal'], ['msgpack', 'MessagePack']].map(([value, title]) => h('option', { value }, title)));
+  const wrong = h('p.problem', { role: 'alert', hidden: true });
+  const asked = () => ({ partition: partition.value, text: text.value, key: key.value, where: where.value, decode: decode.value });
+  const beginning = () => (['offset', 'time'].includes(from.value) ? place.value : from.value);
+
+  // What is shown.
+  const drawer = new Drawer(name, () => decode.value, () => table.focus());
+  const table = new Table([
+    { title: 'Time', width: '7.5rem', render: (row) => h('span.mono', { title: date(row.t) }, moment(row.t)) },
+    { title: 'Partition', width: '5rem', end: true, wide: true, render: (row) => h('span.mono', {}, String(row.p)) },
+    { title: 'Offset', width: '6.5rem', end: true, render: (row) => h('span.mono', {}, String(row.o)) },
+    { title: 'Key', width: 'minmax(0, 9rem)', wide: true, render: (row) => (row.k ? h('span.mono', {}, row.k.text) : h('span.muted', {}, '–')) },
+    { title: 'Value', width: 'minmax(0, 1fr)', render: (row) => (row.v ? h('span.mono', {}, row.v.text) : h('span.muted', {}, 'null')) },
+  ], { label: 'Messages', height: 34, open: (row) => drawer.open(row), empty: 'No messages.' });
+  table.body.addEventListener('scroll', () => {
+    if (!live && !done && table.body.scrollTop + table.body.clientHeight > table.body.scrollHeight - 600) more();
+  });
+
+  const tail = new Tail(name, () => ({ ...asked(), from: 'latest' }), (added) => drawTail(added));
+  const status = h('div.tail-status', { role: 'status' });
+  const toggle = h('button.primary', { type: 'button', onclick: () => pause() });
+  const modes = h('div.segmented', { role: 'group', 'aria-label': 'Live or looked through' });
+  const downloads = h('button', { type: 'button', onclick: () => download() }, 'Download');
+  const element = h('div.fill', {}, heading(name, [['Topics', '#/topics']], downloads,
+    session.write && !name.startsWith('__') && h('button.primary', { type: 'button', onclick: () => trying(async () => produce(name, await get(path))) }, 'New record')),
+  topicTabs(name, 'Messages'),
+  h('div.toolbar', {}, modes, partition, from, place, text, key, decode),
+  h('div.toolbar', {}, where, h('button.icon', { type: 'button', 'aria-label': 'About expressions', title: 'About expressions', onclick: explain }, '?'), h('span.grow', {}), toggle, status),
+  wrong, h('div.split', {}, table.element, drawer.element));
+
+  function drawModes() {
+    fill(modes, [['Live', true], ['Browse', false]].map(([title, value]) => h('button', {
+      type: 'button', 'aria-pressed': String(live === value), onclick: () => { if (live !== value) { live = value; restart(); } },
+    }, title)));
+    from.hidden = live;
+    place.hidden = live || !['offset', 'time'].includes(from.value);
+    toggle.hidden = !live;
+    toggle.textContent = paused ? 'Resume' : 'Pause';
+  }
+
+  /** Ask anew: what was asked for has changed. */
+  function restart() {
+    tell('');
+    tail.stop();
+    tail.clear();
+    paused = false;
+    pageRows = [];
+    cursor = '';
+    done = false;
+    lookedAt = 0;
+    damage = [];
+    asking += 1;
+    table.body.scrollTop = 0;
+    drawModes();
+    if (live) {
+      table.options.empty = 'Waiting for the next message…';
+      table.setVirtual(0, () => null);
+      trying(check).then((good) => good && live && tail.start());
+    } else {
+      table.options.empty = 'Looking…';
+      table.set([]);
+      more();
+    }
+    drawStatus();
+  }
+
+  /** An event stream cannot say why it was refused: what is wrong with a filter is found out by a small question. */
+  async function check() {
+    try {
+      await get(`${path}/messages`, { ...asked(), from: 'latest', limit: 1 });
+      return true;
+    } catch (error) {
+      tell(error.message);
+      return false;
+    }
+  }
+
+  function tell(problem) {
+    wrong.textContent = problem;
+    wrong.hidden = !problem;
+  }
+
+  function pause() {
+    paused = !paused;
+    if (paused) tail.stop();
+    else tail.start();
+    drawModes();
+    drawStatus();
+  }
+
+  function drawTail(added) {
+    if (!live) return;
+    // Who reads further down keeps their place: it moves down as much as comes in above.
+    const reading = table.body.scrollTop > table.height;
+    const kept = tail.kept;
+    if (reading) table.body.scrollTop += added * table.height;
+    if (table.active >= 0) table.active += added;
+    table.setVirtual(kept, (index) => tail.at(index));
+    if (tail.error) tell(tail.error);
+    drawStatus();
+  }
+
+  function drawStatus() {
+    status.dataset.seen = live ? tail.seen : pageRows.length;
+    status.dataset.missing = tail.missing;
+    status.dataset.lookedAt = live ? tail.lookedAt : lookedAt;
+    status.dataset.paused = String(paused);
+    status.dataset.done = String(done);
+    if (live) {
+      const waits = paused && about ? tail.behind(about.partitions) : 0;
+      const filtered = text.value || key.value || where.value;
+      fill(status, h(`span.dot.${paused ? 'warn' : 'good'}`, {}), paused ? `paused${waits ? `, ${count(waits)} waiting` : ''}` : 'live',
+        h('span.muted', {}, ` · ${plural(tail.seen, 'message')}${filtered ? ` of ${count(tail.lookedAt)}` : ''}${tail.seen > tail.kept ? `, the last ${count(tail.kept)} kept` : ''}`),
+        tail.notes.length ? h('span.tag.bad', { title: tail.notes.join('\n') }, plural(tail.notes.length, 'note')) : null);
+    } else {
+      fill(status, h('span.muted', {}, `${plural(pageRows.length, 'message')}${lookedAt > pageRows.length ? ` of ${count(lookedAt)} looked at` : ''}${done ? ', that is all' : ''}`),
+        damage.length ? h('span.tag.bad', { title: damage.map((one) => `${one.partition}: ${one.offset} to ${one.next_offset - 1}: ${one.reason}`).join('\n') }, `${plural(damage.length, 'stretch')} damaged`) : null,
+        !done && pageRows.length === 0 && h('button.small', { type: 'button', onclick: () => more() }, 'Look further'));
+    }
+  }
+
+  let loading = false;
+  /** The next page; it is also asked for while a list is scrolled. */
+  async function more() {
+    if (loading || done || live) return;
+    loading = true;
+    const mine = asking;
+    try {
+      const direction = from.value === 'latest' ? 'older' : 'newer';
+      const found = await get(`${path}/messages`, { ...asked(), direction, limit: PAGE, ...(cursor ? { at: cursor } : { from: beginning() }) });
+      if (mine !== asking) return;
+      pageRows = pageRows.concat(found.rows);
+      cursor = found.at;
+      done = found.done;
+      lookedAt += found.looked_at;
+      damage = damage.concat(found.damage);
+      table.options.empty = done ? 'No messages.' : 'Nothing found so far.';
+      table.set(pageRows);
+      drawStatus();
+      // A search that has found little goes on by itself.
+      if (!done && pageRows.length < 30) setTimeout(more, 50);
+    } catch (error) {
+      if (mine === asking) tell(error.message);
+    } finally {
+      loading = false;
+      if (mine !== asking) more();
+    }
+  }
+
+  function download() {
+    const formats = [['ndjson', 'NDJSON: a JSON object a line'], ['parquet', 'Parquet: columns, for DuckDB, pandas, Spark']];
+    const limit = h('input', { type: 'number', min: 1, max: 1000000, value: '100000' });
+    dialog('Download', (close) => h('div.form', {},
+      h('p', {}, 'The messages that the filters choose, the oldest of each partition first.'),
+      h('label.field', {}, h('span.label', {}, 'At most'), limit),
+      h('div.choices', {}, formats.map(([format, title]) => h('button', {
+        type: 'button',
+        onclick: () => {
+          const start = !live && from.value !== 'latest' ? beginning() : 'earliest';
+          const { decode: _, ...filters } = asked();
+          const link = h('a', { href: withQuery(`${path}/download`, { ...filters, from: start, format, limit: limit.value }), download: '' });
+          link.click();
+          close();
+        },
+      }, title)))));
+  }
+
+  function explain() {
+    dialog('Expressions', () => h('div', {}, h('p', {}, 'An expression chooses records by their columns. It is asked where the records are; it can compare, and no more.'),
+      h('dl.examples', {}, EXPRESSIONS.map(([code, about_]) => [h('dt', {}, h('code', {}, code)), h('dd', {}, about_)])),
+      about && h('p.note', {}, `Columns here: ${about.raw ? 'partition, offset, timestamp, key, value' : ['_partition', '_offset', '_timestamp', '_key', ...about.schemas.at(-1).columns.map((one) => one.name)].join(', ')}`)), { wide: true });
+  }
+
+  const began = get(path).then((found) => {
+    about = found;
+    partition.append(...found.partitions.slice(0, 2000).map((one) => h('option', { value: String(one.number) }, `partition ${one.number}`)));
+    partition.value = query.get('partition') ?? '';
+    if (query.get('from')) {
+      from.value = /^(latest|earliest)$/.test(query.get('from')) ? query.get('from') : /^-?\d+$/.test(query.get('from')) ? 'offset' : 'time';
+      place.value = query.get('from');
+    }
+    element.dataset.drawn = 'yes';
+    restart();
+  });
+
+  return {
+    title: `${name}, messages`,
+    element,
+    async refresh() {
+      await began;
+      if (live) {
+        about = await get(path);
+        drawStatus();
+      }
+    },
+    key(event) {
+      if (event.key !== ' ' || !live || event.target.closest('button')) return false;
+      pause();
+      return true;
+    },
+    escape: () => drawer.close(),
+    close: () => {
+      tail.close();
+      table.close();
+    },
+  };
+}

@@ -1,0 +1,64 @@
+"""The steward: what it did of late, and what it would do now."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from headwater.console.asked import Asked
+from headwater.console.charts import passes, stewarded
+from headwater.errors import HeadwaterError
+from headwater.option import options_of
+from headwater.store.steward import StewardReport
+
+_SHOWN = 500
+
+
+def shown_steward(asked: Asked) -> dict[str, Any]:
+    """Whether someone stewards the store, and what was done."""
+    document: dict[str, Any] = {"stewarded": stewarded(asked.store), "passes": [], "problem": None}
+    config = asked.store.defaults.steward
+    document["config"] = [
+        {"name": option.name, "value": option.written(getattr(config, option.name))}
+        for option in options_of(type(config))
+    ]
+    try:
+        document["passes"] = list(passes(asked))[-_SHOWN:][::-1]
+    except HeadwaterError as error:
+        document["problem"] = str(error)
+    return document
+
+
+def plan(asked: Asked) -> dict[str, Any]:
+    """What a pass would do now. It looks at everything and changes nothing."""
+    return _report(asked.store.steward().run_once(dry_run=True))
+
+
+def clean(asked: Asked) -> dict[str, Any]:
+    """One pass, now."""
+    report = _report(asked.store.steward().run_once())
+    asked.watch.look_now()
+    return report
+
+
+def _report(report: StewardReport) -> dict[str, Any]:
+    partitions = [
+        asdict(one)
+        for one in report.partitions
+        if one.segments or one.rolled or one.compacted or one.error or one.protected_by
+    ]
+    return {
+        "skipped": report.skipped,
+        "segments": report.segments,
+        "bytes": report.bytes,
+        "bytes_left": report.bytes_left,
+        "looked_at": len(report.partitions),
+        "partitions": partitions[:_SHOWN],
+        "more": max(len(partitions) - _SHOWN, 0),
+        "expired_groups": list(report.expired_groups),
+        "pruned_positions": report.pruned_positions,
+        "swept_topics": report.swept_topics,
+        "finished_transactions": report.finished_transactions,
+        "dropped_stages": report.dropped_stages,
+        "errors": list(report.errors),
+    }

@@ -1,0 +1,104 @@
+"""A live tail: records as they come, without a gap, from wherever the one who looks has got to.
+
+Each event carries the place behind it. Whoever pauses remembers that place and comes back with it; so does a browser
+whose connection broke. What was written meanwhile comes first, as fast as it is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from heapq import merge
+from typing import Any, Final
+
+from headwater.console.decoding import Decoder
+from headwater.console.events import Event
+from headwater.console.messages import Cursor, cursor_to_text, row_document
+from headwater.console.selection import Row, Selection
+from headwater.errors import OffsetOutOfRange, RecordsDamaged
+from headwater.store.cursor import ConsumedBatch
+from headwater.store.store import Store
+
+_EVENT_ROWS: Final = 500
+_WAIT: Final = 0.5
+_QUIET: Final = 15.0
+"""After so long without a record an event says that all is well: proxies and browsers give up on silence."""
+
+
+class Tail:
+    """Reads a topic from a cursor on. For one thread at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        cursor: Cursor,
+        selection: Selection,
+        decoder: Decoder,
+        partitions: frozenset[int] | None = None,
+    ) -> None:
+        self._topic = topic
+        self._selection = selection
+        self._decoder = decoder
+        self._partitions = partitions
+        self._cursor = dict(cursor)
+        self._notes: list[dict[str, Any]] = []
+        self._quiet_since = time.monotonic()
+        # Partitions that come later are read from their beginning: nothing of them was seen.
+        self._consumer = store.consumer(topic, start="earliest", on_damage=self._damaged, fetch_bytes=256 * 1024)
+        for place in self._consumer.assignment():
+            if place.partition in self._cursor:
+                self._go_to(place.partition, self._cursor[place.partition])
+
+    def _go_to(self, partition: int, offset: int) -> None:
+        try:
+            self._consumer.seek(self._topic, partition, offset)
+        except OffsetOutOfRange as error:
+            nearest = error.start if offset < error.start else error.end
+            if offset < error.start:
+                self._notes.append({"kind": "removed", "partition": partition, "offset": offset, "next": nearest})
+            self._consumer.seek(self._topic, partition, nearest)
+            self._cursor[partition] = nearest
+
+    def _damaged(self, lost: RecordsDamaged) -> None:
+        self._notes.append({"kind": "damaged", "partition": lost.partition, "reason": str(lost)})
+
+    def events(self) -> list[Event]:
+        """What has come; waits a moment for the first. It may be nothing."""
+        found = self._consumer.poll_batches(timeout=_WAIT)
+        events = [Event("note", json.dumps(note)) for note in self._notes]
+        self._notes.clear()
+        events += self._gathered(found)
+        if events:
+            self._quiet_since = time.monotonic()
+        elif time.monotonic() - self._quiet_since > _QUIET:
+            self._quiet_since = time.monotonic()
+            events.append(Event("quiet", "{}"))
+        return events
+
+    def _gathered(self, found: list[ConsumedBatch]) -> list[Event]:
+        """Events with what is wanted, by time as far as the order of each partition lets it be."""
+        mine = [one for one in found if self._partitions is None or one.partition in self._partitions]
+        lanes: dict[int, list[Row]] = {}
+        for one in mine:
+            chosen = self._selection.rows(self._selection.of(one.batch, one.partition), one.partition)
+            lanes.setdefault(one.partition, []).extend(chosen)
+        rows = list(merge(*lanes.values(), key=lambda row: row.timestamp))
+        events = []
+        for first in range(0, len(rows), _EVENT_ROWS):
+            part = rows[first : first + _EVENT_ROWS]
+            self._cursor |= {row.partition: row.offset + 1 for row in part}
+            events.append(self._event(part, 0))
+        if mine:
+            # What is not wanted was looked at too: whoever comes back need not look at it again.
+            self._cursor |= {one.partition: one.end for one in mine}
+            events.append(self._event([], sum(one.batch.num_rows for one in mine)))
+        return events
+
+    def _event(self, rows: list[Row], looked_at: int) -> Event:
+        document = {"rows": [row_document(row, self._decoder) for row in rows], "looked_at": looked_at}
+        return Event("records", json.dumps(document), cursor_to_text(self._cursor))
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()

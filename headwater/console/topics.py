@@ -1,0 +1,320 @@
+"""Topics: the list, one of them with all that belongs to it, and changes to them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headwater.config import TopicConfig
+from headwater.console.asked import Asked
+from headwater.errors import InvalidConfiguration, SchemaError
+from headwater.log.frame import NO_PRODUCER, WRITER
+from headwater.option import options_of
+from headwater.schema import Schema
+from headwater.store.survey import Survey
+from headwater.store.topic import Topic
+
+_LOOK_BACK_BYTES: Final = 1 << 20
+_PRODUCERS: Final = 50
+_TYPES: Final = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+}
+"""What columns of a topic that is made here can be; programs have all of Arrow's types."""
+
+
+def listed(asked: Asked) -> dict[str, Any]:
+    """Every topic, with its numbers as far as they are known by now."""
+    survey, rates = asked.watch.survey, asked.watch.rates()
+    if survey is None:
+        return {"ready": False, "topics": [{"name": name} for name in asked.store.topics()]}
+    lags = _lags_by_topic(survey)
+    topics = []
+    for name, info in survey.infos.items():
+        document: dict[str, Any] = {"name": name, "partitions": info.partitions, "compact": info.config.compact}
+        statistics = survey.topics.get(name)
+        if statistics is None:
+            document["problem"] = survey.problems.get(f"topic {name}", "it cannot be read")
+        else:
+            document |= {
+                "records": statistics.records,
+                "bytes": statistics.bytes,
+                "rate": rates.topics.get(name, (0.0, 0.0))[0],
+                "last": max((one.last_append_ns for one in statistics.partitions), default=0) / 1e6 or None,
+                "lag": sum(lags[name].values()) if name in lags else None,
+                "groups": len(lags.get(name, {})),
+                "unhealthy": len(statistics.unhealthy),
+            }
+        topics.append(document)
+    return {"ready": True, "topics": topics, "error": asked.watch.error}
+
+
+def _lags_by_topic(survey: Survey) -> dict[str, dict[str, int]]:
+    """For each topic how far each group is behind in it."""
+    found: dict[str, dict[str, int]] = {}
+    for group, lags in survey.lags().items():
+        for place, lag in lags.items():
+            groups = found.setdefault(place.topic, {})
+            groups[group] = groups.get(group, 0) + lag
+    return found
+
+
+def shown_topic(asked: Asked) -> dict[str, Any]:
+    """One topic: its partitions, configuration, schemas, and the groups that read it."""
+    topic = asked.store.topic(asked.path["topic"])
+    info = topic.info
+    survey = asked.watch.survey
+    statistics = topic.statistics()
+    rate = asked.watch.rates().topics.get(topic.name, (0.0, 0.0))
+    return {
+        "name": topic.name,
+        "uuid": info.uuid.hex(),
+        "created": info.created_ns / 1e6,
+        "records": statistics.records,
+        "bytes": statistics.bytes,
+        "total_records": statistics.total_records,
+        "total_bytes": statistics.total_bytes,
+        "rate": rate[0],
+        "bytes_per_second": rate[1],
+        "raw": topic.schema.raw,
+        "internal": topic.name.startswith("__"),
+        "partitions": [
+            {
+                "number": number,
+                "start": one.start,
+                "end": one.end,
+                "durable_end": one.durable_end,
+                "bytes": one.bytes,
+                "segments": one.segments,
+                "last": one.last_append_ns / 1e6 or None,
+                "recoveries": one.recoveries,
+                "damaged": one.damaged,
+                "poisoned": one.poisoned,
+            }
+            for number, one in enumerate(statistics.partitions)
+        ],
+        "config": configuration(info.config),
+        "schemas": [_schema(asked.store.schema_by_id(info, one)) for one in info.schemas],
+        "groups": _groups(survey, topic.name) if survey is not None else [],
+    }
+
+
+def configuration(config: TopicConfig) -> list[dict[str, Any]]:
+    """Each option as it is written, and whether that is the default."""
+    return [
+        {
+            "name": option.name,
+            "value": option.written(getattr(config, option.name)),
+            "default": option.written(option.default),
+            "allowed": option.allowed,
+        }
+        for option in options_of(TopicConfig)
+    ]
+
+
+def defaults(asked: Asked) -> dict[str, Any]:
+    """What a new topic would be made with."""
+    return {"config": configuration(asked.store.defaults.topic), "types": list(_TYPES)}
+
+
+def _schema(schema: Schema) -> dict[str, Any]:
+    columns = [
+        {"name": field.name, "type": str(field.type), "nullable": bool(field.nullable)} for field in schema.payload
+    ]
+    return {"id": f"{schema.id:016x}", "raw": schema.raw, "columns": columns}
+
+
+def _groups(survey: Survey, topic: str) -> list[dict[str, Any]]:
+    found = []
+    for group, lags in survey.lags().items():
+        here = {place.partition: lag for place, lag in lags.items() if place.topic == topic}
+        owned = sum(place.topic == topic for place in survey.groups[group].owners)
+        if here or owned:
+            members = len(survey.groups[group].members)
+            found.append({"name": group, "lag": sum(here.values()), "members": members, "partitions": here})
+    return sorted(found, key=lambda one: one["lag"], reverse=True)
+
+
+def producers(asked: Asked) -> dict[str, Any]:
+    """Who has written lately: the producers of the last frames of each partition."""
+    topic = asked.store.topic(asked.path["topic"])
+    found: dict[str, dict[str, Any]] = {}
+    for number, partition in enumerate(topic.partitions()):
+        start, end, _ = partition.bounds()
+        for frame in _last_frames(topic, number, start, end):
+            header = frame.header
+            known = header.producer_id != NO_PRODUCER
+            identity = header.producer_id.hex() if known else "unnamed"
+            one = found.setdefault(
+                identity,
+                {
+                    "id": identity,
+                    "kind": "transactions" if header.attributes & WRITER else "idempotent" if known else "plain",
+                    "records": 0,
+                    "bytes": 0,
+                    "partitions": [],
+                    "last": 0.0,
+                },
+            )
+            one["records"] += header.record_count
+            one["bytes"] += header.length
+            one["last"] = max(one["last"], header.max_timestamp / 1e6)
+            if number not in one["partitions"]:
+                one["partitions"].append(number)
+    newest = sorted(found.values(), key=lambda one: one["last"], reverse=True)
+    return {"producers": newest[:_PRODUCERS], "looked_back": _LOOK_BACK_BYTES}
+
+
+def _last_frames(topic: Topic, number: int, start: int, end: int) -> list[Any]:
+    """The frames at the end of a partition, about so many bytes of them."""
+    partition = topic.partition(number)
+    size = topic.statistics().partitions[number].bytes if end > start else 0
+    share = min(_LOOK_BACK_BYTES / size, 1.0) if size else 1.0
+    first = max(end - max(int((end - start) * share), 1), start)
+    found: list[Any] = []
+    deadline = time.monotonic() + 1.0
+    for frame in partition.frames(first, end, on_damage=lambda _: None):
+        found.append(frame)
+        if time.monotonic() > deadline:
+            break
+    return found
+
+
+# Changes.
+
+
+def create(asked: Asked) -> dict[str, Any]:
+    """Make a topic: `name`, `partitions`, `columns` for a typed one, `config` by options as text."""
+    name = asked.given("name", str)
+    columns = asked.body.get("columns") or []
+    schema = None
+    if columns:
+        schema = pa.schema([_column(one) for one in columns])
+    options = _options(asked.body.get("config") or {})
+    topic = asked.store.create_topic(name, asked.given("partitions", int), schema, **options)
+    asked.watch.look_now()
+    return {"name": topic.name}
+
+
+def _column(one: Any) -> Any:
+    try:
+        return pa.field(str(one["name"]), _TYPES[one["type"]], bool(one.get("nullable", True)))
+    except (KeyError, TypeError, AttributeError):
+        known = ", ".join(_TYPES)
+        raise SchemaError(f"a column has a name and one of these types: {known}; not {str(one)[:60]!r}") from None
+
+
+def _options(said: Any) -> dict[str, Any]:
+    """Options of a topic by their texts; raises InvalidConfiguration, which names the option."""
+    known = {option.name: option for option in options_of(TopicConfig)}
+    if not isinstance(said, dict) or not said.keys() <= known.keys():
+        raise InvalidConfiguration(f"config has options of a topic: {', '.join(known)}")
+    found = {}
+    for name, text in said.items():
+        try:
+            found[name] = known[name].parse(str(text))
+        except InvalidConfiguration as error:
+            raise InvalidConfiguration(f"{name} {error}, not {text!r:.60}") from None
+    return found
+
+
+def alter(asked: Asked) -> dict[str, Any]:
+    """Change options by their texts, and the number of partitions."""
+    name = asked.path["topic"]
+    partitions = asked.body.get("partitions")
+    if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool)):
+        raise InvalidConfiguration("partitions is a whole number")
+    info = asked.store.alter_topic(name, partitions=partitions, **_options(asked.body.get("config") or {}))
+    asked.watch.look_now()
+    return {"name": name, "partitions": info.partitions, "config": configuration(info.config)}
+
+
+def delete(asked: Asked) -> dict[str, Any]:
+    """Delete a topic; the body says its name once more, as the one who deletes has typed it."""
+    name = asked.path["topic"]
+    if asked.given("confirm", str) != name:
+        raise InvalidConfiguration(f"type the name of the topic to delete it: {name}")
+    if name.startswith("__"):
+        raise InvalidConfiguration(f"{name} is one of Headwater's own topics, and is not deleted here")
+    asked.store.delete_topic(name)
+    asked.watch.look_now()
+    return {"deleted": name}
+
+
+def produce(asked: Asked) -> dict[str, Any]:
+    """Write one record, and wait until it is durable."""
+    topic = asked.store.topic(asked.path["topic"])
+    if topic.name.startswith("__"):
+        raise InvalidConfiguration(f"{topic.name} is one of Headwater's own topics, and is not written to here")
+    key = _content(asked.body.get("key"), "key")
+    partition = asked.body.get("partition")
+    headers = {
+        str(name): _content(value, f"header {name!r:.60}") or b""
+        for name, value in (asked.body.get("headers") or {}).items()
+    }
+    value = asked.body.get("value")
+    with asked.store.producer(topic.name, linger=0.0) as out:
+        sent = _content(value, "value") if topic.schema.raw else _row(value, topic.schema)
+        receipt = out.send(sent, key=key, headers=headers or None, partition=partition)
+        out.sync()
+    asked.watch.look_now()
+    return {"partition": receipt.partition, "offset": receipt.offset}
+
+
+def _content(said: Any, what: str) -> bytes | None:
+    """Bytes from `{"as": "text" | "json" | "hex", "text": ...}`; None for null."""
+    if said is None:
+        return None
+    kind = ""
+    try:
+        kind, text = said["as"], said["text"]
+        if kind == "hex":
+            return bytes.fromhex(text)
+        if kind == "json":
+            json.loads(text)
+        elif kind != "text":
+            raise InvalidConfiguration(f"{what} is text, json or hex, not {kind!r:.20}")
+        content: bytes = text.encode()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidConfiguration(f"{what} is not of the right kind: {error}") from None
+    except ValueError as error:
+        raise InvalidConfiguration(f"{what} is no {kind}: {error}") from None
+    return content
+
+
+def _row(said: Any, schema: Schema) -> dict[str, Any] | None:
+    """The columns of a typed record, from a JSON object; times and dates as ISO 8601 says them."""
+    content = _content(said, "value")
+    if content is None:
+        return None
+    try:
+        found = json.loads(content)
+        unknown = [name for name in found if name not in schema.payload.names]
+        if not isinstance(found, dict) or unknown:
+            raise SchemaError(f"a record of this topic is an object with the columns {', '.join(schema.payload.names)}")
+        return {name: _converted(value, schema.payload.field(name)) for name, value in found.items()}
+    except ValueError as error:
+        raise InvalidConfiguration(f"value is no JSON: {error}") from None
+
+
+def _converted(value: Any, field: Any) -> Any:
+    """What JSON has no word for, such as a time, from its text."""
+    kind = field.type
+    try:
+        if isinstance(value, str) and (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
+            return pa.scalar(value).cast(kind).as_py()
+        if isinstance(value, str) and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            return value.encode()
+    except (pa.ArrowException, ValueError) as error:
+        raise SchemaError(f"column {field.name!r} is {kind}, and {value!r:.60} is not: {error}") from None
+    return value
