@@ -105,6 +105,9 @@ def test_hw_alone_gives_help() -> None:
         (["inspect", "--frames", "many", "x"], 2, "--frames"),
         (["unlock", "."], 1, "is not a partition"),
         (["tour", "."], 1, "is not empty"),
+        (["console", "nowhere"], 1, "there is no directory nowhere"),
+        (["console", "."], 1, "is a directory, but no store"),
+        (["console", ".", "--listen", "0.0.0.0:0"], 1, "is not only for this machine"),
         (["bogus"], 2, "No such command 'bogus'"),
         (["check", "--bogus", "x"], 2, "--bogus"),
         (["check", "a\x1b[31m\nb"], 1, "a\\x1b[31m"),
@@ -410,7 +413,7 @@ def test_unlock_kills_the_holder_and_others_go_on(partition: Path, holder: subpr
 
 def test_the_tour_keeps_every_promise(tmp_path: Path) -> None:
     place = tmp_path / "tour"
-    text = run("tour", place).stdout
+    text = run("tour", "--no-spark", place).stdout
     assert "every promise was kept" in text
     assert "BROKEN" not in text
     assert "\x1b" not in text

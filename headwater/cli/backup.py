@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headwater.cli.manifest import FILE, STORE, Manifest
+from headwater.cli.backup_manifest import FILE, STORE, Manifest
 from headwater.cli.output import Json, done, size, wants_json, write_json
 from headwater.cli.progress import progress
 from headwater.cli.target import StoreOption, complete_topic, opened
@@ -36,8 +36,8 @@ app = typer.Typer(add_completion=False)
 
 _BATCH_BYTES: Final = 4 << 20
 _MOMENTARY: Final = ("lock", "state")
-_OWN: Final = ("__groups", "__txn", "__transactions")
-"""What a cluster keeps its groups and transactions in; how far groups are is in the manifest."""
+_OWN: Final = ("__groups", "__history", "__transactions", "__txn")
+"""What Headwater keeps for itself. How far groups are is in the manifest."""
 
 
 @app.command(
@@ -150,7 +150,7 @@ def _replicate(source: Partition, target: Partition, end: int) -> Iterator[int]:
             target.truncate(frame.header.base_offset)  # compaction has joined what was copied with what was not
         if frame.header.base_offset > at:
             raise HeadwaterError(
-                f"{source} was compacted, which leaves gaps that cannot be fetched: back up the directory that it serves"
+                f"{source} was compacted, so it has gaps that cannot be fetched: back up the directory that it serves"
             )
         pending.append(frame)
         at = frame.header.next_offset

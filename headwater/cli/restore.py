@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.manifest import STORE, Manifest, copy_file, digest_of, sync_directory
+from headwater.cli.backup_manifest import STORE, Manifest, copy_file, digest_of, sync_directory
 from headwater.cli.output import Json, done, size, wants_json, write_json
 from headwater.cli.progress import progress
 from headwater.errors import HeadwaterError
