@@ -139,17 +139,38 @@ class EtcdServer:
         self.kill()
 
 
+class EtcdMembers:
+    """Several members of one etcd, in place of one."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.members = [EtcdServer(directory, name=f"member{number}") for number in range(count)]
+        cluster = ",".join(member.cluster for member in self.members)
+        for member in self.members:
+            member.cluster = cluster
+
+    @property
+    def address(self) -> str:
+        """Where all of them are."""
+        return ",".join(str(member.address) for member in self.members)
+
+    def start(self) -> Self:
+        """Start them all."""
+        for member in self.members:
+            member.start(wait=False)
+        for member in self.members:
+            member.wait()
+        return self
+
+    def kill(self) -> None:
+        """kill -9 all of them."""
+        for member in self.members:
+            member.kill()
+
+
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
 
 
 def started_together(directory: Path, count: int) -> list[EtcdServer]:
     """Several members of one etcd, started."""
-    servers = [EtcdServer(directory, name=f"member{number}") for number in range(count)]
-    cluster = ",".join(server.cluster for server in servers)
-    for server in servers:
-        server.cluster = cluster
-        server.start(wait=False)
-    for server in servers:
-        server.wait()
-    return servers
+    return EtcdMembers(directory, count).start().members
