@@ -25,7 +25,7 @@ from headwater.log.entropy import random_bytes
 from headwater.option import MIB
 from headwater.schema import RAW
 from headwater.store.catalog import TopicInfo
-from headwater.store.names import GROUPS
+from headwater.store.names import GROUPS, WRITERS
 from headwater.store.topic import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-TRANSACTIONS: Final = "__txn"
-INTERNAL: Final = frozenset({GROUPS, TRANSACTIONS})
+INTERNAL: Final = frozenset({GROUPS, WRITERS})
 """Topics that only brokers make, change and write."""
 DEFAULT_REPLICATION: Final = 3
 """How often records are kept where nobody says so, if there are as many brokers."""
