@@ -121,7 +121,7 @@ def _produce(address: str, number: int, size: int) -> float:
 
 
 def _commits(address: str, seconds: float) -> float:
-    """Positions each second. Each consumer, alone in its group, commits a record more in all its partitions at a time."""
+    """Positions each second. Each consumer, alone in its group, commits one more record of each of its partitions."""
     with hw.open(address) as store:
         topic = f"committed-{time.monotonic_ns()}"
         store.create_topic(topic, partitions=_POSITIONS)
