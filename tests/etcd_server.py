@@ -53,8 +53,12 @@ class EtcdServer:
         name: str = "one",
         host: str = "127.0.0.1",
         within: Sequence[str] = (),
+        election_ms: int = 500,
     ) -> None:
-        """`within` comes before the command, and has it run elsewhere; `host` is where that is."""
+        """`within` comes before the command, and has it run elsewhere; `host` is where that is.
+
+        One that is alone elects itself, and waits for nobody: the sooner the better.
+        """
         self.directory = directory
         self.address = Address(host, free_port())
         self.peer = f"http://{host}:{free_port()}"
@@ -62,7 +66,7 @@ class EtcdServer:
         self.cluster = f"{name}={self.peer}"
         """All members that it knows: here itself alone."""
         self.url = f"{scheme}://{self.address}"
-        self._flags = flags
+        self._flags = (*flags, "--election-timeout", str(election_ms), "--heartbeat-interval", str(election_ms // 10))
         self._within = within
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -143,7 +147,7 @@ class EtcdMembers:
     """Several members of one etcd, in place of one."""
 
     def __init__(self, directory: Path, count: int) -> None:
-        self.members = [EtcdServer(directory, name=f"member{number}") for number in range(count)]
+        self.members = [EtcdServer(directory, name=f"member{number}", election_ms=1000) for number in range(count)]
         cluster = ",".join(member.cluster for member in self.members)
         for member in self.members:
             member.cluster = cluster
