@@ -49,6 +49,9 @@ def run(
     users: Annotated[
         bool, typer.Option("--users", help="Let in users of the broker, each with a token and its rights.")
     ] = False,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Connect to the broker by TLS, with the machine's own authorities.")
+    ] = False,
     tls_ca: TlsAuthority = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
@@ -73,11 +76,15 @@ def run(
     address = parse_address(listen, PORT)
     said = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
     given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if tls:
+        given["tls"] = True
     check_exposure(address, store, users, serve_certificate, serve_key)
-    tls = Certificate(serve_certificate, serve_key) if serve_certificate is not None and serve_key is not None else None
+    served = (
+        Certificate(serve_certificate, serve_key) if serve_certificate is not None and serve_key is not None else None
+    )
     sessions = Sessions(None, _connecting(store, given)) if users else Sessions(_opened(store, given))
     try:
-        serving = Serving(Console(sessions, write=write, names=None if users else (address.host,)), address, tls)
+        serving = Serving(Console(sessions, write=write, names=None if users else (address.host,)), address, served)
     except BaseException:
         sessions.close()
         raise

@@ -95,7 +95,6 @@ class InternalLog:
         self._failed = False
         self._waiting: list[tuple[Sequence[Record], asyncio.Future[Appended]]] = []
         self._writing: asyncio.Task[None] | None = None
-        self._acknowledging: set[asyncio.Task[None]] = set()
 
     @property
     def place(self) -> TopicPartition:
@@ -169,20 +168,25 @@ class InternalLog:
         return future
 
     async def _write(self) -> None:
+        """Write what has come together, until there is no more. One write at a time, to the last acknowledgement.
+
+        More at once would be no faster: each costs every replica a write, a sync and some messages, however small.
+        """
         while self._waiting:
             batch, self._waiting = self._waiting, []
             futures = [future for _, future in batch]
             records = [record for some, _ in batch for record in some]
             try:
                 self._check()
-                appended = await self._threads.write(self._append, records)
+                writing = asyncio.ensure_future(self._threads.write(self._append, records))
+                appended = await self._hosted.acknowledged(writing, self.epoch, by_all=True)
             except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
                 self._fail(futures, error)
                 continue
             self.bytes += sum(len(key) + len(value or b"") + _RECORD_BYTES for key, value in records)
-            task = asyncio.create_task(self._acknowledge(appended, futures))
-            self._acknowledging.add(task)
-            task.add_done_callback(self._acknowledging.discard)
+            for future in futures:
+                if not future.done():
+                    future.set_result(appended)
 
     def _append(self, records: list[Record]) -> Appended:
         """In a thread: write what has come together, and sync it."""
@@ -192,18 +196,6 @@ class InternalLog:
             appended = partition.append(frames)
             partition.sync()
         return appended
-
-    async def _acknowledge(self, appended: Appended, futures: list[asyncio.Future[Appended]]) -> None:
-        written: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        written.set_result(appended)
-        try:
-            await self._hosted.acknowledged(written, self.epoch, by_all=True)
-        except Exception as error:  # noqa: BLE001
-            self._fail(futures, error)
-            return
-        for future in futures:
-            if not future.done():
-                future.set_result(appended)
 
     def _fail(self, futures: list[asyncio.Future[Appended]], error: Exception) -> None:
         if not isinstance(error, NotLeading):

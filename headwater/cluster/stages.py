@@ -42,6 +42,8 @@ class Known:
 
     def __init__(self, epoch: int, end: int) -> None:
         self.epoch = epoch
+        self.appending = 0
+        """How many appends are under way: nobody knows yet where they are."""
         self._floor = end
         self._waiting: dict[int, StageRange] = {}
         self._held: set[StageRange] = set()
@@ -74,7 +76,7 @@ class Known:
 
     def needed_from(self, start: int, end: int) -> int:
         """From where on a log from `start` to `end` is needed. What was staged under others is, until it is too old."""
-        if start < self._floor:
+        if start < self._floor or self.appending:
             return start
         return min(self._waiting, default=end)
 
@@ -128,12 +130,15 @@ class Stages:
         """Stage frames, not acknowledged yet; raises NotLeader."""
         _, stage = self._leading(place, uuid)
         epoch, known = stage.led, self._of(stage)
+        known.appending += 1
         try:
             appended: Appended = await self._node.threads.write(_append, stage, epoch, frames)
+            found = StageRange(epoch, appended.base_offset, appended.end_offset)
+            known.staged(found)
         except NotLeading:
             raise self._node.not_leader(place) from None
-        found = StageRange(epoch, appended.base_offset, appended.end_offset)
-        known.staged(found)
+        finally:
+            known.appending -= 1
         stage.appended()
         return found
 

@@ -13,14 +13,15 @@ from typing import Any, Final, NamedTuple
 
 from headwater.broker.coordinator import Coordinator
 from headwater.cluster.internal import Record
-from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading
+from headwater.cluster.metadata import PartitionState
+from headwater.cluster.replica import FetchRequest, NotLeading
 from headwater.errors import HeadwaterError, StaleMember
 from headwater.store.group import Commit, GroupInfo
 from headwater.store.membership import Member
 from headwater.store.topic import TopicPartition
 from headwater.testing import ManualClock
-from tests.cluster.etcd import Etcd, Item
-from tests.cluster.model import Broker, Cluster, Truth, Violation
+from tests.cluster.etcd import Etcd, Guard, Item
+from tests.cluster.model import PARTITION, Answer, Broker, Cluster, Truth, Violation
 from tests.cluster.world import Process, World
 
 GROUP: Final = "g"
@@ -119,12 +120,12 @@ class GroupBroker(Broker):
         super()._sync()
         self._coordinate()
 
-    def serve(self, request: FetchRequest) -> FetchResponse | None:
+    def serve(self, request: FetchRequest) -> Answer | None:
         if self.replica is not None:
             self.replica.heard(request)
-        response = super().serve(request)
+        answer = super().serve(request)
         self._coordinate()
-        return response
+        return answer
 
     def _coordinate(self) -> None:
         replica = self.replica
@@ -198,12 +199,12 @@ class GroupBroker(Broker):
     # Clients.
 
     def ask_rules(self, rule: Callable[[Coordinator], Any], answer: Callable[[Any], None]) -> None:
-        """Apply a rule, and answer when that may be told; who does not coordinate says nothing."""
+        """Apply a rule, and answer when that may be told; NotLeading is the answer of who does not coordinate."""
         coordinator = self.coordinator
-        if coordinator is not None:
-            coordinator.do(
-                lambda: rule(coordinator), lambda found: None if isinstance(found, NotLeading) else answer(found)
-            )
+        if coordinator is None:
+            answer(NotLeading())
+        else:
+            coordinator.do(lambda: rule(coordinator), answer)
             self._write()
 
     def look(self) -> None:
@@ -213,7 +214,7 @@ class GroupBroker(Broker):
         floor, generation = dict(self.told.positions), self.told.generation
 
         def shown(found: Any) -> None:
-            if not isinstance(found, HeadwaterError):
+            if not isinstance(found, HeadwaterError | NotLeading):
                 self.told.check(found, floor, generation, self.name)
 
         def describe(coordinator: Coordinator) -> GroupInfo | None:
@@ -285,9 +286,11 @@ class GroupMember(Process):
     def _answered(self, turn: int, found: Any) -> None:
         if turn != self._turn or self._rule is None:
             return
+        self._asked_at = -PATIENCE
+        if isinstance(found, NotLeading):
+            return  # it asks another one
         self._rule = None
         self._asked_again = False
-        self._asked_at = -PATIENCE
         if isinstance(found, StaleMember):
             self._member, self._owned = "", frozenset()
         elif isinstance(found, tuple):
@@ -348,6 +351,7 @@ class GroupCluster(Cluster):
     """Three brokers, and a group whose members never give up."""
 
     broker_kind: type[Broker] = GroupBroker
+    cleans = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -356,7 +360,29 @@ class GroupCluster(Cluster):
         for broker in self.brokers.values():
             assert isinstance(broker, GroupBroker)
             broker.told, broker.sequences = self.told, sequences
+        self._faults[self._leadership_moves] = self.world.random.random() ** 2
+        self._faults[self._leader_sleeps] = self.world.random.random() ** 3
         self.clients = [GroupMember(self.world, number, self) for number in range(5)]  # type: ignore[misc]
+
+    def _leadership_moves(self) -> None:
+        """Another one is to lead, as when leadership is given back: the one before lives on, and may lead again."""
+        item = self.etcd.items[PARTITION]
+        state: PartitionState = item.value
+        known = ((broker, self.etcd.items.get(f"broker/{broker}")) for broker in sorted(state.in_sync))
+        alive = {broker: found.created for broker, found in known if found is not None}
+        able = [one for one in alive if one != state.leader and alive[one] == state.in_sync[one]]
+        if able:
+            leader = self.world.random.choice(able)
+            moved = PartitionState(state.replicas, state.in_sync, leader, alive[leader], state.epoch + 1)
+            self.etcd.write([Guard(PARTITION, changed=item.changed)], {PARTITION: moved})
+            self.world.note(f"broker {leader} is to lead epoch {moved.epoch}")
+
+    def _leader_sleeps(self) -> None:
+        """It does nothing for so long that another one leads, and has not heard of it when it wakes up."""
+        leader = self.brokers.get(self.etcd.items[PARTITION].value.leader)
+        if leader is not None:
+            leader.pause(5.0)
+            self.world.note(f"{leader.name} sleeps")
 
     def _read(self) -> None:
         super()._read()

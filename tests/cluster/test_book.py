@@ -163,3 +163,12 @@ def test_what_others_have_staged_is_needed_whatever_is_done() -> None:
     found.done(MINE)
     found.drop(OLDER)
     assert found.needed_from(3, 12) == 3
+
+
+def test_nothing_is_given_back_while_something_is_being_staged() -> None:
+    found = known()
+    found.done(MINE)
+    found.appending += 1
+    assert found.needed_from(10, 14) == 10
+    found.appending -= 1
+    assert found.needed_from(10, 14) == 14

@@ -133,7 +133,7 @@ def _suffer(run: Run, cluster: ClusterProcesses, programs: list[Program]) -> Ite
         yield from _go_on(cluster)
 
 
-def _go_on(cluster: ClusterProcesses, more: int = 20) -> Iterator[Violation]:
+def _go_on(cluster: ClusterProcesses, more: int = 10) -> Iterator[Violation]:
     """Wait until more records have come to each of the topics that are written in transactions."""
     deadline = time.monotonic() + PATIENCE
     with hw.open(cluster.address) as store:
