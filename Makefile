@@ -78,9 +78,9 @@ demo: $(STAMP) ## a tour of Headwater in the terminal, in about a minute; it lea
 	@rm -rf .demo
 	$(BIN)/hw tour .demo
 
-serve: $(STAMP) ## serve the data of `make demo` at hw://127.0.0.1:6174, until Ctrl-C
+serve: $(STAMP) ## serve the data of `make demo` at hw://127.0.0.1:6174, with the console at http://127.0.0.1:6175
 	@test -d .demo/store || $(MAKE) --no-print-directory demo
-	$(BIN)/hw broker .demo/store
+	$(BIN)/hw broker .demo/store --console 127.0.0.1:6175
 
 bench: $(STAMP) ## measure everything against its peers
 	@missed=0; for name in engine embedded broker cluster spark; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
