@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,7 +28,7 @@ def play(path: Path) -> hw.Store:
     """The store, after an hour that took a second."""
     random = Random(7)
     store = hw.open(path)
-    fast = {"sync": "never"}
+    fast: dict[str, Any] = {"sync": "never"}
     store.create_topic("orders", 4, retention_age=7 * 86400.0, **fast)
     trades = pa.schema([("symbol", pa.string()), ("price", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
     store.create_topic("trades", 2, trades, **fast)

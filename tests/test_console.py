@@ -358,7 +358,7 @@ def test_pipelines_are_shown_by_their_journal(tmp_path: Path) -> None:
     declared.sink("lake", "totals", parquet=str(tmp_path / "lake"))
     journal = Journal(str(tmp_path / "store"), "revenue", Graph(declared.declaration()))
     journal.started(["lake"])
-    facts = {"rows": 10, "seconds": 0.5, "lag": 3, "state_rows": 0, "state_bytes": 0}
+    facts: dict[str, Any] = {"rows": 10, "seconds": 0.5, "lag": 3, "state_rows": 0, "state_bytes": 0}
     journal.batch(Batch(sink="lake", number=0, at="now", watermark=None, violations={"positive": 2}, **facts))
     journal.failed("lake", 1, "<b>no room</b>", 1.0)
     journal.ended(Summary("revenue", {"lake": SinkSummary()}, error="<b>no room</b>"))
