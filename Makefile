@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint etcd browser test test-streams test-spark test-faults demo bench peers faults clean help
+.PHONY: setup lock proto lint etcd browser test test-streams test-spark test-faults demo serve bench peers faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -74,8 +74,13 @@ test-spark: $(STAMP) ## the tests that start Spark
 test-faults: $(STAMP) ## the short form of every fault proof
 	$(BIN)/python -m tests.faults all --quick --seed 1
 
-demo: $(STAMP) ## a tour of Headwater in the terminal
-	$(BIN)/hw tour
+demo: $(STAMP) ## a tour of Headwater in the terminal, in about a minute; it leaves its data in .demo
+	@rm -rf .demo
+	$(BIN)/hw tour .demo
+
+serve: $(STAMP) ## serve the data of `make demo` at hw://127.0.0.1:6174, until Ctrl-C
+	@test -d .demo/store || $(MAKE) --no-print-directory demo
+	$(BIN)/hw broker .demo/store
 
 bench: $(STAMP) ## measure everything against its peers
 	@missed=0; for name in engine embedded broker cluster spark; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
@@ -88,7 +93,7 @@ faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all
 
 clean: ## remove everything that is made, .venv included
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results examples/node/node_modules
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .demo .bench-* benchmarks/results examples/node/node_modules
 	find headwater benchmarks examples tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets

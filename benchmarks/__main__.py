@@ -23,7 +23,7 @@ import benchmarks
 from benchmarks.machine import this_commit, this_machine
 from benchmarks.report import Report, Row
 
-HARNESS = frozenset({"__main__", "machine", "measure", "plot", "report", "servers", "transfer"})
+HARNESS = frozenset({"__main__", "committing", "machine", "measure", "plot", "report", "servers", "transfer"})
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -8,6 +8,8 @@ pieces and is synced at the end.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,8 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.address import parse_store
 
 PATIENCE: Final = 120.0
+_GROUPS: Final = 48
+_PROCESSES: Final = 2
 _PIECE: Final = 4 * 1024 * 1024
 _METHOD: Final = "/benchmarks.Files/Read"
 
@@ -56,6 +60,14 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
                 peer=theirs,
                 goal=at_least(0.2),
             )
+        yield Row(
+            work=f"commits of groups, acknowledged by three replicas ({_GROUPS} groups, {_PROCESSES} processes)",
+            unit="commits/s",
+            ours=median(_commits(cluster.address, 2.0 if quick else 8.0) for _ in range(1 if quick else 5)),
+            peer_name="the goal",
+            peer=2000.0,
+            goal=at_least(1),
+        )
     with _cluster(scratch) as cluster:
         yield Row(
             work="from kill -9 of a leader to the next acknowledged record",
@@ -105,6 +117,27 @@ def _produce(address: str, number: int, size: int) -> float:
             seconds = time.perf_counter() - begun
         store.delete_topic(topic)
     return number / seconds
+
+
+def _commits(address: str, seconds: float) -> float:
+    """Commits each second: each consumer, the only member of its group, handles a record at a time and commits it."""
+    with hw.open(address) as store:
+        topic = f"committed-{time.monotonic_ns()}"
+        store.create_topic(topic)
+        with store.producer(topic) as out:
+            for _ in range(20_000):
+                out.send(b"")
+    arguments = [address, topic, str(_GROUPS // _PROCESSES), str(seconds)]
+    command = [sys.executable, "-m", "benchmarks.committing"]
+    processes = [
+        subprocess.Popen([*command, str(number), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in range(_PROCESSES)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", "a process that commits has failed"
+    done = [process.communicate("go\n")[0] for process in processes]
+    return sum(int(one) for one in done) / seconds
 
 
 def _partition(cluster: LocalCluster, topic: str) -> tuple[int, set[int]]:

@@ -204,6 +204,15 @@ class StewardConfig(Options):
     force_bytes: Annotated[int | None, size(0, EIB)] = None
     """The oldest segments of a partition that is larger than this go, read or not: the same bargain, by size."""
 
+    scrub_interval: Annotated[float, seconds(0, CENTURY)] = 7 * DAY
+    """Closed segments that nobody has verified for so long are read again, so that damage is met before someone needs
+    the records; where a cluster has others, it is repaired. Longer lets damage to several copies come together; shorter
+    reads the whole store more often."""
+
+    scrub_bytes_per_second: Annotated[int | None, size(64 * KIB, TIB)] = 8 * MIB
+    """How much of it is read in a second. Less than a store has in an interval, and it takes longer than that; much,
+    and whoever reads and writes feels it. None verifies nothing: damage is then met by whoever reads it."""
+
     group_expiry: Annotated[float, seconds(0, CENTURY)] = 7 * DAY
     """A group without members is forgotten so long after its last commit, and protects nothing then. Shorter than its
     pauses, and it begins again where its `start` says; longer lets groups that never come back hold records. Positions
@@ -246,9 +255,18 @@ class BrokerConfig(Options):
     """How many brokers keep each partition of a topic that does not say so itself. With one, its death is an outage and
     its disk's death a loss; each one more costs a copy. None is three, or all where there are fewer."""
 
+    internal_partitions: Annotated[int, count(1, 1000)] = 16
+    """How many partitions the cluster's own topics get when they are made, over which groups are spread. Few make few
+    brokers keep all groups; each one more is a log on every replica. It cannot be changed afterwards."""
+
     catch_up_bytes_per_second: Annotated[int | None, size(64 * KIB, TIB)] = None
     """How much it fetches in a second of all partitions together in which it is not in sync. Less than producers write,
     and it never comes to be in sync again; None fetches as fast as it can, and producers may feel it."""
+
+    etcd_lease: Annotated[float, seconds(2, HOUR)] = 10.0
+    """How long a broker of which etcd hears nothing is taken for alive; whole seconds, rounded up. Short, and a pause
+    of the machine or of etcd costs it what it leads; long, and what a machine that vanishes has led is led by nobody
+    for so long. A process that ends is noticed at once."""
 
     etcd_user: Annotated[str | None, _USER] = None
     """Who the broker is for etcd. Whoever can write to etcd rules the cluster: without a user, that is anyone who

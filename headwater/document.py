@@ -6,9 +6,11 @@ set of checks serves all three, and each message can say where to look.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +61,7 @@ class Kind:
 
 
 def read_document(path: Path, kind: Kind) -> Document:
-    """The document in a file of YAML or TOML. Raises the kind's error when it is neither."""
+    """The document in a file of YAML or TOML, or of JSON where the kind has it. Raises the kind's error."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -68,6 +70,8 @@ def read_document(path: Path, kind: Kind) -> Document:
         return _toml(path, text, kind)
     if path.suffix in (".yaml", ".yml"):
         return _yaml(path, text, kind)
+    if path.suffix == ".json" and ".json" in kind.suffixes:
+        return _json(path, text, kind)
     message = f"{kind.noun} is a file that ends in {', '.join(kind.suffixes)}"
     raise kind.error([Problem(str(path), 1, "", message)])
 
@@ -144,6 +148,23 @@ def _yaml(path: Path, text: str, kind: Kind) -> Document:
         lines.setdefault(key, number)
     if twice:
         raise kind.error(twice)
+    return _document(path, content, lines, kind)
+
+
+# JSON, whose keys are where they are in the same text as YAML.
+
+
+def _json(path: Path, text: str, kind: Kind) -> Document:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise kind.error([Problem(str(path), error.lineno, "", f"is no JSON: {error.msg}")]) from error
+    lines: dict[Key, int] = {}
+    with suppress(Exception):  # PyYAML is not installed, or does not take all of JSON: then messages name the key alone
+        import yaml
+
+        node = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
+        lines = dict(_yaml_lines(node, ()))
     return _document(path, content, lines, kind)
 
 

@@ -5,21 +5,28 @@ A new backend is one more entry in `BACKENDS`, or in `STORES`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Protocol
 
 from headwater import PartitionConfig, Store
 from headwater.broker import Broker
+from headwater.broker.cluster_groups import ClusterGroups
+from headwater.broker.cluster_transactions import ClusterTransactions
+from headwater.broker.coordinator import Coordinator
 from headwater.client.store import RemoteStore
+from headwater.cluster.etcd import Etcd
 from headwater.config import BrokerConfig
 from headwater.log import Clock, DirectoryPartition, Disk, MemoryPartition, Partition
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.disk import REAL_DISK
 from headwater.store import DirectoryStore, MemoryStore
 from headwater.wire.address import Address
+from tests.etcd_server import EtcdServer
 
 
 def _memory(_: Path, config: PartitionConfig | None, clock: Clock) -> Partition:
@@ -92,6 +99,72 @@ STORES: Final[dict[str, Callable[[Path, Clock], Store]]] = {
     "directory": _directory_store,
     "broker": BrokerStore,
 }
+
+
+class SharedClock(Clock):
+    """The clock of a cluster that outlives the tests: the clock of whichever runs."""
+
+    def __init__(self) -> None:
+        self.present: Clock = REAL_CLOCK
+
+    def now_ns(self) -> int:
+        return self.present.now_ns()
+
+
+class SharedCluster:
+    """An etcd and three brokers in this process, for all tests that want one; each test finds it empty."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = SharedClock()
+        self._etcd = EtcdServer(path / "etcd").start()
+        self._stores = [DirectoryStore(path / str(number), clock=self.clock, exclusive=True) for number in range(3)]
+        self.brokers = [
+            Broker(
+                store,
+                BrokerConfig(broker_id=number, internal_partitions=2),
+                listen=Address("127.0.0.1", 0),
+                etcd=lambda: Etcd([self._etcd.address]),
+            )
+            for number, store in enumerate(self._stores)
+        ]
+        for broker in self.brokers:
+            broker.start()
+
+    def open(self, clock: Clock) -> Store:
+        """A handle of the cluster, which goes by this clock from now on."""
+        self.clock.present = clock
+        return RemoteStore([broker.address for broker in self.brokers])
+
+    def clear(self) -> None:
+        """Remove what a test has left."""
+        self.clock.present = REAL_CLOCK
+        with self.open(REAL_CLOCK) as store:
+            for name in store.topics():
+                store.delete_topic(name)
+        for broker in self.brokers:
+            groups, transactions, loop = broker._groups, broker._transactions, broker._loop
+            assert isinstance(groups, ClusterGroups)
+            assert isinstance(transactions, ClusterTransactions)
+            assert loop is not None
+            for coordinator in transactions._writers.all().values():
+                coordinator._book._writers.clear()  # numbers are known for ever: by no other way they begin anew
+            for one in groups.coordinators.all().values():
+                asyncio.run_coroutine_threadsafe(one.do(partial(_forget_all, one.rules)), loop).result(60)
+
+    def stop(self) -> None:
+        """End it all."""
+        for broker in self.brokers:
+            broker.stop()
+        for store in self._stores:
+            store.close()
+        self._etcd.kill()
+
+
+def _forget_all(rules: Coordinator) -> None:
+    for name in list(rules.groups):
+        for key in rules.groups[name].committed():
+            rules.groups[name]._unset(key)
+        rules.groups.pop(name).forget()
 
 
 class OpenPartition(Protocol):

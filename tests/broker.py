@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -100,9 +100,18 @@ def refusal(call: Any, request: Any) -> tuple[grpc.StatusCode, Exception | None]
 class BrokerProcess:
     """`hw broker` as a process of its own."""
 
-    def __init__(self, directory: Path, *flags: str, listen: str = "127.0.0.1:0", log: Path | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *flags: str,
+        listen: str = "127.0.0.1:0",
+        log: Path | None = None,
+        within: Sequence[str] = (),
+        program: str = "headwater.cli",
+    ) -> None:
+        """`within` comes before the command, and has it run elsewhere; `program` is a module that serves as `hw`."""
         self.log = log or directory.parent / f"{directory.name}.broker.log"
-        command = [sys.executable, "-m", "headwater.cli", "broker", str(directory), "--listen", listen, *flags]
+        command = [*within, sys.executable, "-m", program, "broker", str(directory), "--listen", listen, *flags]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
         self.address = ""

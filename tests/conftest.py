@@ -17,7 +17,17 @@ from headwater.log.clock import REAL_CLOCK
 from headwater.log.disk import REAL_DISK
 from headwater.store import DirectoryStore
 from headwater.testing import ManualClock
-from tests.backends import BACKENDS, STORES, Handles, OpenDirectory, OpenDirectoryStore, OpenPartition, OpenStore
+from tests.backends import (
+    BACKENDS,
+    STORES,
+    Handles,
+    OpenDirectory,
+    OpenDirectoryStore,
+    OpenPartition,
+    OpenStore,
+    SharedCluster,
+)
+from tests.etcd_server import needs_etcd
 
 # Shells start background jobs with Ctrl-C ignored, and what they start inherits that: tests of Ctrl-C would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -64,26 +74,51 @@ def open_directory(tmp_path: Path) -> Iterator[OpenDirectory]:
 
 
 def skip_embedded_only(request: pytest.FixtureRequest) -> None:
-    """Skip what is marked as `embedded`, with the reason that the mark gives, on the store behind a broker."""
-    mark = request.node.get_closest_marker("embedded")
-    if mark is not None and request.param == "broker":
-        pytest.skip(*mark.args)
+    """Skip what is marked as `embedded`, with the reason that the mark gives, on stores behind brokers.
+
+    What is marked as `single` is skipped on a cluster only.
+    """
+    for name, kinds in (("embedded", ("broker", "cluster")), ("single", ("cluster",))):
+        mark = request.node.get_closest_marker(name)
+        if mark is not None and request.param in kinds:
+            pytest.skip(*mark.args)
 
 
-@pytest.fixture(params=STORES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of stores run on every kind; those of modules that say so, with `ON_A_CLUSTER`, on a cluster too."""
+    for fixture in {"open_store", "handle"}.intersection(metafunc.fixturenames):
+        clustered = [pytest.param("cluster", marks=needs_etcd)] if hasattr(metafunc.module, "ON_A_CLUSTER") else []
+        metafunc.parametrize(fixture, [*STORES, *clustered], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedCluster]:
+    """One cluster for all tests that want one."""
+    cluster = SharedCluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
     """Opens new stores, of every kind in turn, and closes them in the end."""
     skip_embedded_only(request)
-    kind = STORES[request.param]
     opened: list[Store] = []
     numbers = itertools.count()
+    cluster: SharedCluster | None = request.getfixturevalue("shared_cluster") if request.param == "cluster" else None
 
     def factory(*, clock: Clock = REAL_CLOCK) -> Store:
-        opened.append(kind(tmp_path / f"store-{next(numbers)}", clock))
+        if cluster is not None:
+            assert not opened, "there is one cluster"
+            opened.append(cluster.open(clock))
+        else:
+            opened.append(STORES[request.param](tmp_path / f"store-{next(numbers)}", clock))
         return opened[-1]
 
     yield factory
     _close_stores(opened)
+    if cluster is not None:
+        cluster.clear()
 
 
 @pytest.fixture
@@ -106,19 +141,24 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture
 def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Handles]:
     """Opens handles of one store, of every kind in turn, and closes them in the end."""
     skip_embedded_only(request)
     opened: list[Store] = []
+    cluster: SharedCluster | None = request.getfixturevalue("shared_cluster") if request.param == "cluster" else None
 
     def factory() -> Store:
-        if request.param != "memory" or not opened:  # memory is one handle's own
+        if cluster is not None:
+            opened.append(cluster.open(clock))
+        elif request.param != "memory" or not opened:  # memory is one handle's own
             opened.append(STORES[request.param](tmp_path / "store", clock))
         return opened[-1]
 
     yield factory
     _close_stores(opened)
+    if cluster is not None:
+        cluster.clear()
 
 
 def _close_stores(stores: list[Store]) -> None:

@@ -13,6 +13,8 @@ import socket
 import subprocess
 import time
 import urllib.request
+from base64 import b64encode
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Self
@@ -43,21 +45,31 @@ def free_port() -> int:
 class EtcdServer:
     """One member of etcd, with its data in a directory, so that it can be started again."""
 
-    def __init__(self, directory: Path, *flags: str, scheme: str = "http", name: str = "one") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *flags: str,
+        scheme: str = "http",
+        name: str = "one",
+        host: str = "127.0.0.1",
+        within: Sequence[str] = (),
+    ) -> None:
+        """`within` comes before the command, and has it run elsewhere; `host` is where that is."""
         self.directory = directory
-        self.address = Address("127.0.0.1", free_port())
-        self.peer = f"http://127.0.0.1:{free_port()}"
+        self.address = Address(host, free_port())
+        self.peer = f"http://{host}:{free_port()}"
         self.name = name
         self.cluster = f"{name}={self.peer}"
         """All members that it knows: here itself alone."""
         self.url = f"{scheme}://{self.address}"
         self._flags = flags
+        self._within = within
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *flags: str, wait: bool = True) -> Self:
         """Start it, also again."""
         assert _FOUND is not None
-        command = [_FOUND.path, "--name", self.name, "--data-dir", str(self.directory / self.name)]
+        command = [*self._within, _FOUND.path, "--name", self.name, "--data-dir", str(self.directory / self.name)]
         command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
         command += ["--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer]
         command += ["--initial-cluster", self.cluster]
@@ -109,6 +121,12 @@ class EtcdServer:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
+
+    def end_lease(self, key: str) -> None:
+        """End the lease of a key, as if it had not been kept alive; also when the key is gone already."""
+        found = self.post("kv/range", key=b64encode(key.encode()).decode())
+        for item in found.get("kvs", ()):
+            self.post("lease/revoke", ID=item["lease"])
 
     def compact(self, revision: int) -> None:
         """Forget what was before a revision."""

@@ -250,3 +250,34 @@ def test_what_was_polled_and_not_committed_comes_again_after_a_restart(tmp_path:
     with served(tmp_path) as broker:
         again = poll(broker, member_id).partitions[0].records
         assert [record.value for record in again] == [b"b", b"c"]
+
+
+def test_a_join_that_is_repeated_is_one_member(tmp_path: Path) -> None:
+    with served(tmp_path / "store") as broker:
+        broker.create("t")
+        request = pb.JoinGroupRequest(group="g", topics=["t"], member_id="0123456789abcdef" * 2)
+        first = broker.stub.JoinGroup(request)
+        assert first.member_id == request.member_id
+        assert broker.stub.JoinGroup(request) == first
+        assert len(broker.stub.DescribeGroup(pb.DescribeGroupRequest(group="g")).members) == 1
+
+
+@pytest.mark.parametrize("member_id", ["../../x", "0123456789ABCDEF" * 2, "0" * 31, "0" * 33])
+def test_only_a_proper_id_names_a_member(tmp_path: Path, member_id: str) -> None:
+    with served(tmp_path / "store") as broker:
+        request = pb.JoinGroupRequest(group="g", topics=["t"], member_id=member_id)
+        assert refusal(broker.stub.JoinGroup, request)[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_heartbeat_waits_for_another_generation(tmp_path: Path) -> None:
+    with served(tmp_path / "store") as broker:
+        broker.create("t")
+        one = join(broker, "t")
+        waiting = broker.stub.Heartbeat.future(
+            pb.HeartbeatRequest(group="g", member_id=one.member_id, generation=one.generation, max_wait_ms=60_000)
+        )
+        join(broker, "t")
+        assert waiting.result(60).generation > one.generation
+        known = broker.stub.Heartbeat(pb.HeartbeatRequest(group="g"))  # of who is no member
+        assert known.generation == waiting.result().generation
+        assert broker.stub.Heartbeat(pb.HeartbeatRequest(group="none")).generation == 0

@@ -224,6 +224,12 @@ def test_a_missing_right_is_named(served: Served) -> None:
             (stub.ElectLeader, elect, "admin", "topic 'invoices'"),
             (stub.GetStatus, pb.GetStatusRequest(), "read", "broker"),
             (stub.RunSteward, pb.RunStewardRequest(), "admin", "broker"),
+            (stub.PlanMoves, pb.PlanMovesRequest(), "admin", "broker"),
+            (stub.BeginMoves, pb.BeginMovesRequest(), "admin", "broker"),
+            (stub.CancelMoves, pb.CancelMovesRequest(), "admin", "broker"),
+            (stub.ListMoves, pb.ListMovesRequest(), "admin", "broker"),
+            (stub.GetAccess, pb.GetAccessRequest(), "admin", "broker"),
+            (stub.SetAccess, pb.SetAccessRequest(remove_users=["operator"]), "admin", "broker"),
             (stub.JoinGroup, pb.JoinGroupRequest(group="billing", topics=["*"]), "read", "topic '*'"),
         ):
             code, message, error = refused(method, request)

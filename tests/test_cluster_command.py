@@ -108,12 +108,10 @@ def seen(store: str, there: Callable[[dict[str, Any]], bool]) -> tuple[int, dict
     return found[-1]
 
 
-def test_a_cluster_that_is_brought_up_replicates_and_outlives_a_broker() -> None:
+def test_a_cluster_that_is_brought_up_runs_the_programs_of_the_document_and_outlives_a_broker() -> None:
     with up() as cluster:
         store = cluster.document["store"]
-        with hw.open(store) as opened:
-            opened.create_topic("orders", partitions=6)
-        send(store, 1000)
+        run_document(store)
         code, found = seen(store, lambda found: not found["under_replicated"])
         assert code == 0
         assert [(one["id"], one["replicas"], one["problem"]) for one in found["brokers"]] == [
@@ -145,30 +143,28 @@ def test_a_cluster_that_is_brought_up_replicates_and_outlives_a_broker() -> None
         assert not Path(cluster.document["directory"]).exists()
 
 
-def test_the_programs_of_the_document_run() -> None:
-    with up() as cluster:
-        program = "\n".join(blocks(CLUSTERED, "python"))
-        there = "hw://127.0.0.1:6174,127.0.0.1:6175,127.0.0.1:6176"
-        assert there in program
-        result = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program.replace(there, cluster.document["store"])],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
-        assert result.returncode == 0, result.stderr
-        assert result.stdout == "1000\n"
-        assert cluster.end(signal.SIGTERM)[0] == 0
+def run_document(store: str) -> None:
+    """The programs of the document: they make the topic orders, of six partitions, with a thousand records."""
+    program = "\n".join(blocks(CLUSTERED, "python"))
+    there = "hw://127.0.0.1:6174,127.0.0.1:6175,127.0.0.1:6176"
+    assert there in program
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program.replace(there, store)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "1000\n"
 
 
-def test_files_that_are_kept_are_used_again(tmp_path: Path) -> None:
+def test_files_that_are_kept_are_used_again_and_topics_come_from_a_manifest(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"topics": {"orders": {"partitions": 2}}, "brokers": {"7": {}}}')
     for round_number in range(2):
-        with up(tmp_path / "cluster", "--brokers", 1) as cluster:
+        with up(tmp_path / "cluster", "--brokers", 1, "--manifest", tmp_path / "manifest.json") as cluster:
             store = cluster.document["store"]
-            with hw.open(store) as opened:
-                opened.create_topic("orders", exist_ok=True)
             send(store, 100)
             with hw.open(store) as opened:
                 assert opened.topic("orders").scan().read_all().num_rows == 100 * (round_number + 1)

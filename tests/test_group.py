@@ -18,6 +18,7 @@ from headwater.testing import ManualClock
 from tests.backends import Handles
 
 LATE = 400.0
+ON_A_CLUSTER = True
 
 
 @pytest.fixture

@@ -15,15 +15,16 @@ begin with two underscores, are meant only by patterns that begin so too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from headwater.broker.access import BROKER, Kind, Right
+from headwater.document import Document, read_document
 from headwater.document import Kind as FileKind
-from headwater.document import read_document
-from headwater.errors import HeadwaterError, InvalidFile
+from headwater.errors import HeadwaterError, InvalidFile, Problem
 from headwater.section import Section, suggestion
 from headwater.store.names import RESERVED_PREFIX, check_name
 
@@ -63,15 +64,50 @@ Rights = dict[tuple[Kind, Right], Names]
 def read_access(path: Path) -> Mapping[str, Rights]:
     """The users in a file, each with its rights. Raises InvalidFile, with everything that is wrong, or OSError."""
     whole = Section.whole(read_document(path, _KIND))
-    users: dict[str, Rights] = {}
-    for section in whole.sections("users", "their rights", identifiers=False):
-        users[section.name] = _rights(section)
+    users = users_in(whole)
     if "users" not in whole:
         whole.wrong("users is missing: a mapping of names to their rights")
     whole.finish()
     if whole.problems:
         raise InvalidFile(sorted(whole.problems, key=lambda problem: problem.line))
     return users
+
+
+def users_in(section: Section) -> dict[str, Rights]:
+    """The users below a section, each with its rights; what is wrong with them is noted there."""
+    return {user.name: _rights(user) for user in section.sections("users", "their rights", identifiers=False)}
+
+
+def rights_from_json(name: str, content: str | bytes) -> Rights:
+    """The rights of a user as a cluster keeps them; raises InvalidFile."""
+    where = f"the rights of {name!r:.60}"
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidFile([Problem(where, 1, "", "must be a JSON object with topics, groups and broker")])
+    whole = Section.whole(Document(where, Path(), found))
+    rights = _rights(whole)
+    if whole.problems:
+        raise InvalidFile(whole.problems)
+    return rights
+
+
+def written_rights(rights: Rights) -> dict[str, Any]:
+    """The rights as an access file has them; the same for the same rights."""
+    found: dict[str, Any] = {}
+    for kind in ("topic", "group"):
+        patterns: dict[str, list[str]] = {}
+        for right in RIGHTS:
+            names = rights.get((kind, right), Names())
+            beginnings = {f"{beginning}*" for beginning in (*names.beginnings, *names.internal)}
+            for pattern in sorted(names.exact | beginnings):
+                patterns.setdefault(pattern, []).append(right)
+        if patterns:
+            found[f"{kind}s"] = dict(sorted(patterns.items()))
+    broker = [right for right in RIGHTS if ("broker", right) in rights]
+    return found | ({"broker": broker} if broker else {})
 
 
 def _rights(user: Section) -> Rights:

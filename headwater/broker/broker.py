@@ -16,12 +16,17 @@ from grpc_reflection.v1alpha import reflection
 from headwater.broker.access import OPEN, Access
 from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
+from headwater.broker.cluster_access import AccessMethods, go_by_cluster
+from headwater.broker.cluster_groups import ClusterGroups
 from headwater.broker.cluster_topics import ClusterTopicMethods
+from headwater.broker.cluster_transactions import ClusterTransactions
 from headwater.broker.core import Core
 from headwater.broker.electing import Electing
 from headwater.broker.groups import Groups
+from headwater.broker.guard import Guard
 from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
+from headwater.broker.moving import MovingMethods
 from headwater.broker.operations import Operations
 from headwater.broker.producing import Producing
 from headwater.broker.reading import Reading
@@ -34,7 +39,9 @@ from headwater.cluster.etcd import Etcd
 from headwater.cluster.node import ClusterNode
 from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, StoreError
+from headwater.log.clock import REAL_CLOCK
 from headwater.store.directory_store import DirectoryStore
+from headwater.store.scrubber import Scrubber
 from headwater.store.steward import Steward
 from headwater.store.store import Store
 from headwater.wire.address import DEFAULT_PORT, Address, parse_address
@@ -77,6 +84,8 @@ class Broker:
         self._peer_credentials = peer_credentials
         self._address: Address | None = None
         self._core: Core | None = None
+        self._groups: Groups | None = None
+        self._transactions: Transactions | ClusterTransactions | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -99,7 +108,7 @@ class Broker:
         """The broker in numbers, as Prometheus reads them. It looks at files: not for the thread of the event loop."""
         if self._core is None:
             raise StoreError("the broker does not serve: start it first")
-        return broker_metrics(self._core)
+        return broker_metrics(self._core, {} if self._groups is None else self._groups.described())
 
     # In a thread.
 
@@ -149,16 +158,22 @@ class Broker:
         async with AsyncExitStack() as stack:
             stack.callback(core.close)
             stack.enter_context(sessions_in(self._store, self.config.session_timeout))
-            groups = Groups(core)
             if self._etcd is not None:
                 core.cluster = self._node(core, self._etcd())
+            groups = Groups(core) if core.cluster is None else ClusterGroups(core, core.cluster)
+            self._groups = groups
             server, checks = await self._listening(core, groups)
             if core.cluster is not None:
                 stack.push_async_callback(core.cluster.leave)
                 await core.cluster.start(str(self._reached_at()))
                 core.secrets = Secrets(core.cluster.membership.registration.secret)
+                if isinstance(self._access, Guard):
+                    go_by_cluster(core.cluster, self._access)
+                core.scrubber = self._scrubber()
+                stack.push_async_callback(asyncio.to_thread, core.scrubber.stop)
             else:
                 steward = await asyncio.to_thread(self._steward)
+                core.scrubber = steward.scrubber
                 stack.push_async_callback(asyncio.to_thread, steward.stop)
             for work in (core.arrivals.look(self._state_of), groups.sweep()):
                 task = asyncio.create_task(work)
@@ -179,11 +194,9 @@ class Broker:
             self._store,
             core,
             etcd,
-            self.config.cluster,
-            self.config.broker_id,
+            self.config,
             lambda place: tell([place]),
             self._peer_credentials,
-            self.config.catch_up_bytes_per_second,
         )
 
     def _reached_at(self) -> Address:
@@ -201,11 +214,14 @@ class Broker:
         except RuntimeError as error:
             raise StoreError(f"the broker cannot listen at {where}: {error}") from error
         self._address = Address(self._listen.host, port)
-        transactions = Transactions(core, groups)
         reached, node = self._reached_at(), core.cluster
+        transactions: Transactions | ClusterTransactions = Transactions(core, groups)
+        if node is not None and isinstance(groups, ClusterGroups):
+            transactions = ClusterTransactions(core, node, groups)
+        self._transactions = transactions
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
-        cluster = (Electing(core), Replicating(core))
-        parts = (topics, Producing(core), Reading(core), groups, transactions, Operations(core), *cluster)
+        cluster = (Electing(core), MovingMethods(core), AccessMethods(core), Replicating(core))
+        parts = (topics, Producing(core), Reading(core, groups), groups, transactions, Operations(core), *cluster)
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = Health()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -219,6 +235,13 @@ class Broker:
     def _steward(self) -> Steward:
         steward = self._store.steward()
         return steward.start() if self.config.steward else steward
+
+    def _scrubber(self) -> Scrubber:
+        """For a broker of a cluster, which has replicas and no steward; what is found damaged there is repaired."""
+        scrubber = Scrubber(self._store.open_partitions, self._store.defaults.steward, REAL_CLOCK)
+        if self.config.steward:
+            scrubber.start()
+        return scrubber
 
     def drain(self) -> None:
         """Stop accepting, finish what was accepted, make it durable, and leave. For the thread of the event loop."""
@@ -251,8 +274,7 @@ class Broker:
         for name, number in keys:
             try:
                 if number == GROUP:
-                    known = self._store.has_group(name)
-                    found[name, number] = self._store.group(name).generation() if known else 0
+                    found[name, number] = 0 if self._groups is None else self._groups.generation(name)
                 else:
                     info = self._store.describe_topic(name)
                     found[name, number] = self._store.partition(info, number).bounds().end

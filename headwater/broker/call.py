@@ -20,7 +20,8 @@ from google.protobuf.message import DecodeError
 from headwater.broker.access import OTHER_BROKER, Kind, Right
 from headwater.broker.budget import Hold
 from headwater.broker.core import Connection, Core
-from headwater.errors import HeadwaterError, StoreError
+from headwater.cluster.internal import INTERNAL
+from headwater.errors import HeadwaterError, PermissionDenied, StoreError
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
 from headwater.wire.service import METHODS
 
@@ -31,8 +32,6 @@ _MARGIN_LEAST: Final = 0.05
 _MARGIN_MOST: Final = 1.0
 _SINGLE: Final = frozenset(
     {
-        *("JoinGroup", "SettleGroup", "Heartbeat", "LeaveGroup", "Commit", "ResetGroup", "Poll"),
-        *("Stage", "DropStages", "CommitTransaction", "RollForward"),
         *("WorkOnPartition", "RunSteward"),
     }
 )
@@ -61,9 +60,16 @@ class Call:
         self.caller = self._core.access.caller(*self._said)
 
     def check(self, right: Right, kind: Kind, name: str) -> None:
-        """Raise PermissionDenied unless the caller has the right. A broker has asked its own caller for it."""
+        """Raise PermissionDenied unless the caller has the right. A broker has asked its own caller for it.
+
+        What a cluster keeps for itself is written by nobody else, and read by who may do everything with it.
+        """
         if self.by_broker:
             return
+        if kind == "topic" and self._core.cluster is not None and name in INTERNAL:
+            if right == "write":
+                raise PermissionDenied(self.caller.name, right, kind, name)
+            right = "admin"
         self._core.access.check(self.caller, right, kind, name)
 
     def sees(self, name: str, kind: Kind = "topic") -> bool:
@@ -142,8 +148,7 @@ class Calls:
         def check(request: Any, call: Call) -> Any:
             if self._core.cluster is not None:
                 raise StoreError(
-                    f"{name} is not offered in a cluster yet: groups, transactions and work on the log of a partition "
-                    f"need a broker on its own"
+                    f"{name} is not offered in a cluster yet: work on the log of a partition needs a broker on its own"
                 )
             return work(request, call)
 

@@ -11,6 +11,7 @@ from headwater.broker.call import Call
 from headwater.broker.core import Core
 from headwater.broker.topics import Topics, schema_from
 from headwater.cluster.assignment import default_min_insync
+from headwater.cluster.internal import DEFAULT_REPLICATION, INTERNAL
 from headwater.cluster.keys import ClusterTopic
 from headwater.cluster.metadata import NOBODY
 from headwater.cluster.node import ClusterNode
@@ -27,8 +28,6 @@ from headwater.wire.address import Address, parse_address
 from headwater.wire.topics import options_from_text, pack_topic
 
 _NO_LEADER: Final = 0xFFFFFFFF
-_REPLICATION: Final = 3
-"""How often records are kept where nobody says so, if there are as many brokers."""
 
 
 class ClusterTopicMethods(Topics):
@@ -50,9 +49,7 @@ class ClusterTopicMethods(Topics):
             cluster_id=self._node.cluster,
             broker_id=self._node.broker,
             brokers=[pb.BrokerAddress(id=one, host=where.host, port=where.port) for one, where in addresses.items()],
-            topics=[
-                pb.TopicMetadata(topic=pack_topic(topic.info), partitions=self._partitions(topic)) for topic in topics
-            ],
+            topics=[pb.TopicMetadata(topic=_packed(topic), partitions=self._partitions(topic)) for topic in topics],
             version=__version__,
         )
 
@@ -70,6 +67,7 @@ class ClusterTopicMethods(Topics):
                     leader_epoch=state.epoch,
                     replicas=state.replicas,
                     in_sync=sorted(state.in_sync),
+                    moving_to=() if state.move is None else state.move.to,
                 )
             )
         return found
@@ -85,11 +83,11 @@ class ClusterTopicMethods(Topics):
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         found = self._topics(call, internal=request.internal)
-        return pb.ListTopicsResponse(topics=[pack_topic(topic.info) for topic in found])
+        return pb.ListTopicsResponse(topics=[_packed(topic) for topic in found])
 
     async def describe_topic(self, request: pb.DescribeTopicRequest, call: Call) -> pb.Topic:
         call.check_seen(request.name)
-        return pack_topic((await self._topic(request.name)).info)
+        return _packed(await self._topic(request.name))
 
     async def get_schema(self, request: pb.GetSchemaRequest, call: Call) -> pb.Schema:
         call.check_seen(request.topic)
@@ -104,23 +102,30 @@ class ClusterTopicMethods(Topics):
 
     async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
+        _check_yours(request.name)
         name = check_name("topic", request.name, internal=request.internal)
         schema = Schema(schema_from(request.schema)) if request.schema else RAW
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
         _check_offered(config)
         info = TopicInfo(name, random_bytes(16), request.partitions or 1, (schema.id,), config, time.time_ns())
-        replication = self._core.config.replication or min(len(self._node.membership.view.members), _REPLICATION)
+        view = self._node.membership.view
+        replication = (
+            request.replication
+            or self._core.config.replication
+            or min(len(view.members.keys() - view.leaving), DEFAULT_REPLICATION)
+        )
         topic = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
         try:
             await self._node.topics.create(topic)
         except TopicExists:
             if not request.exist_ok and not request.internal:
                 raise
-            return pack_topic((await self._node.topics.get(name)).info)
-        return pack_topic(info)
+            return _packed(await self._node.topics.get(name))
+        return _packed(topic)
 
     async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
+        _check_yours(request.name)
         options = options_from_text(request.options)
 
         def change(topic: ClusterTopic) -> ClusterTopic:
@@ -128,10 +133,11 @@ class ClusterTopicMethods(Topics):
             _check_offered(info.config)
             return replace(topic, info=grown(info, request.partitions) if request.partitions else info)
 
-        return pack_topic((await self._node.topics.change(request.name, change)).info)
+        return _packed(await self._node.topics.change(request.name, change))
 
     async def evolve_topic(self, request: pb.EvolveTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
+        _check_yours(request.name)
         schema = Schema(schema_from(request.schema))
 
         def change(topic: ClusterTopic) -> ClusterTopic:
@@ -144,13 +150,25 @@ class ClusterTopicMethods(Topics):
             info = replace(topic.info, schemas=(*topic.info.schemas, schema.id))
             return replace(topic, info=info, schemas=(*topic.schemas, schema))
 
-        return pack_topic((await self._node.topics.change(request.name, change)).info)
+        return _packed(await self._node.topics.change(request.name, change))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicResponse:
         call.check("admin", "topic", request.name)
+        _check_yours(request.name)
         topic = await self._node.topics.delete(request.name)
         self._core.arrivals.tell((request.name, number) for number in range(topic.info.partitions))
         return pb.DeleteTopicResponse()
+
+
+def _check_yours(name: str) -> None:
+    if name in INTERNAL:
+        raise InvalidConfiguration(f"{name!r} is the cluster's own topic: brokers make it, and it stays as it is")
+
+
+def _packed(topic: ClusterTopic) -> pb.Topic:
+    packed = pack_topic(topic.info)
+    packed.replication = topic.replication
+    return packed
 
 
 def _check_offered(config: TopicConfig) -> None:

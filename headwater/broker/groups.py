@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final, ParamSpec, TypeVar
 
 from headwater.broker.access import Caller
 from headwater.broker.arrivals import GROUP, Key
-from headwater.broker.call import Call
+from headwater.broker.call import Call, Refused
 from headwater.broker.core import Core
 from headwater.broker.plain import to_records
-from headwater.broker.sessions import Session, Sessions, known_sessions, sessions_of
-from headwater.errors import HeadwaterError, InvalidConfiguration, StoreClosed, UnknownTopic
+from headwater.broker.sessions import Session, Sessions, sessions_of
+from headwater.errors import HeadwaterError, InvalidConfiguration, StaleMember, StoreClosed, UnknownTopic
 from headwater.option import HOUR, MIB
-from headwater.store.group import Commit, Group, TopicKey
+from headwater.store.group import Commit, Group, GroupInfo, TopicKey
 from headwater.store.membership import Member, Settled
 from headwater.store.pattern import TopicFilter
 from headwater.store.subscription import partitions_of
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _log = logging.getLogger(__name__)
+_MEMBER_ID: Final = re.compile(r"[0-9a-f]{32}")
 _SWEEP: Final = 0.5
 """How often the dead are looked for. Seconds."""
 _LONGEST_SESSION: Final = HOUR
@@ -40,6 +45,52 @@ class Groups:
         self._core = core
         self._store = core.store
 
+    # Where they are kept.
+
+    async def _look(self, group: str, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:  # noqa: ARG002
+        """Do something that looks at a group."""
+        return await self._core.read(work, *args, **kwargs)
+
+    async def _change(self, group: str, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:  # noqa: ARG002
+        """Do something that may change a group."""
+        return await self._core.write(work, *args, **kwargs)
+
+    def described(self) -> dict[str, GroupInfo]:
+        """In any thread: the groups that are kept here. One that cannot be read now is left out."""
+        found: dict[str, GroupInfo] = {}
+        for name in self._store.group_names():
+            with suppress(HeadwaterError):
+                found[name] = self._store.group(name).describe()
+        return found
+
+    def generation(self, name: str) -> int:
+        """In any thread: the generation of a group; 0 when it is not kept here."""
+        return self._group(name).generation() if self._has(name) else 0
+
+    def polled(self, name: str, member_id: str, caller: str, known: int) -> int:  # noqa: ARG002 - where it is known better
+        """In any thread: note that a member has polled; the group's generation, or what the member knows of it."""
+        if not self._has(name):
+            return 0
+        group = self._group(name)
+        group.polled_by(member_id, caller)
+        return group.generation()
+
+    def _has(self, name: str) -> bool:
+        return self._store.has_group(name)
+
+    def _group(self, name: str) -> Sessions:
+        """A group, made if need be."""
+        return sessions_of(self._store, name)
+
+    def _known(self, name: str) -> Sessions:
+        """A group that there is; raises StaleMember when there is none: then nobody can be a member of it."""
+        if not self._has(name):
+            raise StaleMember(f"there is no group {name!r}: join it first")
+        return self._group(name)
+
+    def _uuid_of(self, topic: str) -> bytes:
+        return self._store.describe_topic(topic).uuid
+
     # Looking at them.
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:  # noqa: ARG002
@@ -48,12 +99,12 @@ class Groups:
 
     async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.Group:
         call.check("read", "group", request.group)
-        return await self._core.read(self._describe, request.group, call)
+        return await self._look(request.group, self._describe, request.group, call)
 
     def _describe(self, name: str, call: Call) -> pb.Group:
-        if not self._store.has_group(name):
+        if not self._has(name):
             return pb.Group(name=name)
-        found = self._store.group(name).describe()
+        found = self._group(name).describe()
         places = sorted(place for place in found.target.keys() | found.owners.keys() if call.sees(place.topic))
         return pb.Group(
             name=name,
@@ -90,17 +141,21 @@ class Groups:
         wanted = TopicFilter(list(request.topics))
         for name in (*wanted.names, *wanted.patterns):
             call.check("read", "topic", name)
-        answer = await self._core.write(self._join, request, call.caller)
+        if request.member_id and not _MEMBER_ID.fullmatch(request.member_id):
+            raise InvalidConfiguration("the id of a member is 16 bytes, in hexadecimal")
+        answer = await self._change(request.group, self._join, request, call.caller)
         self._tell(request.group)
         return answer
 
     def _join(self, request: pb.JoinGroupRequest, caller: Caller) -> pb.JoinGroupResponse:
         config = self._core.config
         timeout = min(request.session_timeout_ms / 1000 or config.session_timeout, _LONGEST_SESSION)
-        group = sessions_of(self._store, request.group)
-        member_id = group.join(list(request.topics), self._partitions_of, request.client)
-        session = group.session(member_id, caller.name)
-        session.timeout = timeout
+        group = self._group(request.group)
+        member_id = request.member_id
+        if not member_id or not group.has_session(member_id):  # else it was, and has not heard of it
+            member_id = group.join(list(request.topics), self._partitions_of, request.client, member_id or None)
+            group.begin_session(member_id, timeout)
+        group.session(member_id, caller.name)
         return pb.JoinGroupResponse(
             member_id=member_id,
             generation=group.generation(),
@@ -115,8 +170,8 @@ class Groups:
         call.check("read", "group", request.group)
         holding = [TopicPartition(place.topic, place.partition) for place in request.holding]
         interval = request.max_poll_interval_ms / 1000 or _MAX_POLL_INTERVAL
-        before, generation, settled = await self._core.write(
-            self._settle, request.group, request.member_id, call.caller, interval, holding
+        before, generation, settled = await self._change(
+            request.group, self._settle, request.group, request.member_id, call.caller, interval, holding
         )
         if generation != before:
             self._tell(request.group)
@@ -131,7 +186,7 @@ class Groups:
     def _settle(
         self, name: str, member_id: str, caller: Caller, interval: float, holding: Iterable[TopicPartition]
     ) -> tuple[int, int, Settled]:
-        group = known_sessions(self._store, name)
+        group = self._known(name)
         session = group.session(member_id, caller.name)
         session.max_poll_interval = interval
         group.heard(member_id, polled=True)
@@ -141,22 +196,32 @@ class Groups:
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         call.check("read", "group", request.group)
-        return await self._core.read(self._heartbeat, request, call.caller)
+        deadline = time.monotonic() + call.patience(request.max_wait_ms)
+        with self._core.arrivals.expecting([(request.group, GROUP)]) as waiter:
+            while True:
+                waiter.clear()
+                answer = await self._look(request.group, self._heartbeat, request, call.caller)
+                left = deadline - time.monotonic()
+                if answer.generation != request.generation or left <= 0 or self._core.draining.is_set():
+                    return answer
+                await waiter.wait(left)
 
     def _heartbeat(self, request: pb.HeartbeatRequest, caller: Caller) -> pb.HeartbeatResponse:
-        group = known_sessions(self._store, request.group)
+        if not request.member_id:
+            return pb.HeartbeatResponse(generation=self.generation(request.group))
+        group = self._known(request.group)
         group.session(request.member_id, caller.name)
         group.heard(request.member_id, polled=request.polled)
         return pb.HeartbeatResponse(generation=group.generation())
 
     async def leave_group(self, request: pb.LeaveGroupRequest, call: Call) -> pb.LeaveGroupResponse:
         call.check("read", "group", request.group)
-        await self._core.write(self._leave, request, call.caller)
+        await self._change(request.group, self._leave, request, call.caller)
         self._tell(request.group)
         return pb.LeaveGroupResponse()
 
     def _leave(self, request: pb.LeaveGroupRequest, caller: Caller) -> None:
-        group = known_sessions(self._store, request.group)
+        group = self._known(request.group)
         if group.has_session(request.member_id):  # who was taken out has left
             group.session(request.member_id, caller.name)
             group.leave(request.member_id, self._partitions_of)
@@ -166,10 +231,10 @@ class Groups:
     async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
         call.check("read", "group", request.group)
         _check_topics(request.positions, call)
-        return await self._core.write(self._commit, request, call.caller)
+        return await self._change(request.group, self._commit, request, call.caller)
 
     def _commit(self, request: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
-        group = sessions_of(self._store, request.group)
+        group = self._group(request.group)
         commits, known = self.commits_of(group, request.positions)
         if request.member_id and not group.has_session(request.member_id):
             return pb.CommitResponse(refused=_packed(commits))
@@ -186,7 +251,7 @@ class Groups:
         commits: dict[TopicPartition, Commit] = {}
         known: dict[TopicKey, int] = {}
         for one in positions:
-            uuid = one.topic_uuid or self._store.describe_topic(one.topic).uuid
+            uuid = one.topic_uuid or self._uuid_of(one.topic)
             if len(uuid) != 16 or one.offset < 0:
                 raise InvalidConfiguration("a position has a topic's uuid of 16 bytes and an offset from 0 on")
             key = (uuid, one.partition)
@@ -202,17 +267,22 @@ class Groups:
     async def reset_group(self, request: pb.ResetGroupRequest, call: Call) -> pb.ResetGroupResponse:
         call.check("read" if request.clamp else "write", "group", request.group)
         _check_topics(request.positions, call)
-        await self._core.write(self._reset, request)
+        await self._change(request.group, self._reset, request)
         self._tell(request.group)
         return pb.ResetGroupResponse()
 
     def _reset(self, request: pb.ResetGroupRequest) -> None:
-        group = self._store.group(request.group)
+        group = self._group(request.group)
         commits, _ = self.commits_of(group, request.positions)
         if request.clamp:
             group.clamp(commits)
         else:
             group.reset(commits)
+
+    # What the brokers of a cluster ask each other.
+
+    async def list_readers(self, request: pb.ListReadersRequest, call: Call) -> pb.ListReadersResponse:  # noqa: ARG002
+        raise Refused("the broker is in no cluster")
 
     # Plain records.
 
@@ -220,7 +290,7 @@ class Groups:
         call.check("read", "group", request.group)
         deadline = time.monotonic() + call.patience(request.max_wait_ms)
         while True:
-            places = await self._core.write(self._assigned, request, call.caller)
+            places = await self._change(request.group, self._assigned, request, call.caller)
             for place in places:  # rights may have changed since the member joined
                 call.check("read", "topic", place.topic)
             keys: list[Key] = [*places, (request.group, GROUP)]
@@ -234,7 +304,7 @@ class Groups:
 
     def _assigned(self, request: pb.PollRequest, caller: Caller) -> list[TopicPartition]:
         """What is the member's by now. What it must give up it has given up with its last poll."""
-        group = known_sessions(self._store, request.group)
+        group = self._known(request.group)
         session = group.session(request.member_id, caller.name)
         interval = session.max_poll_interval or _MAX_POLL_INTERVAL
         _, _, settled = self._settle(request.group, request.member_id, caller, interval, ())
@@ -243,7 +313,7 @@ class Groups:
         return sorted(settled.owned)
 
     def _poll(self, request: pb.PollRequest, caller: Caller) -> pb.PollResponse:
-        group = known_sessions(self._store, request.group)
+        group = self._known(request.group)
         session = group.session(request.member_id, caller.name)
         left = min(request.max_records or _POLLED_RECORDS, _POLLED_RECORDS * 20)
         answer = pb.PollResponse(generation=group.generation())
@@ -309,7 +379,7 @@ class Groups:
             return []
         for name in names:
             try:
-                if sessions_of(self._store, name).take_dead_out(self._partitions_of):
+                if self._group(name).take_dead_out(self._partitions_of):
                     changed.append(name)
             except StoreClosed:
                 return changed

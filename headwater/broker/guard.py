@@ -1,4 +1,4 @@
-"""A guard: access as a file says it, for callers with tokens or certificates. What it does not allow is denied.
+"""A guard: access as a file and a cluster say it, for callers with tokens or certificates. All else is denied.
 
 The files are read again when they change. One that is wrong changes nothing: the rights stay as they were, and the log
 says what is wrong with it.
@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from headwater.broker.access import ANONYMOUS, Access, Caller, Kind, Right
-from headwater.broker.access_file import RIGHTS, read_access
+from headwater.broker.access_file import RIGHTS, Rights, read_access
 from headwater.broker.audit import Audit
-from headwater.broker.tokens import Verifier, read_tokens, tokens_beside
+from headwater.broker.tokens import Token, Verifier, read_tokens, tokens_beside
 from headwater.errors import InvalidFile, PermissionDenied, Unauthenticated, UnknownTopic
 from headwater.store.pattern import is_pattern
 
 _LOG: Final = logging.getLogger("headwater.broker.access")
 _BEARER: Final = "bearer "
 _WATCH_SECONDS: Final = 1.0
+
+Rules = tuple[Mapping[str, Rights], Mapping[str, Token]]
+"""Users with their rights, and tokens by their ids."""
 
 
 def _unknown(caller: Caller, topic: str) -> UnknownTopic:
@@ -39,8 +42,11 @@ class Guard(Access):
         self._path = path
         self._audit = audit or Audit()
         self._seen = self._signature()
-        self._users = read_access(path)
-        self._verifier = Verifier(read_tokens(tokens_beside(path)))
+        self._own: Rules = read_access(path), read_tokens(tokens_beside(path))
+        self._shared: Rules = {}, {}
+        self._users: Mapping[str, Rights] = {}
+        self._verifier = Verifier({})
+        self._go_by_both()
         self._wake = threading.Event()
         self._closed = False
         self._watcher: threading.Thread | None = None
@@ -121,9 +127,24 @@ class Guard(Access):
             problems = [str(one) for one in error.problems] if isinstance(error, InvalidFile) else [str(error)]
             _LOG.error("access file refused, rights stay as they were", extra={"facts": {"problems": problems}})
             return False
-        self._users, self._verifier.tokens = users, tokens
+        self._own = users, tokens
+        self._go_by_both()
         _LOG.info("access file read", extra={"facts": {"users": len(users), "tokens": len(tokens)}})
         return True
+
+    def share(self, users: Mapping[str, Rights], tokens: Mapping[str, Token]) -> None:
+        """Go by these as well, which a cluster keeps for all its brokers. For who is in the file it alone counts."""
+        self._shared = users, tokens
+        self._go_by_both()
+
+    def _go_by_both(self) -> None:
+        self._users = {**self._shared[0], **self._own[0]}
+        self._verifier.tokens = {**self._shared[1], **self._own[1]}
+
+    @property
+    def own(self) -> Rules:
+        """What the file says, and the tokens beside it."""
+        return self._own
 
     def watch(self) -> None:
         """Read the files again whenever they change, in a thread, until it is closed."""

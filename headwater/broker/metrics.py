@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import resource
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headwater import __version__
 from headwater.errors import HeadwaterError
 from headwater.exposition import Family, Histogram, Labels, Sample, exposition
+from headwater.store.group import GroupInfo
 from headwater.store.store import Store
 from headwater.store.topic import TopicStatistics
 
@@ -50,9 +51,9 @@ class CallMetrics:
         )
 
 
-def broker_metrics(core: Core) -> str:
-    """All of a broker's metrics, as Prometheus reads them."""
-    return exposition((*_broker(core), *_topics(core.store), *_process()))
+def broker_metrics(core: Core, groups: Mapping[str, GroupInfo]) -> str:
+    """All of a broker's metrics, as Prometheus reads them; the groups are those that it keeps."""
+    return exposition((*_broker(core), *_topics(core.store, groups), *_process()))
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Family:
@@ -64,7 +65,7 @@ def _broker(core: Core) -> Iterator[Family]:
     yield Family(f"{_PREFIX}info", "gauge", "Always 1; the labels say which broker this is.", [Sample(labels, 1)])
     yield from core.calls.families()
     connections = list(core.connections.values())
-    meters = core.meters
+    meters, scrubber = core.meters, core.scrubber
     for name, kind, meaning, value in (
         ("started_seconds", "gauge", "When the broker began to serve, in seconds since 1970.", meters.started_ns / 1e9),
         ("draining", "gauge", "1 while the broker is about to stop.", core.draining.is_set()),
@@ -74,6 +75,18 @@ def _broker(core: Core) -> Iterator[Family]:
         ("produced_bytes_total", "counter", "Bytes of frames and records that came in.", meters.produced_bytes),
         ("fetched_bytes_total", "counter", "Bytes of answers to fetches that went out.", meters.fetched_bytes),
         ("denied_total", "counter", "Calls that were denied, and callers that were not known.", core.access.denials),
+        (
+            "scrubbed_segments_total",
+            "counter",
+            "Closed segments that were verified, whether somebody reads them or not.",
+            scrubber.segments if scrubber is not None else 0,
+        ),
+        (
+            "scrubbed_bytes_total",
+            "counter",
+            "Bytes that were read for that.",
+            scrubber.bytes if scrubber is not None else 0,
+        ),
     ):
         yield _one(_PREFIX + name, kind, meaning, value)
     budgets = (("requests", core.requests), ("responses", core.responses))
@@ -91,7 +104,7 @@ def _broker(core: Core) -> Iterator[Family]:
     )
 
 
-def _topics(store: Store) -> Iterator[Family]:
+def _topics(store: Store, groups: Mapping[str, GroupInfo]) -> Iterator[Family]:
     found: dict[str, TopicStatistics] = {}
     unhealthy: dict[str, int] = {}
     uuids: dict[bytes, str] = {}
@@ -121,20 +134,18 @@ def _topics(store: Store) -> Iterator[Family]:
         [Sample((("topic", name),), value) for name, value in unhealthy.items()],
     )
     ends = {uuid: [one.end for one in found[name].partitions] for uuid, name in uuids.items()}
-    yield from _groups(store, uuids, ends)
+    yield from _groups(groups, uuids, ends)
 
 
-def _groups(store: Store, uuids: dict[bytes, str], ends: dict[bytes, list[int]]) -> Iterator[Family]:
+def _groups(groups: Mapping[str, GroupInfo], uuids: dict[bytes, str], ends: dict[bytes, list[int]]) -> Iterator[Family]:
     lags: Counter[Labels] = Counter()
     members: list[Sample] = []
-    for name in store.group_names():
-        with suppress(HeadwaterError):
-            described = store.group(name).describe()
-            members.append(Sample((("group", name),), len(described.members)))
-            for (uuid, partition), position in described.positions.items():
-                if partition < len(ends.get(uuid, ())):
-                    labels = (("group", name), ("topic", uuids[uuid]))
-                    lags[labels] += max(ends[uuid][partition] - position.offset, 0)
+    for name, described in groups.items():
+        members.append(Sample((("group", name),), len(described.members)))
+        for (uuid, partition), position in described.positions.items():
+            if partition < len(ends.get(uuid, ())):
+                labels = (("group", name), ("topic", uuids[uuid]))
+                lags[labels] += max(ends[uuid][partition] - position.offset, 0)
     meaning = "Records that the group has yet to acknowledge, in partitions where it has a position."
     yield Family("headwater_group_lag_records", "gauge", meaning, [Sample(*one) for one in lags.items()])
     yield Family("headwater_group_members", "gauge", "Members of the group.", members)

@@ -19,8 +19,8 @@ from headwater.broker.arrivals import GROUP, INTERVAL, Key, Waiter
 from headwater.broker.budget import Hold
 from headwater.broker.call import Call, check_readable
 from headwater.broker.core import Core, partition_of
+from headwater.broker.groups import Groups
 from headwater.broker.plain import to_records
-from headwater.broker.sessions import sessions_of
 from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
 from headwater.log import Bounds, Partition, StoredFrame
 from headwater.option import MIB
@@ -46,9 +46,10 @@ class _Answer(NamedTuple):
 class Reading:
     """The methods that read."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, groups: Groups) -> None:
         self._core = core
         self._store = core.store
+        self._groups = groups
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> bytes:
         self._check(request, call)
@@ -168,11 +169,7 @@ class Reading:
         """The group's generation, after noting that the member has polled; without a group, what was asked with."""
         if not request.group:
             return request.generation
-        if not self._store.has_group(request.group):
-            return 0
-        group = sessions_of(self._store, request.group)
-        group.polled_by(request.member_id, caller)
-        return group.generation()
+        return self._groups.polled(request.group, request.member_id, caller, request.generation)
 
     async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
         for place in request.partitions:
@@ -308,7 +305,7 @@ def shown(core: Core, place: pb.TopicPartition) -> tuple[Partition, Bounds]:
         partition = partition_of(core.store, place)
         return partition, partition.bounds()
     # First who leads: a broker that does not may not even have heard of the topic yet.
-    acknowledged = core.cluster.readable(TopicPartition(place.topic, place.partition))
+    acknowledged = core.cluster.readable(TopicPartition(place.topic, place.partition), place.topic_uuid)
     partition = partition_of(core.store, place)
     start, end, _ = partition.bounds()
     end = max(min(acknowledged, end), start)

@@ -68,10 +68,14 @@ class Replicating:
 
     async def list_log_ends(self, request: pb.ListLogEndsRequest, call: Call) -> pb.ListLogEndsResponse:
         call.check("read", "broker", BROKER)
-        ends = self._node.log_ends([(place.topic_uuid, place.partition) for place in request.partitions])
+        keys = [(place.topic_uuid, place.partition) for place in request.partitions]
+        ends = self._node.log_ends(keys)
+        sizes = await self._node.sizes(keys) if request.sizes else {}
         return pb.ListLogEndsResponse(
             ends=[
-                pb.LogEnd(topic_uuid=uuid, partition=number, epoch=end.epoch, end=end.end)
+                pb.LogEnd(
+                    topic_uuid=uuid, partition=number, epoch=end.epoch, end=end.end, bytes=sizes.get((uuid, number), 0)
+                )
                 for (uuid, number), end in ends.items()
             ]
         )

@@ -67,6 +67,10 @@ class Sessions(KeptGroup):
             raise StoreError(f"this member of group {self.name!r} is another caller's: join as one of your own")
         return found
 
+    def begin_session(self, member_id: str, timeout: float) -> None:
+        """A member has joined that may be silent for so long."""
+        self._sessions[member_id].timeout = timeout
+
     def has_session(self, member_id: str) -> bool:
         """Whether the member was not taken out."""
         return member_id in self._sessions
@@ -85,10 +89,17 @@ class Sessions(KeptGroup):
         if found is not None and found.caller in (None, caller):
             self.heard(member_id, polled=True)
 
+    def has_dead(self) -> bool:
+        """Whether there are members that are silent or hang."""
+        return bool(self._dead())
+
+    def _dead(self) -> list[str]:
+        now_ns = self._clock.now_ns()
+        return [member_id for member_id, one in list(self._sessions.items()) if one.silent or one.hangs(now_ns)]
+
     def take_dead_out(self, partitions_of: PartitionsOf) -> bool:
         """Take out members that are silent or hang; whether there were any."""
-        now_ns = self._clock.now_ns()
-        dead = [member_id for member_id, one in list(self._sessions.items()) if one.silent or one.hangs(now_ns)]
+        dead = self._dead()
         if not dead:
             return False
         with self._changing() as membership:
@@ -137,13 +148,6 @@ def sessions_in(store: Store, timeout: float) -> Iterator[None]:
     finally:
         del store.group_kind
         store.reopen_groups()
-
-
-def known_sessions(store: Store, name: str) -> Sessions:
-    """A group that there is; raises StaleMember when there is none: then nobody can be a member of it."""
-    if not store.has_group(name):
-        raise StaleMember(f"there is no group {name!r}: join it first")
-    return sessions_of(store, name)
 
 
 def sessions_of(store: Store, name: str) -> Sessions:

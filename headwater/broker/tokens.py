@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headwater.errors import InvalidFile, Problem, StoreError
 
 SUFFIX: Final = ".tokens"
 _TOKEN: Final = re.compile(r"hw_(?P<id>[0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_ID: Final = re.compile(r"[0-9a-f]{12}")
 _SALT_BYTES: Final = 16
 # The secrets are random, so nobody guesses them by the dictionary: this is some milliseconds, not half a second.
 _SCRYPT_COST: Final = 1 << 12
@@ -53,9 +54,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
     """The tokens in a file, by their ids; none when there is no file. Raises InvalidFile."""
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))["tokens"]
-        tokens = [Token(**one) for one in listed]
-        for token in tokens:
-            bytes.fromhex(token.salt + token.hash)
+        tokens = [token_of(one) for one in listed]
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, KeyError) as error:
@@ -63,6 +62,15 @@ def read_tokens(path: Path) -> dict[str, Token]:
         message = f"is no file of tokens ({type(error).__name__}): restore it, or remove it and make tokens anew"
         raise InvalidFile([Problem(str(path), 1, "", message)]) from None
     return {token.id: token for token in tokens}
+
+
+def token_of(content: dict[str, Any]) -> Token:
+    """A token as it is kept; raises ValueError or TypeError, which may quote what is there."""
+    token = Token(**content)
+    bytes.fromhex(token.salt), bytes.fromhex(token.hash)
+    if not _ID.fullmatch(token.id) or not isinstance(token.user, str):
+        raise ValueError("it has no id, or no user")
+    return token
 
 
 def create_token(path: Path, user: str, expires: float | None = None) -> str:

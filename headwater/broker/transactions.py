@@ -17,7 +17,7 @@ from typing import Final
 
 from headwater.broker.access import BROKER, Caller
 from headwater.broker.admission import Frames
-from headwater.broker.call import Call, check_readable
+from headwater.broker.call import Call, Refused, check_readable
 from headwater.broker.core import Core, topic_of
 from headwater.broker.groups import Groups
 from headwater.broker.sessions import sessions_of
@@ -111,8 +111,7 @@ class Transactions:
         if request.writer:  # whoever may use a name can make what is numbered under it count as done
             call.check("write", "group", request.writer)
         key = request.request_id
-        if key and len(key) != _REQUEST_BYTES:
-            raise InvalidConfiguration(f"the id of a request has {_REQUEST_BYTES} bytes, not {len(key)}")
+        check_request_id(key)
         if not key:
             return await self._commit(request, staged, call.caller)
         task = self._running.get(key)
@@ -152,7 +151,7 @@ class Transactions:
         inputs = self._inputs(request, caller)
         places = {(output.topic, output.uuid, output.partition) for one in staged for output in one.outputs}
         if transactions.answered(request_id):
-            return _answer(places, {}, 0 if inputs is None else inputs.generation_set())
+            return pack_answer(places, {}, 0 if inputs is None else inputs.generation_set())
         transaction = transactions.begin(
             inputs,
             request.writer or None,
@@ -171,7 +170,7 @@ class Transactions:
             return pb.CommitTransactionResponse(repeated=True)
         decided = transaction.decision
         bases = {key: one.base_offset for key, one in transaction.applied.items() if one is not None}
-        return _answer(places, bases, 0 if decided is None else decided.generation)
+        return pack_answer(places, bases, 0 if decided is None else decided.generation)
 
     def _inputs(self, request: pb.CommitTransactionRequest, caller: Caller) -> _Inputs | None:
         if not request.group:
@@ -196,6 +195,17 @@ class Transactions:
         if count and not request.dry_run:
             self._core.arrivals.tell_all()
         return pb.RollForwardResponse(transactions=count)
+
+    # What only brokers of a cluster ask each other.
+
+    async def hold_stages(self, request: pb.StagesRequest, call: Call) -> pb.HoldStagesResponse:  # noqa: ARG002
+        raise Refused("the broker is in no cluster")
+
+    async def apply_stages(self, request: pb.StagesRequest, call: Call) -> pb.ApplyStagesResponse:  # noqa: ARG002
+        raise Refused("the broker is in no cluster")
+
+    async def list_undone(self, request: pb.ListUndoneRequest, call: Call) -> pb.ListUndoneResponse:  # noqa: ARG002
+        raise Refused("the broker is in no cluster")
 
 
 @dataclass(frozen=True)
@@ -230,9 +240,16 @@ class _Inputs:
         return max((one.generation for one in found if one is not None), default=0)
 
 
-def _answer(
+def check_request_id(request_id: bytes) -> None:
+    """Raise InvalidConfiguration for what cannot be the id of a request."""
+    if request_id and len(request_id) != _REQUEST_BYTES:
+        raise InvalidConfiguration(f"the id of a request has {_REQUEST_BYTES} bytes, not {len(request_id)}")
+
+
+def pack_answer(
     places: Iterable[tuple[str, bytes, int]], bases: dict[TopicKey, int], generation: int
 ) -> pb.CommitTransactionResponse:
+    """What became of a transaction: where it is in each partition, as far as that is known."""
     answer = pb.CommitTransactionResponse(generation=generation)
     for topic, uuid, number in sorted(places):
         base = bases.get((uuid, number))

@@ -7,19 +7,23 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 from rich.text import Text
 
+from headwater.cli.cluster_manifest import apply_manifest, read
 from headwater.cli.output import console, printable, shown, wants_json, write_json
+from headwater.cli.remote import credentials_of
 from headwater.errors import StoreError
-from headwater.wire.address import DEFAULT_PORT
+from headwater.wire.address import DEFAULT_PORT, parse_store
 
 if TYPE_CHECKING:
     from headwater.cluster.local import LocalCluster, LocalProcess
+    from headwater.manifest import Manifest
 
 _LOOK: Final = 0.2
 _AGAIN: Final = 10.0
@@ -34,6 +38,9 @@ def up(
     port: Annotated[
         int, typer.Option(min=0, max=65_000, metavar="PORT", help="Of the first broker; 0 is any that are free.")
     ] = DEFAULT_PORT,
+    manifest: Annotated[
+        Path | None, typer.Option("--manifest", metavar="FILE", help="Topics and permissions to begin with.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
 ) -> None:
     """Start an etcd and some brokers on this machine, and stop them at Ctrl-C. For trying out and for tests.
@@ -42,6 +49,7 @@ def up(
     """
     from headwater.cluster.local import LocalCluster, find_etcd
 
+    wanted = None if manifest is None else read(manifest)
     program = find_etcd()
     if program is None:
         raise StoreError(
@@ -60,11 +68,27 @@ def up(
             console(stderr=True).print(Text.assemble(("! ", "bold yellow"), warning))
         cluster.start(told)
         stop.cluster = cluster
+        if wanted is not None:
+            _apply(wanted, cluster, show="nothing" if wants_json(as_json) else "text")
         if wants_json(as_json):
             write_json(_document(cluster))
         else:
             _greet(cluster, kept=directory if not directory.name.startswith("headwater-cluster-") else None)
         _watch(cluster, stop)
+
+
+def _apply(wanted: Manifest, cluster: LocalCluster, show: Literal["text", "nothing"]) -> None:
+    """Have what a manifest says; but for the addresses of brokers, which are others here."""
+    try:
+        apply_manifest(
+            replace(wanted, brokers=None, cluster=None),
+            parse_store(cluster.address),
+            credentials_of(None, None, None),
+            show=show,
+        )
+    except BaseException:
+        cluster.kill()
+        raise
 
 
 class _Stop:

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 PORT: Final = 6175
 _LISTEN: Final = f"127.0.0.1:{PORT}"
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw console events                    open a page over ./events in the browser\n"
+    "  hw console                           over the broker on this machine\n"
+    "  hw console events --write            that can change things\n"
+    "  hw console hw://broker.example:6174 --tls-ca ca.pem --no-browser",
+)
 def run(
     store: Annotated[
         str,

@@ -132,6 +132,7 @@ class Connection:
         """
         begun = time.monotonic()
         deadline = begun + (self.config.timeout if timeout is None else timeout)
+        redirected = False
         for pause in pauses():
             channel = self.channel()
             left = max(deadline - time.monotonic(), 0.001)
@@ -151,9 +152,13 @@ class Connection:
                 raise error or BrokerUnavailable(
                     str(self), method, time.monotonic() - begun, why, unknown=on_repeat is not None
                 )
+            elsewhere = isinstance(error, NotLeader) and error.leader is not None
+            if elsewhere and not redirected:
+                pause = 0.0  # who is asked next is the one to ask; but two that name each other are not asked in vain
+            redirected = redirected or elsewhere
             _log.debug("%s: %s failed (%s), trying again in %.2f s", channel.address, method, why, pause)
             self._closed.wait(pause)
-            if on_repeat is not None:
+            if on_repeat is not None and not elsewhere:  # who names another has done nothing
                 on_repeat()
         raise AssertionError("there is always another pause")
 

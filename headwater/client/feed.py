@@ -228,7 +228,7 @@ class RemoteFeed(Feed):
         if group is not None and self._group is None:
             assert isinstance(group, RemoteGroup)
             self._group = group
-            group.follow()
+            group.follow(self.watch.ring)
 
     def _source(self, cursor: Cursor) -> FetchedPartition:
         source = cursor.source
@@ -251,7 +251,7 @@ class RemoteFeed(Feed):
                 cursor.fetch(1)  # it goes on where the log begins by now, and says so
             if behind:
                 self._ask(behind, group, member)
-        elif isinstance(group, RemoteGroup):
+        if isinstance(group, RemoteGroup) and (group.kept_elsewhere or not without):
             group.ask(member)  # what is held here may be another's by now, or of a place before a reset
         self._fetch(cursors)
         return True
@@ -481,7 +481,7 @@ class RemoteFeed(Feed):
         for stream in streams:
             stream.end()
         if self._group is not None:
-            self._group.unfollow()
+            self._group.unfollow(self.watch.ring)
         super().close()
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
+from weakref import ref
 
 from headwater.client.connection import Connection
-from headwater.errors import HeadwaterError, StaleMember, StoreError
+from headwater.errors import HeadwaterError, PartitionForked, StaleMember, StoreClosed, StoreError
+from headwater.log.entropy import random_bytes
 from headwater.store.group import Assignment, Commit, Group, GroupInfo, PartitionsOf, TopicKey
 from headwater.store.membership import Member, Settled
 from headwater.store.offsets import Position
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
+_log = logging.getLogger(__name__)
+_AGAIN: Final = 1.0
 _FAREWELL: Final = 5.0
 """How long leaving a group is tried. A member that could not is taken out when its session ends. Seconds."""
 
@@ -23,35 +29,105 @@ _FAREWELL: Final = 5.0
 class RemoteGroup(Group):
     """A group as its broker keeps it. Thread-safe."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: Connection, name: str, clustered: Callable[[], bool] = lambda: False) -> None:
+        """`clustered` says whether whoever keeps the group may be another one than who has the records."""
         super().__init__(name)
         self._connection = connection
+        self._clustered = clustered
         self._mutex = threading.Lock()
         self._members: set[str] = set()
-        self._followers = 0
+        self._followers: list[Callable[[], None]] = []
+        self._watching = False
         self._generation = 0
+        self._told = 0
+        """The last generation that was told, for who waits for another one."""
 
     # What is heard of the group besides.
 
-    def follow(self) -> None:
-        """Someone fetches in the name of the group, and hears of its generation thereby."""
-        with self._mutex:
-            self._followers += 1
+    @property
+    def kept_elsewhere(self) -> bool:
+        """Whether those who have the records know nothing of the group."""
+        return self._clustered()
 
-    def unfollow(self) -> None:
+    def follow(self, ring: Callable[[], None]) -> None:
+        """Someone reads in the name of the group: `ring` is called when its generation has changed."""
+        with self._mutex:
+            self._followers.append(ring)
+        self._watch()
+
+    def unfollow(self, ring: Callable[[], None]) -> None:
         """It does no more."""
         with self._mutex:
-            self._followers -= 1
+            self._followers.remove(ring)
 
     def hear(self, generation: int) -> None:
         """An answer has told the generation."""
         with self._mutex:
+            news = generation > self._generation
             self._generation = max(self._generation, generation)
+            followers = list(self._followers) if news else []
+        for ring in followers:
+            ring()
 
     def generation(self) -> int:
         if not self._members and not self._followers:
-            return self.describe().generation
+            return self._asked_for()
         return self._generation
+
+    def _asked_for(self, member_id: str = "") -> int:
+        """The generation as it is now; from a member, that is a poll."""
+        request = pb.HeartbeatRequest(group=self.name, member_id=member_id, polled=bool(member_id))
+        generation: int = self._connection.call("Heartbeat", request).generation
+        return generation
+
+    # Whoever keeps the group tells of its changes, where those who have the records do not.
+
+    def _watch(self) -> None:
+        """Have a thread that waits for changes, in a cluster, for as long as somebody reads in the group's name."""
+        if not self.kept_elsewhere:
+            return
+        with self._mutex:
+            if self._watching:
+                return
+            self._watching = True
+        waiting = threading.Thread(target=_wait_for_changes, args=(ref(self),), daemon=True)
+        waiting.name = f"headwater-group-{self.name}"
+        waiting.start()
+
+    def watch_once(self) -> bool:
+        """Wait for a change, for a while; whether somebody still needs it."""
+        with self._mutex:
+            members, needed = list(self._members), bool(self._followers)
+            self._watching = needed
+        if not needed:
+            return False
+        wait = min(self._connection.config.heartbeat, self._connection.config.attempt_timeout / 2)
+        request = pb.HeartbeatRequest(
+            group=self.name,
+            member_id=members[0] if members else "",
+            generation=self._told,
+            max_wait_ms=round(wait * 1000),
+        )
+        try:
+            self._told = self._connection.call("Heartbeat", request).generation
+            self.hear(self._told)
+        except StaleMember:
+            self._lost(members[0])
+        except (StoreClosed, PartitionForked):
+            return False
+        except HeadwaterError as error:
+            _log.warning("nothing is heard of group %r: %s", self.name, error)
+            time.sleep(_AGAIN)
+        return True
+
+    def _lost(self, member_id: str) -> None:
+        """The member was taken out: it settles with its next poll, and finds out."""
+        with self._mutex:
+            self._generation += 1
+            self._members.discard(member_id)
+            followers = list(self._followers)
+        for ring in followers:
+            ring()
 
     @property
     def members(self) -> list[str]:
@@ -66,23 +142,19 @@ class RemoteGroup(Group):
                 request = pb.HeartbeatRequest(group=self.name, member_id=member_id)
                 self.hear(self._connection.call("Heartbeat", request, timeout=_FAREWELL).generation)
             except StaleMember:
-                with self._mutex:
-                    self._generation += 1  # it settles with its next poll, and finds out
-                    self._members.discard(member_id)
+                self._lost(member_id)
 
     def ask(self, member_id: str | None) -> None:
         """Ask for the generation now; from a member, that is a poll."""
-        if member_id is None:
-            self.hear(self.describe().generation)
-            return
-        request = pb.HeartbeatRequest(group=self.name, member_id=member_id, polled=True)
         with suppress(StaleMember):  # it settles next, and finds out
-            self.hear(self._connection.call("Heartbeat", request).generation)
+            self.hear(self._asked_for(member_id or ""))
 
     # Members.
 
     def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "") -> str:  # noqa: ARG002
-        request = pb.JoinGroupRequest(group=self.name, topics=topics, client=client)
+        # Under an id of its own: whoever has to ask again is one member, not two.
+        member = random_bytes(16).hex()
+        request = pb.JoinGroupRequest(group=self.name, topics=topics, client=client, member_id=member)
         response = self._connection.call("JoinGroup", request)
         self.hear(response.generation)
         member_id: str = response.member_id
@@ -193,6 +265,15 @@ class RemoteGroup(Group):
     @property
     def _elsewhere(self) -> StoreError:
         return StoreError(f"group {self.name!r} is kept by {self._connection}, whose transactions and stewards do that")
+
+
+def _wait_for_changes(group: ref[RemoteGroup]) -> None:
+    """In a thread: wait for changes of a group, for as long as somebody needs it."""
+    needed = True
+    while needed:
+        found = group()
+        needed = found is not None and found.watch_once()
+        del found
 
 
 def advances(commits: dict[TopicPartition, Commit], known: Mapping[TopicKey, int] | None = None) -> list[pb.Advance]:

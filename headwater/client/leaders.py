@@ -20,7 +20,8 @@ from headwater.wire.address import Address
 from headwater.wire.faults import error_of, unpack_error
 
 _log = logging.getLogger(__name__)
-Place = tuple[str, int]
+Place = tuple[str, int | str]
+"""A topic and a partition's number; or an internal topic and a name, whose coordinator is meant."""
 _ASKING: Final = 2.0
 """How long one question for leaders waits. Seconds."""
 _TOLD_WITHIN: Final = frozenset({"Fetch", "ListOffsets"})
@@ -50,7 +51,16 @@ class Leaders:
 
     def of(self, topic: str, partition: int) -> Connection:
         """A connection whose calls go to the broker that leads a partition."""
-        place = (topic, partition)
+        return self._connection_to((topic, partition))
+
+    def coordinator(self, topic: str, name: str) -> Connection:
+        """A connection whose calls go to the broker that coordinates a name: who leads its place in an internal topic.
+
+        Nobody is asked for it beforehand: whoever is called and is not the one says who is.
+        """
+        return self._connection_to((topic, name))
+
+    def _connection_to(self, place: Place) -> Connection:
         with self._mutex:
             found = self._connections.get(place)
             if found is None:
@@ -62,7 +72,7 @@ class Leaders:
         if not self.clustered:
             return self.connection.channel()
         address = self._addresses.get(place)
-        if address is None:
+        if address is None and isinstance(place[1], int):
             self._ask(place[0])
             address = self._addresses.get(place)
         return self.connection.channel() if address is None else self.connection.channel_to(address)

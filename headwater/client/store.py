@@ -29,7 +29,7 @@ from headwater.schema import RAW, Schema
 from headwater.store.catalog import TopicInfo, grown
 from headwater.store.feed import Feed
 from headwater.store.group import Group
-from headwater.store.names import check_name
+from headwater.store.names import GROUPS, check_name
 from headwater.store.sink import Sink
 from headwater.store.steward import Steward
 from headwater.store.store import Store, StoreStatistics, configured, partition_config
@@ -53,7 +53,7 @@ class RemoteStore(Store):
         self._connection = Connection(addresses, config or ClientConfig(), credentials or Credentials())
         self.leaders = Leaders(self._connection)
         self._remote = RemoteCatalog(self._connection)
-        super().__init__(self._remote, lambda store: RemoteTransactions(store, self._connection), REAL_CLOCK, defaults)
+        super().__init__(self._remote, lambda store: RemoteTransactions(store, self.leaders), REAL_CLOCK, defaults)
         self._known: dict[bytes, Schemas] = {}
         self._heartbeats = Heartbeats(self._remote_groups, self._connection.config.heartbeat)
 
@@ -149,7 +149,7 @@ class RemoteStore(Store):
 
     def _open_group(self, name: str) -> Group:
         self._heartbeats.begin()
-        return RemoteGroup(self._connection, name)
+        return RemoteGroup(self.leaders.coordinator(GROUPS, name), name, lambda: self.leaders.clustered)
 
     def _remote_groups(self) -> list[RemoteGroup]:
         with self._mutex:

@@ -2,12 +2,14 @@
 
 The client keeps what is not staged yet, a few megabytes at most. A call to stage that fails is made again with the same
 frames; what it may have left behind is nobody's, and swept after a day. A commit whose answer is lost is asked for
-again under the same number, and answered with what became of the first.
+again under the same number, and answered with what became of the first. In a cluster frames are staged at the leaders
+of their partitions, and the coordinator of the writer, or of the consumer's group, decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.client.connection import Connection
 from headwater.client.frames import packed
 from headwater.client.group import advances
+from headwater.client.leaders import Leaders
 from headwater.errors import BrokerUnavailable, HeadwaterError, InvalidConfiguration, PartitionDeleted, UnknownTopic
 from headwater.log import Appended, Frame
 from headwater.log.entropy import random_bytes
@@ -34,14 +37,21 @@ _AT_ONCE: Final = 8 * 1024 * 1024
 """How many bytes of frames are sent to the stage in one call."""
 _NOWHERE: Final = Extent("", 0, 0)
 """Where a frame is, only the broker knows."""
+_LEADERS_AT_ONCE: Final = 8
+_UNNAMED: Final = 2
+"""So many hexadecimal digits of a request's id say which coordinator decides over a transaction that has no name."""
+
+Kept = tuple[TopicInfo, int, Frame]
+"""A frame that is to be staged: its topic, its partition."""
 
 
 class RemoteStage:
     """Frames that wait at the broker for a decision. Not thread-safe."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._kept: list[tuple[TopicInfo, int, Frame]] = []
+    def __init__(self, leaders: Leaders) -> None:
+        self._leaders = leaders
+        self._connection = leaders.connection
+        self._kept: list[Kept] = []
         self._bytes = 0
         self.staged: list[pb.Staged] = []
 
@@ -55,17 +65,41 @@ class RemoteStage:
 
     def send(self) -> None:
         """Stage all that is kept, durably."""
-        while self._kept:
-            try:
-                self.staged.append(self._connection.stream("Stage", self._requests))
-            except (PartitionDeleted, UnknownTopic):
-                kept = [one for one in self._kept if self._is_there(one[0])]
-                if len(kept) == len(self._kept):
-                    raise
-                self._kept = kept  # what was for a deleted topic is gone with it
-            else:
-                self._kept = []
+        if self._kept and self._leaders.clustered:
+            self._send_to_leaders()
+        elif self._kept:
+            self.staged += self._send(self._connection, self._kept)
+        self._kept = []
         self._bytes = 0
+
+    def _send_to_leaders(self) -> None:
+        """Stage what is for each partition at the broker that leads it, at all of them at once."""
+        places: dict[tuple[str, int], list[Kept]] = {}
+        for one in self._kept:
+            places.setdefault((one[0].name, one[1]), []).append(one)
+        work = [(self._leaders.of(*place), kept) for place, kept in places.items()]
+        if len(work) == 1:
+            self.staged += self._send(*work[0])
+            return
+        with ThreadPoolExecutor(min(len(work), _LEADERS_AT_ONCE), "headwater-stage") as threads:
+            sending = [threads.submit(self._send, *one) for one in work]
+        for one_sent in sending:
+            if one_sent.exception() is None:
+                self.staged += one_sent.result()  # all that is staged is known, to be dropped if need be
+        for one_sent in sending:
+            one_sent.result()
+
+    def _send(self, connection: Connection, kept: list[Kept]) -> list[pb.Staged]:
+        """Stage these with one call, but what is for topics that are gone; none if that is all of them."""
+        while kept:
+            try:
+                return [connection.stream("Stage", partial(_requests, kept))]
+            except (PartitionDeleted, UnknownTopic):
+                left = [one for one in kept if self._is_there(one[0])]
+                if len(left) == len(kept):
+                    raise
+                kept = left
+        return []
 
     def _is_there(self, topic: TopicInfo) -> bool:
         try:
@@ -74,15 +108,16 @@ class RemoteStage:
             return False
         return bool(found.uuid == topic.uuid)
 
-    def _requests(self) -> Iterator[pb.StageRequest]:
-        for topic, partition, frame in self._kept:
-            yield pb.StageRequest(topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[packed(frame)])
-
     def drop(self) -> None:
         """Remove everything."""
         self._kept.clear()
         staged, self.staged = self.staged, []
         drop_stages(self._connection, staged)
+
+
+def _requests(kept: Iterable[Kept]) -> Iterator[pb.StageRequest]:
+    for topic, partition, frame in kept:
+        yield pb.StageRequest(topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[packed(frame)])
 
 
 def drop_stages(connection: Connection, staged: Iterable[pb.Staged]) -> None:
@@ -95,8 +130,8 @@ def drop_stages(connection: Connection, staged: Iterable[pb.Staged]) -> None:
 class RemoteStaging(Staging):
     """Takes frames for any partitions, to be adopted by a transaction of any process."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._remote = RemoteStage(connection)
+    def __init__(self, leaders: Leaders) -> None:
+        self._remote = RemoteStage(leaders)
         self._outputs = {}
         self._records = 0
         self._sealed = False
@@ -125,13 +160,14 @@ class RemoteTransaction(Transaction):
         consumer: Consumer | None,
         named: Named | None,
     ) -> None:
-        self._connection = transactions.connection
+        self._leaders = transactions.leaders
+        self._connection = transactions.leaders.connection
         self._reader = consumer
         self._unsure = False
         super().__init__(store, transactions, consumer, named)
 
     def _begin(self) -> StageSink:
-        self._remote = RemoteStage(self._connection)
+        self._remote = RemoteStage(self._leaders)
         return StageSink(self._remote.append, None)
 
     def adopt(self, staged: Staged) -> None:
@@ -150,9 +186,11 @@ class RemoteTransaction(Transaction):
         if not commits and not staged:
             self.state = "committed"
             return
+        request = self._asked(staged, commits)
         try:
-            response = self._connection.call(
-                "CommitTransaction", self._asked(staged, commits), slow=True, on_repeat=lambda: None
+            # A single broker has all of the time: there is nobody else to ask.
+            response = self._decider(request).call(
+                "CommitTransaction", request, slow=not self._leaders.clustered, on_repeat=lambda: None
             )
         except BrokerUnavailable:
             # Nobody knows whether it happened: the consumer must not go on from where it believes to be.
@@ -164,6 +202,14 @@ class RemoteTransaction(Transaction):
             self._reader.decided(commits, response.generation)
         if not response.repeated:
             self._tell(_applied(response.applied))
+
+    def _decider(self, request: pb.CommitTransactionRequest) -> Connection:
+        """The way to who decides."""
+        if not self._leaders.clustered:
+            return self._connection
+        if request.group:
+            return self._leaders.coordinator("__groups", request.group)
+        return self._leaders.coordinator("__txn", request.writer or request.request_id.hex()[:_UNNAMED])
 
     def _asked(self, staged: list[pb.Staged], commits: dict[TopicPartition, Commit]) -> pb.CommitTransactionRequest:
         request = pb.CommitTransactionRequest(staged=staged, request_id=random_bytes(16))
@@ -195,19 +241,20 @@ class RemoteTransaction(Transaction):
 class RemoteTransactions(Transactions):
     """The transactions of a store behind a broker."""
 
-    def __init__(self, store: Store, connection: Connection) -> None:
+    def __init__(self, store: Store, leaders: Leaders) -> None:
         self._store = store
-        self.connection = connection
+        self.leaders = leaders
+        self._connection = leaders.connection
 
     def _transaction(self, consumer: Progress | None, named: Named | None, request: str) -> Transaction:  # noqa: ARG002
         assert consumer is None or isinstance(consumer, Consumer)
         return RemoteTransaction(self._store, self, consumer, named)
 
     def stage(self) -> Staging:
-        return RemoteStaging(self.connection)
+        return RemoteStaging(self.leaders)
 
     def drop(self, staged: Iterable[Staged]) -> None:
-        drop_stages(self.connection, [_message(token) for one in staged for token in one.tokens])
+        drop_stages(self._connection, [_message(token) for one in staged for token in one.tokens])
 
     def roll_forward(
         self,
@@ -216,8 +263,10 @@ class RemoteTransactions(Transactions):
         group: str | None = None,
         dry_run: bool = False,
     ) -> int:
+        if group is not None and self.leaders.clustered:
+            return 0  # a group's positions are set with the decision, and the rest is not waited for
         request = pb.RollForwardRequest(group=group or "", dry_run=dry_run)
-        count: int = self.connection.call("RollForward", request, slow=True).transactions
+        count: int = self._connection.call("RollForward", request, slow=True).transactions
         return count
 
     def sweep(self, before: float, *, dry_run: bool = False) -> int:  # noqa: ARG002

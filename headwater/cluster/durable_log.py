@@ -14,20 +14,24 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
 from headwater.cluster.replica import EpochEnd, NotLeading
+from headwater.config import StewardConfig
 from headwater.errors import Damaged
 from headwater.log import DirectoryPartition, StoredFrame
 from headwater.log.damage import read_damage
 from headwater.log.disk import REAL_DISK, Disk, read_plain
 from headwater.log.frame import GROUP_LAST
+from headwater.log.retention import expired
 
 _log = logging.getLogger(__name__)
 EPOCHS_FILE: Final = "epochs"
@@ -68,6 +72,11 @@ class DurableLog:
     def short(self) -> bool:
         """Whether acknowledged records are missing here."""
         return self.end < self.watermark
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record; 0 when there is none."""
+        return self.epoch_before(self.end)
 
     # For the event loop.
 
@@ -119,10 +128,10 @@ class DurableLog:
             self._followed = epoch
 
     @contextmanager
-    def leading(self) -> Iterator[None]:
-        """The right to append, for the length of a block; raises NotLeading."""
+    def leading(self, epoch: int | None = None) -> Iterator[None]:
+        """The right to append, in this epoch if one is named, for the length of a block; raises NotLeading."""
         with self._mutex:
-            if self._led is None:
+            if self._led is None or epoch not in (None, self._led):
                 raise NotLeading
             yield
 
@@ -160,9 +169,16 @@ class DurableLog:
                 _log.warning("%s: everything from the damage at offset %d on is fetched again", self.partition, offset)
                 self.partition.truncate(offset)
 
-    def retain(self, high_watermark: int) -> None:
-        """Delete what is no longer wanted, and acknowledged."""
-        self.partition.retain(keep_from=high_watermark)
+    def retain(self, high_watermark: int, unread: int, steward: StewardConfig) -> None:
+        """Delete what is no longer wanted, acknowledged, and read by all groups or over the limits that force it."""
+        segments, config, now_ns = self.partition.segments(), self.partition.config, time.time_ns()
+        forcing = replace(config, retention_age=steward.force_after, retention_bytes=steward.force_bytes)
+        count = max(
+            expired(segments, config, now_ns, min(unread, high_watermark)),
+            expired(segments, forcing, now_ns, high_watermark),
+        )
+        if count:
+            self.partition.delete_before(segments[count].base)
 
     def restart(self, epoch: int, offset: int, producers: bytes, epochs: Sequence[EpochStart]) -> None:
         """Go on where the leader's log begins by now, which is beyond this one's end; raises NotLeading like `copy`."""

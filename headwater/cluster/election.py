@@ -66,7 +66,14 @@ class Election:
     def force(self, state: PartitionState, leader: int, incarnation: int) -> PartitionState:
         """The partition led by a replica that may lack what was acknowledged: by an operator's command alone."""
         epoch = state.epoch + 1
-        return PartitionState(state.replicas, {leader: incarnation}, leader, incarnation, epoch, forced_epoch=epoch)
+        return replace(
+            state,
+            in_sync={leader: incarnation},
+            leader=leader,
+            leader_incarnation=incarnation,
+            epoch=epoch,
+            forced_epoch=epoch,
+        )
 
     def _kept(self, state: PartitionState, alive: Members) -> Members:
         """Who stays in sync: the living, and so many of the dead that the set does not fall below its minimum."""

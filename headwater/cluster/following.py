@@ -59,16 +59,15 @@ class Follower:
         self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
         """The answer to a question that was asked while the last answer was being written."""
 
-    async def follow(self, leader_of: Callable[[], Member | None]) -> None:
-        """Follow until the role changes. The log is in that role already."""
+    async def follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
+        """Follow until the role changes. The log follows in this epoch already."""
         try:
-            await self._follow(leader_of)
+            await self._follow(epoch, leader_of)
         finally:
             self._drop_ahead()
 
-    async def _follow(self, leader_of: Callable[[], Member | None]) -> None:
+    async def _follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
         hosted, replica = self._hosted, self._hosted.replica
-        epoch = replica.epoch
         while hosted.replica is replica and replica.epoch == epoch:
             # Acknowledgements wait for whoever is in sync: that one never waits itself.
             pause = 0.0 if replica.in_sync else self._catch_up.wait()

@@ -43,6 +43,10 @@ class Hosted:
         self.log = log
         self.min_insync = min_insync
         self.task: asyncio.Task[None] | None = None
+        self.stage: Hosted | None = None
+        """The replica of the partition's stage log, if it has one."""
+        self.partition: Hosted | None = None
+        """For the replica of a stage log: the one of its partition."""
         self._broker = broker
         self.replica = Replica(
             broker, 0, log, min_insync=min_insync, patience=PATIENCE, high_watermark=min(log.watermark, log.end)
@@ -51,14 +55,24 @@ class Hosted:
         """The epoch in which the log takes appends; 0 while it takes none."""
         self._tell = tell
         self._told = -1
+        self.confirming = 0
+        """How many wait to be sure that nobody else leads: then no follower is kept waiting for records."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._acks: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
 
     def __str__(self) -> str:
-        return f"{self.place.topic}/{self.place.partition}"
+        return f"{self.place.topic}/{self.place.partition}{' (stages)' if self.partition is not None else ''}"
 
     # What the cluster says.
+
+    def keep_stage(self, stage: Hosted) -> None:
+        """Have a stage log from now on. It has the same role, in the same epochs, whatever the cluster says."""
+        self.stage, stage.partition = stage, self
+        stage.become(self.replica.incarnation)
+        if self.replica.state is not None:
+            stage.observe(self.replica.state, self.replica.revision)
+        self.replica.keep_beside(stage.replica)
 
     def become(self, incarnation: int) -> None:
         """The broker is another one from now on: it inherits no leadership, but what it knows to be acknowledged."""
@@ -73,12 +87,17 @@ class Hosted:
         )
         if before.state is not None:
             self.replica.observe(before.state, before.revision, time.monotonic())
+        if self.stage is not None:
+            self.stage.become(incarnation)
+            self.replica.keep_beside(self.stage.replica)
         self._changed_role()
 
     def observe(self, state: PartitionState, revision: int) -> None:
         """Take note of the partition's state."""
         before = self.replica.epoch
         self.replica.observe(state, revision, time.monotonic())
+        if self.stage is not None:
+            self.stage.observe(state, revision)
         if self.replica.epoch != before:
             self._changed_role()
         else:
@@ -92,6 +111,11 @@ class Hosted:
             if not ack.done():
                 ack.set_exception(NotLeading())
         self.wake()
+
+    @property
+    def short(self) -> bool:
+        """Whether something that was acknowledged is missing here, in the log or in the stage log."""
+        return self.log.short or (self.stage is not None and self.stage.log.short)
 
     @property
     def leads(self) -> bool:
@@ -167,6 +191,27 @@ class Hosted:
             self.settle()
             self.wake()
         return response
+
+    def heard(self, request: FetchRequest) -> None:
+        """A follower has asked, and waits for an answer."""
+        self.replica.heard(request)
+        if self.confirming:
+            self.wake()
+
+    async def confirm(self, epoch: int) -> None:
+        """Return when it is sure that nobody led in a later epoch when this was called; raises NotLeading."""
+        replica, mark = self.replica, self.replica.mark()
+        self.confirming += 1
+        self.wake()
+        try:
+            while True:
+                if not self.leads or self.led != epoch or self.replica is not replica:
+                    raise NotLeading
+                if replica.confirmed(mark):
+                    return
+                await self.changed()
+        finally:
+            self.confirming -= 1
 
     @contextmanager
     def leading(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from headwater.cluster.metadata import PartitionState
+from headwater.cluster.metadata import Move, PartitionState
 from headwater.errors import Damaged, HeadwaterError
 from headwater.schema import Schema
 from headwater.store.catalog import TOPIC_FILE, TopicInfo
@@ -79,6 +79,8 @@ class ClusterTopic:
     replication: int
     min_insync: int
     """So many replicas must have a record before it is acknowledged to whoever asked for all."""
+    staged: bool = False
+    """Whether transactions have written to it, so that each of its partitions has a stage log."""
 
     def to_json(self) -> bytes:
         """The content of its key."""
@@ -87,6 +89,7 @@ class ClusterTopic:
             "schemas": [b64encode(schema.serialize()).decode() for schema in self.schemas],
             "replication": self.replication,
             "min_insync": self.min_insync,
+            **({"staged": True} if self.staged else {}),
         }
         return _written(content)
 
@@ -99,36 +102,42 @@ class ClusterTopic:
             schemas = tuple(Schema.deserialize(b64decode(schema)) for schema in found["schemas"])
             if tuple(schema.id for schema in schemas) != info.schemas:
                 raise ValueError("its schemas are not those that it names")
-            return cls(info, schemas, int(found["replication"]), int(found["min_insync"]))
+            return cls(info, schemas, int(found["replication"]), int(found["min_insync"]), bool(found.get("staged")))
 
         return _read("the description of a topic", content, read)
 
 
 def state_to_json(state: PartitionState) -> bytes:
     """The content of a partition's key."""
-    return _written(
-        {
-            "epoch": state.epoch,
-            "forced_epoch": state.forced_epoch,
-            "leader": state.leader,
-            "leader_incarnation": state.leader_incarnation,
-            "in_sync": {str(broker): incarnation for broker, incarnation in state.in_sync.items()},
-            "replicas": list(state.replicas),
-        }
-    )
+    content: dict[str, Any] = {
+        "epoch": state.epoch,
+        "forced_epoch": state.forced_epoch,
+        "leader": state.leader,
+        "leader_incarnation": state.leader_incarnation,
+        "in_sync": {str(broker): incarnation for broker, incarnation in state.in_sync.items()},
+        "replicas": list(state.replicas),
+    }
+    if state.move is not None:
+        content["move"] = {"to": list(state.move.to), "back": list(state.move.back)}
+    return _written(content)
 
 
 def state_from_json(content: bytes) -> PartitionState:
     """The reverse; raises Damaged."""
 
+    def brokers(found: Any) -> tuple[int, ...]:
+        return tuple(int(broker) for broker in found)
+
     def read(found: dict[str, Any]) -> PartitionState:
+        move = found.get("move")
         return PartitionState(
-            tuple(int(broker) for broker in found["replicas"]),
+            brokers(found["replicas"]),
             {int(broker): int(incarnation) for broker, incarnation in found["in_sync"].items()},
             int(found["leader"]),
             int(found["leader_incarnation"]),
             int(found["epoch"]),
             int(found.get("forced_epoch", 0)),
+            None if move is None else Move(brokers(move["to"]), brokers(move["back"])),
         )
 
     return _read("the state of a partition", content, read)
@@ -176,6 +185,18 @@ class Keys:
     def store(self, broker: int) -> str:
         """The uuid of the directory that a broker was last seen with; it stays when the broker goes."""
         return f"{self.prefix}stores/{broker}"
+
+    def leaving(self, broker: int) -> str:
+        """Says that a broker is to hold nothing any more; it stays until it is taken back."""
+        return f"{self.prefix}leaving/{broker}"
+
+    def user(self, name: str) -> str:
+        """The rights of a user."""
+        return f"{self.prefix}access/users/{name}"
+
+    def token(self, identity: str) -> str:
+        """What is kept of a token: never the token itself."""
+        return f"{self.prefix}access/tokens/{identity}"
 
     def topic(self, name: str) -> str:
         """A topic's description."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
 from headwater.cluster.following import WAIT, Threads
 from headwater.cluster.hosted import Hosted
@@ -13,6 +14,9 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
 
 _log = logging.getLogger(__name__)
+_HEARING: Final = 0.1
+"""How long it takes a follower to hear that records are acknowledged, if nothing else is to be told: nobody waits for
+that, and while there is more it comes along. Seconds."""
 
 
 async def answer_follower(hosted: Hosted | None, question: pb.ReplicaFetch, threads: Threads) -> pb.ReplicaFetched:
@@ -43,7 +47,9 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
         question.durable_end,
         question.last_epoch,
     )
-    deadline = time.monotonic() + min(question.max_wait_ms / 1000, WAIT)
+    hosted.heard(request)
+    now = time.monotonic()
+    deadline, hearing = now + min(question.max_wait_ms / 1000, WAIT), now + _HEARING
     while True:
         response = hosted.fetch(request)
         if request.end < hosted.log.start:
@@ -51,8 +57,12 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
             return
         left = deadline - time.monotonic()
         news = response.batches or response.diverging is not None
-        if news or response.high_watermark != question.high_watermark or left <= 0:
+        if news or left <= 0 or hosted.confirming:
             break
+        if response.high_watermark != question.high_watermark:
+            left = hearing - time.monotonic()
+            if left <= 0:
+                break
         await hosted.changed(left)
     answer.high_watermark = response.high_watermark
     answer.log_start = hosted.log.start

@@ -88,15 +88,14 @@ class Link:
             raise self._unavailable(error.details() or error.code().name) from None
         return found
 
-    async def produce(self, request: pb.ProduceRequest, timeout: float) -> pb.ProduceResponse:
-        """Pass on plain records; raises what the other broker raises, or BrokerUnavailable."""
+    async def call(self, method: str, request: Any, timeout: float) -> Any:
+        """Call a method of the other broker; raises what that one raises, or BrokerUnavailable."""
         try:
-            found: pb.ProduceResponse = await self._stub.Produce(request, timeout=timeout, metadata=self._metadata)
+            return await getattr(self._stub, method)(request, timeout=timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             told = error_of(error)
             unavailable = self._unavailable(error.details() or error.code().name, unknown=True)
             raise (unavailable if told is None else told) from None
-        return found
 
     async def _read(self, questions: asyncio.Queue[pb.ReplicaFetch]) -> None:
         """Take the answers for as long as the stream lasts."""

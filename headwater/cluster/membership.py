@@ -21,7 +21,6 @@ from headwater.cluster.view import ClusterView
 from headwater.errors import EtcdRefused, EtcdUnavailable
 
 _log = logging.getLogger(__name__)
-LEASE_SECONDS: Final = 10
 _LOOK: Final = 0.05
 
 
@@ -36,9 +35,12 @@ class Membership:
         *,
         ask: Ask,
         missing: Missing,
-        lease_seconds: int = LEASE_SECONDS,
+        lease_seconds: int,
     ) -> None:
-        """`address` is where the other brokers and clients reach it."""
+        """`address` is where the other brokers and clients reach it.
+
+        Who is not heard of for `lease_seconds` is taken for dead.
+        """
         self.etcd = etcd
         self.view = ClusterView(etcd, Keys(identity.cluster))
         self.registration = Registration(etcd, self.view, identity, address, missing, lease_seconds)

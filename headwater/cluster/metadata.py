@@ -15,6 +15,14 @@ Members = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Where a partition's replicas are to be, and where they were when that was wished for: it can be taken back."""
+
+    to: tuple[int, ...]
+    back: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     """Who leads a partition and who is in sync, as of an epoch.
 
@@ -29,6 +37,8 @@ class PartitionState:
     epoch: int = 0
     forced_epoch: int = 0
     """The last that began by an operator's command: what is older may be missing since, even if it was acknowledged."""
+    move: Move | None = None
+    """What becomes of the replicas, while that is under way."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "in_sync", MappingProxyType(dict(self.in_sync)))

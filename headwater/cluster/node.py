@@ -10,8 +10,10 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
+from math import ceil
 from typing import Any, Final
 
 import grpc
@@ -22,21 +24,24 @@ from headwater.cluster.election import LogEnd
 from headwater.cluster.etcd import Etcd
 from headwater.cluster.following import Follower, Threads
 from headwater.cluster.forced_election import ForcedElection
+from headwater.cluster.holdings import Holdings
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
+from headwater.cluster.internal import INTERNAL, InternalTopics
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
-from headwater.cluster.membership import LEASE_SECONDS, Membership
+from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
+from headwater.cluster.moves import Moves
 from headwater.cluster.repair import can_be_spared
-from headwater.cluster.replica import NotLeading
+from headwater.cluster.replica import NotLeading, Replica
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
-from headwater.errors import HeadwaterError, NotLeader, StoreError, UnknownTopic
-from headwater.log import Appended, DirectoryPartition
-from headwater.store.catalog import TopicInfo
-from headwater.store.directory_store import DirectoryStore
+from headwater.config import BrokerConfig
+from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, StoreError
+from headwater.log import Appended
+from headwater.store.directory_store import DirectoryStore, stage_uuid
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
@@ -50,7 +55,6 @@ _LOOKING: Final = 0.5
 """How often it is looked whether readers have met damage. Seconds."""
 _REPAIRING: Final = 10.0
 """How long a repair has before damage is looked for again. Seconds."""
-_NO_STATE: Final = (None, 0)
 _DRAINING: Final = 10.0
 
 
@@ -62,31 +66,33 @@ class ClusterNode:
         store: DirectoryStore,
         threads: Threads,
         etcd: Etcd,
-        cluster: str,
-        broker: int,
+        config: BrokerConfig,
         tell: Callable[[TopicPartition], None],
         credentials: grpc.ChannelCredentials | None = None,
-        catch_up_bytes_per_second: int | None = None,
     ) -> None:
         """`tell` is called when there is more to read in a partition that is led here.
 
         With `credentials` the other brokers are called over TLS.
         """
         self.store = store
-        self.cluster = cluster
-        self.broker = broker
-        self._threads = threads
+        self.cluster = config.cluster
+        self.broker = config.broker_id
+        self._lease_seconds = ceil(config.etcd_lease)
+        self.threads = threads
         self._etcd = etcd
         self._tell = tell
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._by_place: dict[TopicPartition, Hosted] = {}
         self._links = Links(credentials)
-        self._catch_up = CatchUp(catch_up_bytes_per_second)
+        self._catch_up = CatchUp(config.catch_up_bytes_per_second)
         self._membership: Membership | None = None
-        self._adopted: dict[str, ClusterTopic] = {}
-        """The topics that are here as the cluster has them."""
+        self.internal = InternalTopics(self, config.internal_partitions, config.replication)
+        self.readers: Callable[[], Awaitable[Mapping[PartitionKey, int] | None]] = _nobody_reads
+        """Tells before which offset all groups are done, in each partition that they read; None when nobody knows."""
+        self._when_led: list[Callable[[Hosted], None]] = []
+        self._holdings = Holdings(store, threads, self._is_the_same_etcd)
         self._unworthy: set[PartitionKey] = set()
-        """The partitions whose in-sync sets it has left when it registered, because something is missing or damaged."""
+        """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
         self._repairing_since = -_REPAIRING
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -95,17 +101,19 @@ class ClusterNode:
 
     async def start(self, address: str) -> None:
         """Join the cluster. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
-        identity = await self._threads.write(identity_of, self.store.path, self.cluster, self.broker)
-        membership = Membership(self._etcd, identity, address, ask=self._ask, missing=self._missing)
+        identity = await self.threads.write(identity_of, self.store.path, self.cluster, self.broker)
+        membership = Membership(
+            self._etcd, identity, address, ask=self._ask, missing=self._missing, lease_seconds=self._lease_seconds
+        )
         membership.view.on_change(self._seen)
         membership.registration.on_incarnation(self._become)
         self._membership = membership
         await membership.start()
-        self._begin(self._keep_up())
-        self._begin(self._every(_TICK, self._tend))
-        self._begin(self._every(_KEEPING, self._keep_watermark))
-        self._begin(self._every(_LOOKING, self._look_for_damage))
-        self._begin(self._every(self.store.defaults.steward.interval, self._retain))
+        self.begin(self._keep_up())
+        self.begin(self._every(_TICK, self._tend))
+        self.begin(self._every(_KEEPING, self._keep_watermark))
+        self.begin(self._every(_LOOKING, self._look_for_damage))
+        self.begin(self._retain())
 
     @property
     def membership(self) -> Membership:
@@ -122,6 +130,15 @@ class ClusterNode:
     def forced_election(self, topic: ClusterTopic, number: int, broker: int) -> ForcedElection:
         """How an operator lets a broker lead a partition that nobody may lead any more."""
         return ForcedElection(self._etcd, self.membership.view, self._ask, topic, number, broker)
+
+    @property
+    def moves(self) -> Moves:
+        """How an operator moves replicas from broker to broker."""
+        return Moves(self._etcd, self.membership.view, self._weigh)
+
+    def on_led(self, callback: Callable[[Hosted], None]) -> None:
+        """Call this whenever a partition is led here from then on, and takes appends."""
+        self._when_led.append(callback)
 
     async def drain(self) -> None:
         """Let others lead, as far as there are any: before the broker stops to answer."""
@@ -140,7 +157,8 @@ class ClusterNode:
             await self._etcd.close()
         await self._for_each(self._keep_watermark)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something for as long as it takes, at most until the node leaves."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -167,7 +185,8 @@ class ClusterNode:
         self._links.secret = self.membership.registration.secret
         if incarnation:  # without a registration it goes on as who it was: the protocol sees to it that this is safe
             for hosted in self._hosted.values():
-                hosted.become(incarnation)
+                if hosted.partition is None:  # a stage log goes with its partition
+                    hosted.become(incarnation)
         self._changed.set()
 
     async def _keep_up(self) -> None:
@@ -185,24 +204,34 @@ class ClusterNode:
     async def _host(self) -> None:
         view = self.membership.view
         for topic in list(view.topics.values()):
-            await self._adopt(topic)
+            await self._holdings.adopt(topic)
         for key, hosted in list(self._hosted.items()):
-            if view.topic_of(key[0]) is None:
+            if hosted.partition is None and view.topic_of(key[0]) is None:
                 self._forget(hosted)
-        gone = [topic for name, topic in self._adopted.items() if name not in view.topics]
-        if gone and await self._is_the_same_etcd():
-            for topic in gone:
-                await self._threads.write(self._remove, topic.info)
-                del self._adopted[topic.info.name]
+        await self._holdings.keep_only(view.topics)
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
-            if owner is None or self.broker not in state.replicas or key in self._hosted:
+            if owner is not None and self.broker not in state.replicas:
+                if key in self._hosted:
+                    self._forget(self._hosted[key])
+                await self._holdings.drop(owner.info, key[1], state.epoch)
+            if owner is None or self.broker not in state.replicas:
                 continue
-            hosted = self._open(key, owner, await self._threads.read(self._log_of, owner.info, key[1]))
-            known = view.partitions.get(key, (state, revision))
-            hosted.become(self.membership.registration.incarnation)
-            hosted.observe(*known)
-            hosted.task = self._begin(self._play(hosted))
+            await self._holdings.adopt(owner)  # it may have come while the others were adopted
+            known_here = self._hosted.get(key)
+            wants_stage = owner.staged and (known_here is None or known_here.stage is None)
+            # Both logs are here before the partition can be led: who is in sync has what is in either.
+            stage_log = await self._holdings.stage_log(owner.info, key[1]) if wants_stage else None
+            if known_here is not None:
+                hosted = known_here
+            else:
+                hosted = self._open(key, owner, await self._holdings.log(owner.info, key[1]))
+                known = view.partitions.get(key, (state, revision))
+                hosted.become(self.membership.registration.incarnation)
+                hosted.observe(*known)
+                hosted.task = self.begin(self._play(hosted))
+            if stage_log is not None:
+                self._open_stage(hosted, stage_log)
 
     def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
         place = TopicPartition(topic.info.name, key[1])
@@ -210,18 +239,20 @@ class ClusterNode:
         self._hosted[key] = self._by_place[place] = hosted
         return hosted
 
+    def _open_stage(self, hosted: Hosted, log: DurableLog) -> None:
+        key = (stage_uuid(hosted.key[0]), hosted.key[1])
+        stage = self._hosted[key] = Hosted(key, hosted.place, log, self.broker, hosted.min_insync, lambda _: None)
+        hosted.keep_stage(stage)
+        stage.task = self.begin(self._play(stage))
+
     def _forget(self, hosted: Hosted) -> None:
+        if hosted.stage is not None:
+            self._forget(hosted.stage)
         if hosted.task is not None:
             hosted.task.cancel()
         del self._hosted[hosted.key]
         if self._by_place.get(hosted.place) is hosted:
             del self._by_place[hosted.place]
-
-    async def _adopt(self, topic: ClusterTopic) -> None:
-        """Have a topic here as the cluster has it."""
-        if self._adopted.get(topic.info.name) != topic:
-            await self._threads.write(self.store.adopt_topic, topic.info, topic.schemas)
-            self._adopted[topic.info.name] = topic
 
     async def _is_the_same_etcd(self) -> bool:
         """Whether topics that are gone from etcd were deleted. One that was emptied has no say in what is kept here."""
@@ -231,17 +262,6 @@ class ClusterNode:
             _log.error("etcd has lost its topics, and the cluster's secret: nothing is deleted here")
         return same
 
-    def _remove(self, info: TopicInfo) -> None:
-        """In a thread: the topic was deleted, and goes from here as well."""
-        with suppress(UnknownTopic):
-            if self.store.describe_topic(info.name).uuid == info.uuid:
-                self.store.delete_topic(info.name)
-
-    def _log_of(self, info: TopicInfo, number: int) -> DurableLog:
-        partition = self.store.partition(info, number)
-        assert isinstance(partition, DirectoryPartition)
-        return DurableLog(partition)
-
     async def _missing(self) -> Collection[PartitionKey]:
         """Before it is registered: the partitions of which something that was acknowledged is missing here.
 
@@ -249,20 +269,29 @@ class ClusterNode:
         """
         view = self.membership.view
         self._unworthy = set()
+        missing: set[PartitionKey] = set()
         for key, (state, _) in list(view.partitions.items()):
             topic = view.topic_of(key[0])
             if topic is None or self.broker not in state.replicas:
                 continue
-            hosted = self._hosted.get(key)
-            if hosted is not None:
-                log = hosted.log
-            else:
-                await self._adopt(topic)
-                log = await self._threads.read(self._log_of, topic.info, key[1])
+            await self._holdings.adopt(topic)
             spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
-            if log.short or (spare and await self._threads.read(log.damaged_at) is not None):
-                self._unworthy.add(key)
-        return set(self._unworthy)
+            for log_key, log in (await self._logs_of(key, topic)).items():
+                if log.short or (spare and await self.threads.read(log.damaged_at) is not None):
+                    self._unworthy.add(log_key)
+                    missing.add(key)
+        return missing
+
+    async def _logs_of(self, key: PartitionKey, topic: ClusterTopic) -> Mapping[PartitionKey, DurableLog]:
+        """The log of a partition, and its stage log if it has one."""
+        hosted = self._hosted.get(key)
+        found = {key: await self._holdings.log(topic.info, key[1]) if hosted is None else hosted.log}
+        stage = None if hosted is None else hosted.stage
+        if stage is not None:
+            found[stage.key] = stage.log
+        elif topic.staged:
+            found[stage_uuid(key[0]), key[1]] = await self._holdings.stage_log(topic.info, key[1])
+        return found
 
     # Roles.
 
@@ -273,19 +302,22 @@ class ClusterNode:
             epoch = replica.epoch
             try:
                 if replica.state is None or (not replica.leads and replica.state.leader < 0):
-                    await self._threads.write(hosted.log.follow, epoch)
+                    await self.threads.write(hosted.log.follow, epoch)
                 elif replica.leads:
-                    await self._threads.write(hosted.log.lead, epoch)
+                    await self.threads.write(hosted.log.lead, epoch)
                     if hosted.replica is replica and replica.epoch == epoch:
                         hosted.led = epoch
                         hosted.appended()
                         _log.info("%s is led here, in epoch %d", hosted, epoch)
+                        for callback in self._when_led if hosted.partition is None else ():
+                            callback(hosted)
                 else:
-                    await self._threads.write(hosted.log.follow, epoch)
+                    await self.threads.write(hosted.log.follow, epoch)
                     await self._mend(hosted)
-                    follower = Follower(hosted, self._links, self._threads, self._catch_up)
-                    following = follower.follow(lambda: self._leader(hosted))
-                    await self._until_role_changes(hosted, asyncio.create_task(following))
+                    follower = Follower(hosted, self._links, self.threads, self._catch_up)
+                    # In the epoch that the log is in. There may be a later one by now, and the log goes first.
+                    following = asyncio.create_task(follower.follow(epoch, lambda: self._leader(hosted)))
+                    await self._until_role_changes(hosted, replica, epoch, following)
                     continue
             except (HeadwaterError, OSError) as error:
                 _log.error("%s cannot be led or followed: %s", hosted, error)
@@ -294,10 +326,10 @@ class ClusterNode:
             while hosted.replica is replica and replica.epoch == epoch:
                 await hosted.changed()
 
-    async def _until_role_changes(self, hosted: Hosted, following: asyncio.Task[None]) -> None:
+    async def _until_role_changes(
+        self, hosted: Hosted, replica: Replica, epoch: int, following: asyncio.Task[None]
+    ) -> None:
         """Follow, and let go of a leader that does not answer as soon as there is another one."""
-        replica = hosted.replica
-        epoch = replica.epoch
         following.add_done_callback(lambda _: hosted.wake())
         try:
             while hosted.replica is replica and replica.epoch == epoch and not following.done():
@@ -317,13 +349,13 @@ class ClusterNode:
         registered = self.membership.registration.incarnation
         if hosted.key in self._unworthy and registered and hosted.replica.incarnation == registered:
             self._unworthy.discard(hosted.key)
-            await self._threads.write(hosted.log.cut_damage)
+            await self.threads.write(hosted.log.cut_damage)
         hosted.log.refresh()
         hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
 
     async def _look_for_damage(self, hosted: Hosted) -> None:
         """See to it that a replica is repaired of which readers have found some damaged."""
-        if await self._threads.read(hosted.log.damaged_at) is None or not self._can_be_spared(hosted):
+        if await self.threads.read(hosted.log.damaged_at) is None or not self._can_be_spared(hosted):
             return
         if time.monotonic() - self._repairing_since > _REPAIRING:
             self._repairing_since = time.monotonic()
@@ -368,9 +400,11 @@ class ClusterNode:
         """Propose a change of the in-sync set, and find what has become durable by itself."""
         if hosted.leads:
             hosted.appended()
+            if hosted.partition is not None:
+                return  # the replica of the partition speaks for both
             proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
             if proposal is not None:
-                self._begin(self._propose(hosted, proposal))
+                self.begin(self._propose(hosted, proposal))
 
     async def _propose(self, hosted: Hosted, proposal: Proposal) -> None:
         replica = hosted.replica
@@ -381,12 +415,21 @@ class ClusterNode:
     async def _keep_watermark(self, hosted: Hosted) -> None:
         """Make durable how much is acknowledged, as far as it is known."""
         if hosted.replica.high_watermark > hosted.log.watermark:
-            await self._threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
+            await self.threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
 
-    async def _retain(self, hosted: Hosted) -> None:
-        """Delete what a topic no longer wants, where it is led; followers hear of it with what they fetch."""
-        if hosted.leads:
-            await self._threads.write(hosted.log.retain, hosted.replica.high_watermark)
+    async def _retain(self) -> None:
+        """Delete what topics no longer want, where they are led; followers hear of it with what they fetch."""
+        steward = self.store.defaults.steward
+        while True:
+            await asyncio.sleep(steward.interval)
+            readers = await self.readers() if steward.protect_unread else {}
+            await self._for_each(partial(self._retain_one, readers))
+
+    async def _retain_one(self, readers: Mapping[PartitionKey, int] | None, hosted: Hosted) -> None:
+        if hosted.leads and hosted.partition is None and hosted.place.topic not in INTERNAL:
+            acknowledged = hosted.replica.high_watermark
+            unread = 0 if readers is None else readers.get(hosted.key, acknowledged)
+            await self.threads.write(hosted.log.retain, acknowledged, unread, self.store.defaults.steward)
             hosted.log.refresh()
 
     # What other brokers ask.
@@ -394,13 +437,13 @@ class ClusterNode:
     async def serve(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
         """Answer a follower, when there is something or its patience is over."""
         return await answer_follower(
-            self._hosted.get((question.topic_uuid, question.partition)), question, self._threads
+            self._hosted.get((question.topic_uuid, question.partition)), question, self.threads
         )
 
     def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """How far the logs go that are whole."""
         held = ((key, self._hosted.get(key)) for key in keys)
-        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and not hosted.log.short}
+        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and not hosted.short}
 
     async def _ask(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """For the controller: how far another broker's logs go, or those that are here."""
@@ -409,6 +452,21 @@ class ClusterNode:
         places = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
         found = await self._links.to(member).log_ends(pb.ListLogEndsRequest(partitions=places), timeout=5.0)
         return {(one.topic_uuid, one.partition): LogEnd(one.epoch, one.end) for one in found.ends}
+
+    async def sizes(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """How many bytes the logs have that are here."""
+        held = {key: hosted.log for key in keys if (hosted := self._hosted.get(key)) is not None}
+        found: Mapping[PartitionKey, int] = await self.threads.read(_sizes, held)
+        return found
+
+    async def _weigh(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """For an operator: how large another broker's logs are, or those that are here."""
+        if member.id == self.broker:
+            return await self.sizes(keys)
+        places = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
+        request = pb.ListLogEndsRequest(partitions=places, sizes=True)
+        found = await self._links.to(member).log_ends(request, timeout=5.0)
+        return {(one.topic_uuid, one.partition): one.bytes for one in found.ends}
 
     # What the broker asks.
 
@@ -437,15 +495,34 @@ class ClusterNode:
 
     async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
         """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
-        topic = self.membership.view.topics.get(place.topic)
-        state, _ = (
-            self.membership.view.partitions.get((topic.info.uuid, place.partition), _NO_STATE) if topic else _NO_STATE
-        )
-        member = None if state is None else self.membership.view.members.get(state.leader)
-        if member is None or member.id == self.broker:
-            raise self.not_leader(place)
-        places = (await self._links.to(member).produce(request, timeout)).places
+        places = (await self.call_leader(place, "Produce", request, timeout)).places
         return Appended(places[0].offset, places[-1].offset + 1)
+
+    async def call_leader(self, place: TopicPartition, method: str, request: Any, timeout: float) -> Any:
+        """Call the other broker that leads a partition; raises NotLeader when there is none."""
+        member = self._leading_elsewhere(place)
+        if member is None:
+            raise self.not_leader(place)
+        return await self.call_broker(member.id, method, request, timeout)
+
+    async def call_broker(self, broker: int, method: str, request: Any, timeout: float) -> Any:
+        """Call another broker; raises what that one raises, or BrokerUnavailable."""
+        member = self.membership.view.members.get(broker)
+        if member is None:
+            raise BrokerUnavailable(f"broker {broker}", method, 0, "it is not alive")
+        return await self._links.to(member).call(method, request, timeout)
+
+    def with_stage(self, place: TopicPartition) -> tuple[Hosted, Hosted]:
+        """The replicas of a partition and of its stage log, both led here in one epoch; raises NotLeader."""
+        hosted = self._leading_here(place)
+        stage = hosted.stage
+        if stage is None or not stage.leads or stage.led != hosted.led:
+            raise self.not_leader(place)
+        return hosted, stage
+
+    def staged(self) -> list[TopicPartition]:
+        """The partitions with stage logs that are led here."""
+        return [hosted.place for hosted in self._hosted.values() if hosted.stage is not None and hosted.leads]
 
     def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Whether what comes with a call shows that another broker of the cluster makes it."""
@@ -469,7 +546,8 @@ class ClusterNode:
         It could not do any harm; but whoever reads here would wait for ever for what another one has by now.
         """
         now = time.monotonic()
-        return now - self.membership.registration.confirmed > LEASE_SECONDS and hosted.replica.is_alone(now)
+        registration = self.membership.registration
+        return now - registration.confirmed > registration.lease_seconds and hosted.replica.is_alone(now)
 
     @contextmanager
     def leading(self, place: TopicPartition) -> Iterator[None]:
@@ -483,17 +561,40 @@ class ClusterNode:
         except NotLeading:
             raise self.not_leader(place) from None
 
-    def readable(self, place: TopicPartition) -> int:
-        """In any thread: before which offset records can be shown; raises NotLeader."""
-        return self._leading_here(place).replica.high_watermark
+    def readable(self, place: TopicPartition, uuid: bytes = b"") -> int:
+        """In any thread: before which offset records can be shown; raises NotLeader.
+
+        Also where a topic was made again under its name, and only the one before it is led here so far.
+        """
+        hosted = self._leading_here(place)
+        topic = self.membership.view.topics.get(place.topic)
+        if topic is not None and topic.info.uuid == uuid != hosted.key[0]:
+            raise self.not_leader(place)
+        return hosted.replica.high_watermark
 
     def not_leader(self, place: TopicPartition) -> NotLeader:
         """In any thread: the error that tells where to go instead."""
-        address = None
-        view = self._membership.view if self._membership is not None else None
-        topic = view.topics.get(place.topic) if view is not None else None
-        if view is not None and topic is not None:
-            state, _ = view.partitions.get((topic.info.uuid, place.partition), (None, 0))
-            member = view.members.get(state.leader) if state is not None else None
-            address = None if member is None or member.id == self.broker else member.address
-        return NotLeader(place.topic, place.partition, address)
+        member = self._leading_elsewhere(place)
+        return NotLeader(place.topic, place.partition, None if member is None else member.address)
+
+    def _leading_elsewhere(self, place: TopicPartition) -> Member | None:
+        """In any thread: the other broker that leads a partition, if that is known and alive."""
+        if self._membership is None or (topic := self._membership.view.topics.get(place.topic)) is None:
+            return None
+        view = self._membership.view
+        state, _ = view.partitions.get((topic.info.uuid, place.partition), (None, 0))
+        member = None if state is None else view.members.get(state.leader)
+        return None if member is None or member.id == self.broker else member
+
+
+def _sizes(logs: Mapping[PartitionKey, DurableLog]) -> dict[PartitionKey, int]:
+    """In a thread. One that is deleted meanwhile has none."""
+    found: dict[PartitionKey, int] = {}
+    for key, log in logs.items():
+        with suppress(HeadwaterError):
+            found[key] = log.partition.statistics().bytes
+    return found
+
+
+async def _nobody_reads() -> Mapping[PartitionKey, int]:
+    return {}

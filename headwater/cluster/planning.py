@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headwater.cluster.assignment import first_state
 from headwater.cluster.election import Election, LogEnd
 from headwater.cluster.item import Delete, Guard, Put
 from headwater.cluster.keys import PartitionKey, state_to_json
 from headwater.cluster.metadata import Members, PartitionState
+from headwater.cluster.moving import Moving
 from headwater.cluster.view import ClusterView
+
+_AT_ONCE: Final = 16
+"""So many partitions get new replicas at a time: the first are done, and their old replicas gone, before the last."""
 
 Ends = Mapping[PartitionKey, Mapping[int, LogEnd]]
 """How far the logs of a partition go, by broker."""
@@ -41,8 +45,11 @@ def plan(view: ClusterView, ends: Ends, *, balance: bool = False) -> Plan:
     """What is to be done. With `balance`, leadership also goes back to those who were first meant to have it."""
     alive = view.alive
     steady = {broker: since for broker, since in alive.items() if not view.members[broker].draining}
-    changes = [*_new_partitions(view, steady), *_deleted_partitions(view)]
+    staying = {broker: since for broker, since in steady.items() if broker not in view.leaving}
+    changes = [*_new_partitions(view, staying), *_deleted_partitions(view)]
     asks: dict[int, set[PartitionKey]] = {}
+    moving = Moving()
+    room = _AT_ONCE - sum(moving.has_begun(state) for state, _ in view.partitions.values())
     minima = {topic.info.uuid: topic.min_insync for topic in view.topics.values()}
     for key, (state, revision) in view.partitions.items():
         if key[0] not in minima:
@@ -57,6 +64,11 @@ def plan(view: ClusterView, ends: Ends, *, balance: bool = False) -> Plan:
             elected = election.elect(state, steady, {})
         if elected is not None and (elected.leader, elected.leader_incarnation) != _led_by(state):
             changes.append(_election(view, key, revision, elected, alive))
+        elif election.is_led(state, alive) and (room > 0 or moving.has_begun(state)):
+            moved = moving.step(state, alive, steady)
+            if moved is not None:
+                room -= not moving.has_begun(state) and moving.has_begun(moved)
+                changes.append(_move(view, key, revision, moved, alive))
     return Plan(tuple(changes), {broker: frozenset(keys) for broker, keys in asks.items()})
 
 
@@ -71,16 +83,29 @@ def _ask(asks: dict[int, set[PartitionKey]], key: PartitionKey, whom: frozenset[
             asks.setdefault(broker, set()).add(key)
 
 
+def _move(view: ClusterView, key: PartitionKey, revision: int, moved: PartitionState, alive: Members) -> Change:
+    name = view.keys.partition(key)
+    listed = ", ".join(map(str, moved.replicas))
+    what = f"{name} is at brokers {listed}, led by {moved.leader}, epoch {moved.epoch}"
+    return Change(what, _based_on(view, name, revision, moved, alive), Put(name, state_to_json(moved)))
+
+
 def _election(view: ClusterView, key: PartitionKey, revision: int, elected: PartitionState, alive: Members) -> Change:
     name = view.keys.partition(key)
-    based_on = [Guard(name, changed=revision)]
-    based_on += [
-        Guard(view.keys.broker(broker), created=since)
-        for broker, since in elected.in_sync.items()
-        if alive.get(broker) == since
-    ]
     what = f"broker {elected.leader} is elected for {name}, epoch {elected.epoch}"
-    return Change(what, tuple(based_on), Put(name, state_to_json(elected)))
+    return Change(what, _based_on(view, name, revision, elected, alive), Put(name, state_to_json(elected)))
+
+
+def _based_on(view: ClusterView, name: str, revision: int, state: PartitionState, alive: Members) -> tuple[Guard, ...]:
+    """The partition as it was seen, and those who are to be in sync, as far as they live."""
+    return (
+        Guard(name, changed=revision),
+        *(
+            Guard(view.keys.broker(broker), created=since)
+            for broker, since in state.in_sync.items()
+            if alive.get(broker) == since
+        ),
+    )
 
 
 def _new_partitions(view: ClusterView, alive: Members) -> Iterator[Change]:

@@ -49,7 +49,7 @@ class Registration:
         self._store = identity.store
         self._address = address
         self._missing = missing
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
         self._session = random_bytes(8).hex()
         self._draining = False
         self._lost = asyncio.Event()
@@ -64,7 +64,7 @@ class Registration:
 
     async def register(self) -> None:
         """Be registered. Raises StoreInUse when a living broker has the same id, EtcdUnavailable and EtcdRefused."""
-        patience = time.monotonic() + 2 * self._lease_seconds
+        patience = time.monotonic() + 2 * self.lease_seconds
         self._session = random_bytes(8).hex()
         self.secret = await self._shared_secret()
         while True:
@@ -75,7 +75,7 @@ class Registration:
                 await self._replace(known, patience)
                 continue
             await self._leave_in_sync_sets()
-            lease = await self._etcd.grant(self._lease_seconds)
+            lease = await self._etcd.grant(self.lease_seconds)
             changes = [
                 Put(self._key, self._value(), lease),
                 Put(self._keys.store(self.broker), self._store.hex().encode()),
@@ -166,13 +166,13 @@ class Registration:
         """Keep the registration alive, for ever; when it is lost, register anew."""
         while True:
             try:
-                async with asyncio.timeout(self._lease_seconds / 3):
+                async with asyncio.timeout(self.lease_seconds / 3):
                     await self._lost.wait()
             except TimeoutError:
                 pass
             try:
                 asked = time.monotonic()
-                alive = not self._lost.is_set() and await self._etcd.keep_alive(self.lease, self._lease_seconds / 3)
+                alive = not self._lost.is_set() and await self._etcd.keep_alive(self.lease, self.lease_seconds / 3)
                 if alive and not self._is_gone():
                     self.confirmed = asked
                     continue

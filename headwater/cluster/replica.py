@@ -6,7 +6,7 @@ away and show that schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -102,6 +102,10 @@ class Replica:
         self._pending: Proposal | None = None
         self._led_since = 0.0
         self._epoch_start = 0
+        self.beside: Replica | None = None
+        """The replica of another log that is kept with this one: in sync is who keeps up with both."""
+        self._asked: dict[int, int] = {}
+        """How often each follower has asked, in this epoch."""
 
     # What the cluster says.
 
@@ -115,6 +119,7 @@ class Replica:
             self._pending = None  # it was taken, or something else was: either way this is how it came out
         if before is None or state.epoch != before.epoch:
             self._progress = {}
+            self._asked = {}
             self._pending = None
             self._led_since = now
             self._epoch_start = self.log.end
@@ -145,8 +150,8 @@ class Replica:
     # Leading.
 
     def fetch(self, request: FetchRequest, now: float) -> FetchResponse:
-        """Answer a follower; raises NotLeading when either of the two is in another epoch."""
-        if not self.leads or request.epoch != self.epoch:
+        """Answer a follower; raises NotLeading when either of the two is in another epoch, or it holds no replica."""
+        if not self.leads or request.epoch != self.epoch or not self._is_replica(request.replica):
             raise NotLeading
         if self._diverges(request):
             found = self.log.end_of(request.last_epoch)
@@ -154,6 +159,9 @@ class Replica:
         self._note(request, now)
         self._advance()
         return FetchResponse(self.epoch, request.end, self.log.read(request.end), self.high_watermark)
+
+    def _is_replica(self, broker: int) -> bool:
+        return self.state is not None and broker in self.state.replicas
 
     def _diverges(self, request: FetchRequest) -> bool:
         """Whether the follower has something that this log has not."""
@@ -208,7 +216,33 @@ class Replica:
         if self.leads:
             self._advance()
 
+    # Being sure that nobody else leads.
+
+    def heard(self, request: FetchRequest) -> None:
+        """A follower has asked: once for each question, however long its answer takes."""
+        if self.leads and request.epoch == self.epoch:
+            self._asked[request.replica] = self._asked.get(request.replica, 0) + 1
+
+    def mark(self) -> Mapping[int, int]:
+        """How often each follower has asked by now, for `confirmed`."""
+        return dict(self._asked)
+
+    def confirmed(self, mark: Mapping[int, int]) -> bool:
+        """Whether nobody led in a later epoch at the time of the mark.
+
+        A later leader needs all who are in sync. A follower's second question since is one that it asked after it had
+        got an answer since: so at that time it followed this leader, and no other.
+        """
+        assert self.state is not None
+        others = (one for one in self.state.in_sync if one != self.broker)
+        return self.leads and all(self._asked.get(one, 0) >= mark.get(one, 0) + 2 for one in others)
+
     # The in-sync set.
+
+    def keep_beside(self, other: Replica) -> None:
+        """Have another log kept with this one, by the same brokers in the same epochs: this one speaks for both."""
+        self.beside = other
+        other._pending = self._pending
 
     def propose(self, alive: Members, now: float) -> Proposal | None:
         """What to ask of etcd: to take in who has caught up, or to take out who stays away. One thing at a time."""
@@ -219,7 +253,7 @@ class Replica:
         for broker, progress in self._progress.items():
             if (
                 broker in self.state.replicas
-                and self._caught_up(progress)
+                and self._keeps_up(broker, progress.incarnation)
                 and alive.get(broker) == progress.incarnation
             ):
                 members[broker] = progress.incarnation
@@ -233,7 +267,16 @@ class Replica:
         state = self.state.with_in_sync(members)
         guarded = {broker: since for broker, since in members.items() if self.state.in_sync.get(broker) != since}
         self._pending = Proposal(state, self.revision, guarded)
+        if self.beside is not None:
+            self.beside._pending = self._pending
         return self._pending
+
+    def _keeps_up(self, broker: int, incarnation: int) -> bool:
+        """Whether a follower has caught up, in every log that is kept here."""
+        progress = self._progress.get(broker)
+        if progress is None or progress.incarnation != incarnation or not self._caught_up(progress):
+            return False
+        return self.beside is None or self.beside._keeps_up(broker, incarnation)
 
     def _caught_up(self, progress: Progress) -> bool:
         """Whether a follower has everything that was acknowledged, in this epoch too."""
@@ -241,7 +284,9 @@ class Replica:
 
     def _stays_away(self, broker: int, now: float) -> bool:
         progress = self._progress.get(broker)
-        return now - (self._led_since if progress is None else progress.seen) > self._patience
+        if now - (self._led_since if progress is None else progress.seen) > self._patience:
+            return True
+        return self.beside is not None and self.beside._stays_away(broker, now)
 
     def is_alone(self, now: float) -> bool:
         """Whether none of those who follow in sync has asked for long: they may follow another one by now."""
@@ -256,12 +301,17 @@ class Replica:
         """etcd did not take it, for sure. Not to be called when the answer was lost: then it may have."""
         if self._pending == proposal:
             self._pending = None
+        if self.beside is not None:
+            self.beside.refused(proposal)
 
     # Following.
 
     def request(self) -> FetchRequest | None:
-        """What to ask the leader; None while there is none, or it is this one."""
-        if self.state is None or self.leads or self.state.leader < 0:
+        """What to ask the leader; None while there is none, or it is this one, or this is no replica any more.
+
+        Who is none deletes its log. What it said before must not count when it is one again in the same epoch.
+        """
+        if self.state is None or self.leads or self.state.leader < 0 or not self._is_replica(self.broker):
             return None
         end = self.log.end
         return FetchRequest(

@@ -30,7 +30,7 @@ class ClusterTopics:
 
     async def create(self, topic: ClusterTopic, timeout: float = _WAITING) -> ClusterTopic:
         """Add a topic, and wait until all its partitions are led; raises TopicExists."""
-        living = len(self._view.members)
+        living = len(self._view.members.keys() - self._view.leaving)
         if not 1 <= topic.replication <= living:
             raise InvalidConfiguration(
                 f"topic {topic.info.name!r} cannot have {topic.replication} replicas: {living} brokers are alive"

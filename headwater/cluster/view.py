@@ -54,6 +54,7 @@ class Changes:
     topics: frozenset[str] = frozenset()
     partitions: frozenset[PartitionKey] = frozenset()
     controller: bool = False
+    access: bool = False
 
 
 class ClusterView:
@@ -70,6 +71,8 @@ class ClusterView:
         self._topics: dict[str, ClusterTopic] = {}
         self._by_uuid: dict[bytes, ClusterTopic] = {}
         self._partitions: dict[PartitionKey, tuple[PartitionState, int]] = {}
+        self._leaving: set[int] = set()
+        self._access: dict[str, bytes] = {}
         self._callbacks: list[Callable[[Changes], None]] = []
         self._moved = asyncio.Event()
 
@@ -82,6 +85,16 @@ class ClusterView:
     def alive(self) -> Members:
         """The same with no more than their incarnations."""
         return {member.id: member.incarnation for member in self._members.values()}
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        """The brokers that are to hold nothing any more, alive or not."""
+        return frozenset(self._leaving)
+
+    @property
+    def access(self) -> Mapping[str, bytes]:
+        """Who may do what: `users/<name>` and `tokens/<id>`, each with what stands in its key."""
+        return MappingProxyType(self._access)
 
     @property
     def topics(self) -> Mapping[str, ClusterTopic]:
@@ -178,7 +191,7 @@ class ClusterView:
         members: set[int] = set()
         topics: set[str] = set()
         partitions: set[PartitionKey] = set()
-        controller = False
+        controller = access = False
         changed: dict[str, Item | None] = dict.fromkeys(removed) | {item.key: item for item in items}
         for key, item in changed.items():
             if item == self._items.get(key):
@@ -191,6 +204,13 @@ class ClusterView:
                     topics.add(self._put_topic(place.name, item))
                 elif place.kind == "partitions":
                     partitions.add(self._put_partition(place.partition, item))
+                elif place.kind == "leaving":
+                    members.add(self._put_leaving(int(place.name), item))
+                elif place.kind == "access":
+                    self._access.pop(place.name, None)
+                    if item is not None:
+                        self._access[place.name] = item.value
+                    access = True
                 elif place.kind == "controller":
                     self.controller = None if item is None else Office.of(item)
                     controller = True
@@ -205,13 +225,20 @@ class ClusterView:
         self.revision = revision
         self._moved.set()
         self._moved = asyncio.Event()
-        return Changes(frozenset(members), frozenset(topics), frozenset(partitions), controller)
+        return Changes(frozenset(members), frozenset(topics), frozenset(partitions), controller, access)
 
     def _put_member(self, broker: int, item: Item | None) -> int:
         if item is None:
             self._members.pop(broker, None)
         else:
             self._members[broker] = Member.from_json(item.value, broker, item.created, item.lease)
+        return broker
+
+    def _put_leaving(self, broker: int, item: Item | None) -> int:
+        if item is None:
+            self._leaving.discard(broker)
+        else:
+            self._leaving.add(broker)
         return broker
 
     def _put_topic(self, name: str, item: Item | None) -> str:

@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -225,6 +225,16 @@ class DirectoryCatalog(Catalog):
             self._disk.sync_directory(self.directory)
         shutil.rmtree(gone, ignore_errors=True)
         return info
+
+    def drop(self, name: str, logs: Iterable[str], uuid: bytes) -> None:
+        """Remove the directories of some logs of a topic, which has this uuid, in this order; the topic stays."""
+        for log in logs:
+            path = self.path(name) / log
+            if path.exists():
+                gone = self.directory / f"{_DELETED}{uuid.hex()}-{log}"
+                self._disk.rename(path, gone)
+                self._disk.sync_directory(self.path(name))
+                shutil.rmtree(gone, ignore_errors=True)
 
     def sweep(self, *, dry_run: bool = False) -> int:
         with self._held(fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:

@@ -259,13 +259,14 @@ class Consumer:
         self._check_open()
         if self._refreshing:
             return  # called by one of the callbacks
-        age = time.monotonic() - self._refreshed
+        now = time.monotonic()
+        age = now - self._refreshed
         if age < self.patience() and self._current_generation() == self._generation:
             return
         self._refreshing = True
         try:
             self._take_over(self._settle() if self._member is not None else self._share())
-            self._refreshed = time.monotonic()
+            self._refreshed = now  # from when it asked, not from when it heard: others count from then, too
         finally:
             self._refreshing = False
 

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headwater.errors import HeadwaterError, OpenFailed, StoreInUse, UnknownTopic
 from headwater.log import DirectoryPartition, Partition, SchemaDirectory, Schemas
@@ -17,12 +18,14 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.lock import PartitionLock
 from headwater.log.recovery import STATE_FILE
+from headwater.option import GIB, HOUR, MIB
 from headwater.presets import DEFAULT, Preset
 from headwater.schema import Schema
-from headwater.store.catalog import DirectoryCatalog, TopicInfo
+from headwater.store.catalog import TOPIC_FILE, DirectoryCatalog, TopicInfo
 from headwater.store.directory_group import OFFSETS_FILE, DirectoryGroup
 from headwater.store.directory_ledger import DirectoryLedger
 from headwater.store.group import Commit, Group
+from headwater.store.names import GROUPS
 from headwater.store.offsets import OffsetTable
 from headwater.store.store import Store, partition_config
 from headwater.store.topic import TopicPartition
@@ -31,8 +34,17 @@ from headwater.store.transaction import Transactions
 _log = logging.getLogger(__name__)
 LOCK_FILE: Final = "store.lock"
 STEWARD_LOCK_FILE: Final = "steward.lock"
-GROUPS: Final = "__groups"
 TRANSACTIONS: Final = "__transactions"
+STAGE_SUFFIX: Final = ".stage"
+_STAGES: Final[dict[str, Any]] = {
+    "sync": "always",
+    "segment_bytes": 64 * MIB,
+    "segment_age": HOUR,
+    "max_frame_bytes": GIB,
+    "retention_age": None,
+    "retention_bytes": None,
+}
+"""How stage logs are kept, whatever their topics say: small segments are given back soon."""
 
 
 class DirectoryStore(Store):
@@ -100,6 +112,21 @@ class DirectoryStore(Store):
                 self._schemas(info).put(schema)
             self._directory.change(info.name, lambda _: info)
 
+    def holds_partition(self, info: TopicInfo, number: int) -> bool:
+        """Whether there are files of a partition here."""
+        return (self._directory.path(info.name) / str(number)).exists()
+
+    def drop_partition(self, info: TopicInfo, number: int) -> None:
+        """Remove one partition's records from here, because others keep them. Who has it open gets PartitionDeleted."""
+        self._check_open()
+        with self._mutex:
+            # The partition's own log is the last: as long as it is here, there is something to remove.
+            self._directory.drop(info.name, [f"{number}{STAGE_SUFFIX}", str(number)], info.uuid)
+            for topic in (stage_uuid(info.uuid), info.uuid):
+                known = self._partitions.pop((topic, number), None)
+                if known is not None:
+                    known[1].close()
+
     def _schemas(self, info: TopicInfo) -> Schemas:
         found = self._known.get(info.uuid)
         if found is None:
@@ -119,6 +146,33 @@ class DirectoryStore(Store):
         if info.config.sync != "always" or partition.recovery_reports:
             self._clamp_positions(info, number, partition)
         return partition
+
+    def stage_partition(self, info: TopicInfo, number: int) -> DirectoryPartition:
+        """The stage log of a partition of a topic, opened when it is first asked for; for brokers of a cluster."""
+        key = (stage_uuid(info.uuid), number)
+        with self._mutex:
+            self._check_open()
+            known = self._partitions.get(key)
+            if known is None:
+                config = replace(partition_config(info.config), **_STAGES)
+                partition = DirectoryPartition(
+                    self._directory.path(info.name) / f"{number}{STAGE_SUFFIX}",
+                    config,
+                    schemas=self._schemas(info),
+                    uuid=partition_uuid(*key),
+                    disk=self._disk,
+                    clock=self._clock,
+                )
+                known = self._partitions[key] = (info.config, partition)
+        assert isinstance(known[1], DirectoryPartition)
+        return known[1]
+
+    def delete_topic(self, name: str) -> None:
+        stages = stage_uuid(self.describe_topic(name).uuid)
+        super().delete_topic(name)
+        with self._mutex:
+            for key in [key for key in self._partitions if key[0] == stages]:
+                self._partitions.pop(key)[1].close()
 
     def _clamp_positions(self, info: TopicInfo, number: int, partition: Partition) -> None:
         """Bring groups back that are beyond the end, because a power loss has taken records that were not synced.
@@ -141,6 +195,8 @@ class DirectoryStore(Store):
         return self.group_kind(self.path / GROUPS / name, name, self._disk, self._clock)
 
     def group_names(self) -> list[str]:
+        if (self.path / GROUPS / TOPIC_FILE).exists():
+            return []  # this is a broker's of a cluster, which keeps its groups in a topic of this name
         try:
             return sorted(os.listdir(self.path / GROUPS))
         except FileNotFoundError:
@@ -165,6 +221,11 @@ class DirectoryStore(Store):
                 super().close()
             finally:
                 os.close(self._lock_fd)
+
+
+def stage_uuid(topic: bytes) -> bytes:
+    """Stands for a topic's uuid in the identities of its stage logs."""
+    return blake2b(topic, digest_size=16, person=b"headwater stage").digest()
 
 
 def partition_uuid(topic: bytes, number: int) -> bytes:

@@ -187,8 +187,11 @@ class KeptGroup(Group):
 
     # Members.
 
-    def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "") -> str:
-        member_id = random_bytes(16).hex()
+    def join(
+        self, topics: list[str], partitions_of: PartitionsOf, client: str = "", member_id: str | None = None
+    ) -> str:
+        """Become a member; returns the member's id, which is a new one unless it is named."""
+        member_id = member_id or random_bytes(16).hex()
         self._begin_life(member_id)
         with self._changing() as membership:
             membership.join(member_id, Member(topics, self._clock.now_ns(), client))

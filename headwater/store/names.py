@@ -11,6 +11,8 @@ MAX_NAME: Final = 255
 _ALLOWED: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 RESERVED_PREFIX: Final = "__"
 """Names that begin like this belong to Headwater itself."""
+GROUPS: Final = "__groups"
+"""Where groups are kept: a directory of this name, or a topic in a cluster."""
 _TAKEN: Final = frozenset({"store.lock", "steward.lock", "broker.key", "cluster.json"})
 """Files beside the topics of a directory."""
 

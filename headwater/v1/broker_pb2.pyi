@@ -84,21 +84,23 @@ class TopicMetadata(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[PartitionMetadata, _Mapping]]] = ...) -> None: ...
 
 class PartitionMetadata(_message.Message):
-    __slots__ = ("partition", "leader", "leader_epoch", "replicas", "in_sync")
+    __slots__ = ("partition", "leader", "leader_epoch", "replicas", "in_sync", "moving_to")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    MOVING_TO_FIELD_NUMBER: _ClassVar[int]
     partition: int
     leader: int
     leader_epoch: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
     in_sync: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ...) -> None: ...
+    moving_to: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ..., moving_to: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "uuid", "partitions", "schema_ids", "options", "created_ns", "raw")
+    __slots__ = ("name", "uuid", "partitions", "schema_ids", "options", "created_ns", "raw", "replication")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +115,7 @@ class Topic(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     CREATED_NS_FIELD_NUMBER: _ClassVar[int]
     RAW_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     uuid: bytes
     partitions: int
@@ -120,10 +123,11 @@ class Topic(_message.Message):
     options: _containers.ScalarMap[str, str]
     created_ns: int
     raw: bool
-    def __init__(self, name: _Optional[str] = ..., uuid: _Optional[bytes] = ..., partitions: _Optional[int] = ..., schema_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Mapping[str, str]] = ..., created_ns: _Optional[int] = ..., raw: _Optional[bool] = ...) -> None: ...
+    replication: int
+    def __init__(self, name: _Optional[str] = ..., uuid: _Optional[bytes] = ..., partitions: _Optional[int] = ..., schema_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Mapping[str, str]] = ..., created_ns: _Optional[int] = ..., raw: _Optional[bool] = ..., replication: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "schema", "options", "exist_ok", "internal")
+    __slots__ = ("name", "partitions", "schema", "options", "exist_ok", "internal", "replication")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -137,13 +141,15 @@ class CreateTopicRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     EXIST_OK_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     schema: bytes
     options: _containers.ScalarMap[str, str]
     exist_ok: bool
     internal: bool
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., schema: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., exist_ok: _Optional[bool] = ..., internal: _Optional[bool] = ...) -> None: ...
+    replication: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., schema: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., exist_ok: _Optional[bool] = ..., internal: _Optional[bool] = ..., replication: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ("internal",)
@@ -478,16 +484,18 @@ class Position(_message.Message):
     def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., generation: _Optional[int] = ..., committed_ns: _Optional[int] = ...) -> None: ...
 
 class JoinGroupRequest(_message.Message):
-    __slots__ = ("group", "topics", "client", "session_timeout_ms")
+    __slots__ = ("group", "topics", "client", "session_timeout_ms", "member_id")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     group: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     client: str
     session_timeout_ms: int
-    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., client: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
+    member_id: str
+    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., client: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., member_id: _Optional[str] = ...) -> None: ...
 
 class JoinGroupResponse(_message.Message):
     __slots__ = ("member_id", "generation", "session_timeout_ms", "heartbeat_interval_ms")
@@ -528,14 +536,18 @@ class SettleGroupResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., leaving: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., taken: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("group", "member_id", "polled")
+    __slots__ = ("group", "member_id", "polled", "generation", "max_wait_ms")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     POLLED_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     polled: bool
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., polled: _Optional[bool] = ...) -> None: ...
+    generation: int
+    max_wait_ms: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., polled: _Optional[bool] = ..., generation: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("generation",)
@@ -968,11 +980,39 @@ class ReplicaStanding(_message.Message):
     end: int
     def __init__(self, broker: _Optional[int] = ..., in_sync: _Optional[bool] = ..., alive: _Optional[bool] = ..., end: _Optional[int] = ...) -> None: ...
 
+class ListReadersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListReadersResponse(_message.Message):
+    __slots__ = ("coordinated", "groups", "readers")
+    COORDINATED_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    coordinated: _containers.RepeatedScalarFieldContainer[int]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    readers: _containers.RepeatedCompositeFieldContainer[Reader]
+    def __init__(self, coordinated: _Optional[_Iterable[int]] = ..., groups: _Optional[_Iterable[str]] = ..., readers: _Optional[_Iterable[_Union[Reader, _Mapping]]] = ...) -> None: ...
+
+class Reader(_message.Message):
+    __slots__ = ("group", "topic_uuid", "partition", "offset")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic_uuid: bytes
+    partition: int
+    offset: int
+    def __init__(self, group: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
 class ListLogEndsRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "sizes")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
+    sizes: bool
+    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., sizes: _Optional[bool] = ...) -> None: ...
 
 class ListLogEndsResponse(_message.Message):
     __slots__ = ("ends",)
@@ -981,13 +1021,191 @@ class ListLogEndsResponse(_message.Message):
     def __init__(self, ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ...) -> None: ...
 
 class LogEnd(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "epoch", "end")
+    __slots__ = ("topic_uuid", "partition", "epoch", "end", "bytes")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
     epoch: int
     end: int
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    bytes: int
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class PlanMovesRequest(_message.Message):
+    __slots__ = ("remove",)
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    remove: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, remove: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Moves(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("topic", "partition", "replicas", "to", "revision", "bytes", "copied", "missing")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    to: _containers.RepeatedScalarFieldContainer[int]
+    revision: int
+    bytes: int
+    copied: int
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., to: _Optional[_Iterable[int]] = ..., revision: _Optional[int] = ..., bytes: _Optional[int] = ..., copied: _Optional[int] = ..., missing: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class BeginMovesRequest(_message.Message):
+    __slots__ = ("moves", "remove")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    remove: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., remove: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class BeginMovesResponse(_message.Message):
+    __slots__ = ("begun",)
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    begun: int
+    def __init__(self, begun: _Optional[int] = ...) -> None: ...
+
+class CancelMovesRequest(_message.Message):
+    __slots__ = ("remove",)
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    remove: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, remove: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CancelMovesResponse(_message.Message):
+    __slots__ = ("cancelled",)
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    cancelled: int
+    def __init__(self, cancelled: _Optional[int] = ...) -> None: ...
+
+class ListMovesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StagesRequest(_message.Message):
+    __slots__ = ("partition", "writer", "portions")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    PORTIONS_FIELD_NUMBER: _ClassVar[int]
+    partition: TopicPartition
+    writer: bytes
+    portions: _containers.RepeatedCompositeFieldContainer[StagedPortion]
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ..., writer: _Optional[bytes] = ..., portions: _Optional[_Iterable[_Union[StagedPortion, _Mapping]]] = ...) -> None: ...
+
+class StagedPortion(_message.Message):
+    __slots__ = ("number", "ranges")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    ranges: _containers.RepeatedCompositeFieldContainer[StageRange]
+    def __init__(self, number: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[StageRange, _Mapping]]] = ...) -> None: ...
+
+class StageRange(_message.Message):
+    __slots__ = ("epoch", "start", "end")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    start: int
+    end: int
+    def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class HoldStagesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ApplyStagesResponse(_message.Message):
+    __slots__ = ("applied",)
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    applied: _containers.RepeatedCompositeFieldContainer[AppliedPortion]
+    def __init__(self, applied: _Optional[_Iterable[_Union[AppliedPortion, _Mapping]]] = ...) -> None: ...
+
+class AppliedPortion(_message.Message):
+    __slots__ = ("base_offset",)
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    def __init__(self, base_offset: _Optional[int] = ...) -> None: ...
+
+class ListUndoneRequest(_message.Message):
+    __slots__ = ("partition",)
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    partition: TopicPartition
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ...) -> None: ...
+
+class ListUndoneResponse(_message.Message):
+    __slots__ = ("coordinated", "undone")
+    COORDINATED_FIELD_NUMBER: _ClassVar[int]
+    UNDONE_FIELD_NUMBER: _ClassVar[int]
+    coordinated: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    undone: _containers.RepeatedCompositeFieldContainer[StageRange]
+    def __init__(self, coordinated: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., undone: _Optional[_Iterable[_Union[StageRange, _Mapping]]] = ...) -> None: ...
+
+class GetAccessRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AccessRules(_message.Message):
+    __slots__ = ("users", "tokens", "of_cluster", "enforced")
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OF_CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedCompositeFieldContainer[AccessUser]
+    tokens: _containers.RepeatedCompositeFieldContainer[AccessToken]
+    of_cluster: bool
+    enforced: bool
+    def __init__(self, users: _Optional[_Iterable[_Union[AccessUser, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[AccessToken, _Mapping]]] = ..., of_cluster: _Optional[bool] = ..., enforced: _Optional[bool] = ...) -> None: ...
+
+class AccessUser(_message.Message):
+    __slots__ = ("name", "rights")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RIGHTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rights: str
+    def __init__(self, name: _Optional[str] = ..., rights: _Optional[str] = ...) -> None: ...
+
+class AccessToken(_message.Message):
+    __slots__ = ("id", "user", "salt", "hash", "created", "expires")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    user: str
+    salt: str
+    hash: str
+    created: float
+    expires: float
+    def __init__(self, id: _Optional[str] = ..., user: _Optional[str] = ..., salt: _Optional[str] = ..., hash: _Optional[str] = ..., created: _Optional[float] = ..., expires: _Optional[float] = ...) -> None: ...
+
+class SetAccessRequest(_message.Message):
+    __slots__ = ("users", "tokens", "remove_users", "remove_tokens")
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_USERS_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedCompositeFieldContainer[AccessUser]
+    tokens: _containers.RepeatedCompositeFieldContainer[AccessToken]
+    remove_users: _containers.RepeatedScalarFieldContainer[str]
+    remove_tokens: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, users: _Optional[_Iterable[_Union[AccessUser, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[AccessToken, _Mapping]]] = ..., remove_users: _Optional[_Iterable[str]] = ..., remove_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetAccessResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, Self
@@ -13,9 +14,12 @@ from typing import Any, Final, NamedTuple, Self
 import grpc
 
 import headwater as hw
+from headwater.cluster.durable_log import WATERMARK_FILE
+from headwater.cluster.keys import Keys
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import BrokerProcess
+from tests.cluster.network import Network
 from tests.etcd_server import EtcdServer, free_port
 from tests.proxy import Proxy
 
@@ -29,12 +33,37 @@ class Ways(NamedTuple):
     to_etcd: Proxy
 
 
-class ClusterProcesses:
-    """Brokers 0 to `count` - 1, each on a port that stays its own; with `cuttable`, behind a network that can fail."""
+ETCD: Final = "etcd"
 
-    def __init__(self, directory: Path, count: int = 3, *flags: str, cuttable: bool = False) -> None:
+
+def host_of(broker: int) -> str:
+    """The name of a broker's host in a network."""
+    return f"broker{broker}"
+
+
+class ClusterProcesses:
+    """Brokers 0 to `count` - 1, each on a port that stays its own.
+
+    With `cuttable` they are behind proxies, which can fail; in a `network` each is at a host of its own, as is etcd.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        count: int = 3,
+        *flags: str,
+        cuttable: bool = False,
+        network: Network | None = None,
+        program: str = "headwater.cli",
+    ) -> None:
         self.directory = directory
-        self.etcd = EtcdServer(directory / "etcd")
+        self._program = program
+        self.network = network
+        if network is None:
+            self.etcd = EtcdServer(directory / "etcd")
+        else:
+            self.etcd = EtcdServer(directory / "etcd", host=network.address(ETCD), within=network.within(ETCD))
+            flags += ("--insecure-no-authentication",)
         self._flags = flags
         self._ports = [free_port() for _ in range(count)]
         self.ways: dict[int, Ways] = {}
@@ -46,8 +75,14 @@ class ClusterProcesses:
     @property
     def address(self) -> str:
         """What clients open."""
-        ports = [way.to_it.port for way in self.ways.values()] or self._ports
-        return "hw://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+        if self.ways:
+            return "hw://" + ",".join(f"127.0.0.1:{way.to_it.port}" for way in self.ways.values())
+        return "hw://" + ",".join(map(self._address, range(len(self._ports))))
+
+    def _address(self, broker: int) -> str:
+        """Where a broker listens."""
+        host = "127.0.0.1" if self.network is None else self.network.address(host_of(broker))
+        return f"{host}:{self._ports[broker]}"
 
     def _connections(self, broker: int) -> list[str]:
         """Where a broker finds etcd, and where others find the broker."""
@@ -62,8 +97,10 @@ class ClusterProcesses:
             self.brokers[number] = BrokerProcess(
                 self.directory / f"broker{number}",
                 *("--broker-id", str(number), *self._connections(number), *self._flags),
-                listen=f"127.0.0.1:{self._ports[number]}",
+                listen=self._address(number),
                 log=self.directory / f"broker{number}.{time.monotonic_ns()}.log",
+                within=() if self.network is None else self.network.within(host_of(number)),
+                program=self._program,
             )
         for number in brokers:
             self.brokers[number].ready()
@@ -82,6 +119,20 @@ class ClusterProcesses:
     def go_on(self, broker: int) -> None:
         """Let it go on."""
         self.brokers[broker].process.send_signal(signal.SIGCONT)
+
+    def end_lease(self, broker: int) -> None:
+        """What etcd does when it has not heard of a broker for long, at once."""
+        self.etcd.end_lease(Keys().broker(broker))
+
+    def mend(self) -> None:
+        """Let all brokers run again, without any topics: as a new cluster, for the next test."""
+        for running in self.brokers.values():
+            running.process.send_signal(signal.SIGCONT)
+        dead = [number for number, one in self.brokers.items() if one.process.poll() is not None]
+        self.begin(*dead, *(number for number in range(len(self._ports)) if number not in self.brokers))
+        with hw.open(self.address) as store:
+            for name in store.topics():
+                store.delete_topic(name)
 
     def partition(self, topic: str, number: int = 0, *, at: int | None = None) -> pb.PartitionMetadata:
         """Who leads a partition and who is in sync, as one of the brokers sees it."""
@@ -105,11 +156,41 @@ class ClusterProcesses:
         """What a broker has said in its last life."""
         return max(self.directory.glob(f"broker{broker}.*.log")).read_text()
 
+    def files(self, broker: int, topic: str, number: int = 0) -> Path:
+        """The directory of a replica."""
+        return self.directory / f"broker{broker}" / topic / str(number)
+
     def records(self, broker: int, topic: str, number: int = 0) -> list[tuple[int, bytes | None]]:
-        """Offsets and values in a replica of a broker that is not running."""
-        with hw.open(self.directory / f"broker{broker}") as store:
-            partition = store.partition(store.describe_topic(topic), number)
-            return [(record.offset, record.value) for record in partition.records()]
+        """Offsets and values in a replica; of a copy, so that its broker can go on."""
+        with tempfile.TemporaryDirectory(dir=self.directory) as copy:
+            _copy(self.files(broker, topic, number), Path(copy) / topic)
+            with hw.open(copy) as store:
+                partition = store.partition(store.describe_topic(topic), number)
+                return [(record.offset, record.value) for record in partition.records()]
+
+    def wait_for_copies(self, topic: str, number: int = 0) -> dict[int, list[tuple[int, bytes | None]]]:
+        """What is in all replicas, once it is the same; or in the end, if it does not come to be so."""
+        deadline = time.monotonic() + PATIENCE
+        holders = self.partition(topic, number).replicas
+        while True:
+            over = time.monotonic() > deadline
+            try:
+                copies = {broker: self.records(broker, topic, number) for broker in holders}
+                if over or len({tuple(one) for one in copies.values()}) == 1:
+                    return copies
+            except hw.HeadwaterError:  # damaged, and about to be repaired
+                if over:
+                    raise
+            time.sleep(0.1)
+
+    def wait_for_watermark(self, offset: int, topic: str, *brokers: int) -> None:
+        """Wait until brokers know, durably, that what is before an offset is acknowledged."""
+        deadline = time.monotonic() + PATIENCE
+        for broker in brokers:
+            file = self.files(broker, topic) / WATERMARK_FILE
+            while not file.exists() or json.loads(file.read_bytes().splitlines()[0]) < offset:
+                assert time.monotonic() < deadline, f"broker {broker} does not hear of {offset}"
+                time.sleep(0.02)
 
     def stop(self) -> None:
         """End all brokers as an operator does."""
@@ -133,8 +214,19 @@ class ClusterProcesses:
                 way.close()
 
 
-@contextmanager
-def cluster(directory: Path, count: int = 3, *flags: str) -> Iterator[ClusterProcesses]:
-    """A cluster for the length of a block."""
-    with ClusterProcesses(directory, count, *flags) as processes:
-        yield processes
+def _copy(partition: Path, target: Path) -> None:
+    """Copy a topic with one of its partitions. Files in it come and go."""
+
+    def others(directory: str, names: list[str]) -> list[str]:
+        return [
+            name for name in names if Path(directory) == partition.parent and name.isdigit() and name != partition.name
+        ]
+
+    for _ in range(100):
+        try:
+            shutil.copytree(partition.parent, target, ignore=others)
+            return
+        except (FileNotFoundError, shutil.Error):
+            shutil.rmtree(target, ignore_errors=True)
+            time.sleep(0.02)
+    raise AssertionError(f"{partition} changes too fast to be copied")

@@ -14,8 +14,8 @@ from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.faults.violation import Kind, Violation
 
 TOPIC: Final = "numbers"
-_HEARING: Final = 1.5
-"""How long followers may take to hear that the last record is acknowledged. Seconds."""
+IMPATIENT: Final = hw.ClientConfig(attempt_timeout=3.0)
+"""Clients that soon take a broker for dead that says nothing: then tests need not wait until they do."""
 
 Place = tuple[int, int]
 """A partition and an offset."""
@@ -24,9 +24,10 @@ Place = tuple[int, int]
 class Writer(threading.Thread):
     """Sends numbers, one after the other, and notes where each was acknowledged."""
 
-    def __init__(self, name: str, address: str, seed: int) -> None:
+    def __init__(self, name: str, address: str, seed: int, client: hw.ClientConfig) -> None:
         super().__init__(name=name, daemon=True)
         self._address = address
+        self._client = client
         self._random = random.Random(seed)
         self.ended = threading.Event()
         self.sent = 0
@@ -35,7 +36,7 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         try:
-            with hw.open(self._address) as store, store.producer(TOPIC) as out:
+            with hw.open(self._address, client=self._client) as store, store.producer(TOPIC) as out:
                 while not self.ended.is_set():
                     receipts = {}
                     for _ in range(self._random.randint(1, 20)):
@@ -51,16 +52,17 @@ class Writer(threading.Thread):
 class Reader(threading.Thread):
     """Reads everything, from the beginning on, and notes what it saw, in the order in which it did."""
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, client: hw.ClientConfig) -> None:
         super().__init__(name=name, daemon=True)
         self._address = address
+        self._client = client
         self.ended = threading.Event()
         self.seen: list[tuple[Place, bytes]] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            with hw.open(self._address) as store, store.consumer(TOPIC) as inbox:
+            with hw.open(self._address, client=self._client) as store, store.consumer(TOPIC) as inbox:
                 while not self.ended.is_set():
                     for record in inbox.poll(timeout=0.1):
                         self.seen.append(((record.partition, record.offset), record.value or b""))
@@ -71,12 +73,20 @@ class Reader(threading.Thread):
 class Crew:
     """Writers and a reader of one topic."""
 
-    def __init__(self, cluster: ClusterProcesses, *, partitions: int = 3, writers: int = 2, seed: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: ClusterProcesses,
+        *,
+        partitions: int = 3,
+        writers: int = 2,
+        seed: int = 0,
+        client: hw.ClientConfig = IMPATIENT,
+    ) -> None:
         self._cluster = cluster
         with hw.open(cluster.address) as store:
             store.create_topic(TOPIC, partitions=partitions, segment_bytes=64 * 1024)
-        self.writers = [Writer(f"writer{number}", cluster.address, seed + number) for number in range(writers)]
-        self.reader = Reader("reader", cluster.address)
+        self.writers = [Writer(f"writer{number}", cluster.address, seed + number, client) for number in range(writers)]
+        self.reader = Reader("reader", cluster.address, client)
         for one in (*self.writers, self.reader):
             one.start()
 
@@ -116,7 +126,7 @@ class Crew:
                 yield Violation(Kind.CRASH, f"{one.name}: {type(one.error).__name__}: {one.error}")
 
     def check(self) -> Iterator[Violation]:
-        """Stop everyone, and the cluster; then look at everything."""
+        """Stop everyone; then look at everything."""
         yield from self.stop()
         with hw.open(self._cluster.address) as store:
             info = store.describe_topic(TOPIC)
@@ -161,13 +171,10 @@ class Crew:
     def _check_copies(self, info: TopicInfo) -> Iterator[Violation]:
         """In the end all replicas are in sync, and have the same records at the same offsets."""
         cluster = self._cluster
-        brokers = set(cluster.brokers)
-        for number in range(info.partitions):
+        holders = {number: set(cluster.partition(TOPIC, number).replicas) for number in range(info.partitions)}
+        for number, brokers in holders.items():
             cluster.wait(TOPIC, number, in_sync=brokers)
-        time.sleep(_HEARING)
-        cluster.stop()
-        for number in range(info.partitions):
-            copies = {broker: cluster.records(broker, TOPIC, number) for broker in brokers}
+            copies = cluster.wait_for_copies(TOPIC, number)
             first, expected = next(iter(copies.items()))
             for broker, copy in copies.items():
                 if copy != expected:

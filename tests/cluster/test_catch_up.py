@@ -120,7 +120,9 @@ class Pair:
         """Begin to follow."""
         member = Member(LEADER, INCARNATIONS[LEADER], "127.0.0.1:1", b"")
         return [
-            asyncio.create_task(Follower(hosted, NextDoors(self.link), Threads(), self.catch_up).follow(lambda: member))
+            asyncio.create_task(
+                Follower(hosted, NextDoors(self.link), Threads(), self.catch_up).follow(1, lambda: member)
+            )
             for hosted in self.followers.values()
         ]
 
@@ -206,21 +208,20 @@ def test_without_a_bound_nobody_waits(tmp_path: Path) -> None:
 @needs_etcd
 def test_a_broker_that_was_away_catches_up_at_its_pace_while_others_write(tmp_path: Path) -> None:
     rate = 1 << 20
-    with ClusterProcesses(tmp_path, 3, "--catch-up-bytes-per-second", "1MiB") as cluster:
+    with ClusterProcesses(tmp_path, 2, "--catch-up-bytes-per-second", "1MiB") as cluster:
         with hw.open(cluster.address) as store:
             store.create_topic("numbers", compression="none")
-            away = (cluster.wait("numbers", in_sync={0, 1, 2}).leader + 1) % 3
+            away = 1 - cluster.wait("numbers", in_sync={0, 1}).leader
             cluster.kill(away)
-            cluster.wait("numbers", in_sync={0, 1, 2} - {away})
+            cluster.wait("numbers", in_sync={1 - away})
             with store.producer("numbers") as out:
-                for _ in range(60):
+                for _ in range(40):
                     out.send_batch([os.urandom(100_000)])
                 out.flush()
                 begun = time.monotonic()
                 cluster.begin(away)
-                assert out.send(b"meanwhile").wait(PATIENCE) == 60
-            cluster.wait("numbers", in_sync={0, 1, 2})
+                assert out.send(b"meanwhile").wait(PATIENCE) == 40
+            cluster.wait("numbers", in_sync={0, 1})
             took = time.monotonic() - begun
-            assert rate * (took + 1) + rate // 8 + 1_000_000 >= 60 * 100_000
-        cluster.stop()
-        assert len(cluster.records(away, "numbers")) == 61
+            assert rate * (took + 1) + rate // 8 + 1_000_000 >= 40 * 100_000
+        assert len(cluster.wait_for_copies("numbers")[away]) == 41

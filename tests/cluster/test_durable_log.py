@@ -9,6 +9,7 @@ import pytest
 
 from headwater.cluster.durable_log import EPOCHS_FILE, WATERMARK_FILE, DurableLog, EpochStart, Span
 from headwater.cluster.replica import EpochEnd, NotLeading
+from headwater.config import PartitionConfig, StewardConfig
 from headwater.log import DirectoryPartition, Disk, encode
 from headwater.log.disk import REAL_DISK
 from headwater.testing import RecordingDisk
@@ -147,3 +148,39 @@ def test_a_power_loss_leaves_epochs_that_are_true(tmp_path: Path, seed: int) -> 
             after = opened(target / "log")
             check_epochs(after)
             assert not after.short
+
+
+def test_who_led_in_another_epoch_appends_nothing(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.lead(2)
+    log.follow(3)
+    log.lead(4)
+    with pytest.raises(NotLeading), log.leading(2):
+        append(log)
+    with log.leading(4):
+        log.partition.append(encode([b"x"]))
+    assert log.partition.bounds().end == 1
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "unread", "steward", "start"),
+    [
+        (6, 6, StewardConfig(), 5),  # all but the growing segment
+        (3, 6, StewardConfig(), 3),  # what is not acknowledged stays
+        (6, 2, StewardConfig(), 2),  # so does what a group has yet to read
+        (6, 0, StewardConfig(), 0),  # and everything, when nobody knows what that is
+        (6, 2, StewardConfig(force_after=0.0), 5),
+        (6, 0, StewardConfig(force_bytes=0), 5),
+        (3, 0, StewardConfig(force_bytes=0), 3),
+    ],
+)
+def test_retention_spares_what_is_not_acknowledged_or_not_read(
+    tmp_path: Path, acknowledged: int, unread: int, steward: StewardConfig, start: int
+) -> None:
+    config = PartitionConfig(segment_bytes=4096, retention_bytes=0)
+    log = DurableLog(DirectoryPartition(tmp_path, config, uuid=UUID))
+    log.lead(1)
+    for _ in range(6):
+        log.partition.append(encode([bytes(3000)]))  # a segment each
+    log.retain(acknowledged, unread, steward)
+    assert log.partition.bounds().start == start

@@ -9,7 +9,6 @@ import os
 import pty
 import shutil
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +26,7 @@ from headwater.cluster.metadata import PartitionState
 from headwater.errors import EtcdUnavailable, StoreError
 from headwater.wire.address import Address
 from tests.aio import run
-from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.cluster import ClusterProcesses
 from tests.etcd_server import EtcdServer, needs_etcd
 from tests.members import Logs, Node, keys, nodes, topic_of, until
 from tests.processes import ROOT
@@ -69,17 +68,6 @@ def send(cluster: ClusterProcesses, text: str, count: int) -> None:
         out.sync()
 
 
-def until_away(cluster: ClusterProcesses, broker: int) -> None:
-    """Wait until its lease has ended: before that, it is taken for alive."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        found = json.loads(command("cluster", "status", cluster.address).stdout)
-        if all(one["address"] is None for one in found["brokers"] if one["id"] == broker):
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_a_partition_is_led_again_by_one_that_lacks_records_and_all_others_copy_it(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster:
         with hw.open(cluster.address) as store:
@@ -90,14 +78,14 @@ def test_a_partition_is_led_again_by_one_that_lacks_records_and_all_others_copy_
         cluster.kill(shorter)
         cluster.wait("numbers", in_sync={lost, longer}, at=longer)
         send(cluster, "late", 20)
-        time.sleep(1.5)  # by then both know, durably, that these are acknowledged
+        cluster.wait_for_watermark(30, "numbers", lost, longer)
         code, _, complaint = elect(cluster, longer, "--accept-loss")
         assert (code, complaint.count("\n")) == (1, 1)
         assert f"numbers/0 is led by broker {lost}" in complaint
 
         cluster.kill(lost, longer)
+        cluster.end_lease(lost)
         cluster.begin(longer, shorter)
-        until_away(cluster, lost)
         before = cluster.partition("numbers")
         for broker, why in ((lost, "is away"), (7, "has no replica of numbers/0")):
             code, written, complaint = elect(cluster, broker, "--accept-loss")

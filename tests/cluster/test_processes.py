@@ -24,10 +24,21 @@ from tests.faults.violation import Violation
 pytestmark = needs_etcd
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    """One for all tests here."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HEADWATER_STEWARD_INTERVAL", "0.5s")
+        environment.setenv("HEADWATER_STEWARD_SCRUB_INTERVAL", "0s")
+        with ClusterProcesses(tmp_path_factory.mktemp("cluster")) as processes:
+            yield processes
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
-    with ClusterProcesses(tmp_path) as processes:
-        yield processes
+def cluster(running: ClusterProcesses) -> ClusterProcesses:
+    """As good as a new one."""
+    running.mend()
+    return running
 
 
 def _send(store: hw.Store, value: bytes) -> None:
@@ -88,6 +99,7 @@ def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: Clu
         cluster.pause(leader)
         request = pb.ProduceRequest(topic=TOPIC, partition=0, frames=[frame_of(b"late 0")])
         late = stub.Produce.future(request, timeout=PATIENCE)
+        cluster.end_lease(leader)
         cluster.wait(TOPIC, in_sync={0, 1, 2} - {leader}, at=other)
         assert not found(crew.go_on())
         cluster.go_on(leader)
@@ -177,35 +189,29 @@ def test_a_topic_made_at_one_broker_is_there_at_all_and_so_is_its_end(cluster: C
         time.sleep(0.05)
 
 
-def test_a_follower_that_was_away_for_longer_than_records_are_kept_catches_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADWATER_STEWARD_INTERVAL", "0.5s")
-    with ClusterProcesses(tmp_path) as cluster:
-        with hw.open(cluster.address) as store:
-            store.create_topic("numbers", segment_bytes=4096, retention_bytes=8192)
-            _send(store, b"first")
-            away = next(broker for broker in range(3) if broker != cluster.partition("numbers").leader)
-            cluster.kill(away)
-            with store.producer("numbers") as out:
-                for number in range(60):
-                    out.send(b"%d" % number * 200)
-                    out.flush()
-            partition = store.partition(store.describe_topic("numbers"), 0)
-            deadline = time.monotonic() + PATIENCE
-            while partition.bounds().start == 0:
-                assert time.monotonic() < deadline, "nothing is deleted"
-                time.sleep(0.05)
-            cluster.begin(away)
-            cluster.wait("numbers", in_sync={0, 1, 2})
-            _send(store, b"last")
-            start, end, _ = partition.bounds()
-            expected = [(record.offset, record.value) for record in partition.records()]
-        assert expected[-1] == (end - 1, b"last")
-        time.sleep(2)  # until followers have heard of it
-        cluster.stop()
-        for broker in range(3):
-            assert [one for one in cluster.records(broker, "numbers") if one[0] >= start] == expected
+def test_a_follower_that_was_away_for_longer_than_records_are_kept_catches_up(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", segment_bytes=4096, retention_bytes=8192)
+        _send(store, b"first")
+        away = next(broker for broker in range(3) if broker != cluster.partition("numbers").leader)
+        cluster.kill(away)
+        with store.producer("numbers") as out:
+            for number in range(60):
+                out.send(b"%d" % number * 200)
+                out.flush()
+        partition = store.partition(store.describe_topic("numbers"), 0)
+        deadline = time.monotonic() + PATIENCE
+        while partition.bounds().start == 0:
+            assert time.monotonic() < deadline, "nothing is deleted"
+            time.sleep(0.05)
+        cluster.begin(away)
+        cluster.wait("numbers", in_sync={0, 1, 2})
+        _send(store, b"last")
+        end = partition.bounds().end
+        expected = [(record.offset, record.value) for record in partition.records()]
+    assert expected[-1] == (end - 1, b"last")
+    for copy in cluster.wait_for_copies("numbers").values():  # which begin at the same offset, too
+        assert copy == expected[-len(copy) :]
 
 
 def test_a_damaged_leader_is_repaired_by_the_others_and_no_reader_sees_it(cluster: ClusterProcesses) -> None:
@@ -216,22 +222,46 @@ def test_a_damaged_leader_is_repaired_by_the_others_and_no_reader_sees_it(cluste
                 out.send(b"%d" % number)
                 out.flush()
     damaged = cluster.wait("numbers", in_sync={0, 1, 2}).leader
-    (log,) = (cluster.directory / f"broker{damaged}" / "numbers" / "0").glob("*.log")
-    with log.open("r+b") as file:
-        file.seek(log.stat().st_size // 2)
-        (byte,) = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))
+    (log,) = cluster.files(damaged, "numbers").glob("*.log")
+    flip(log)
     with hw.open(cluster.address) as store:
         partition = store.partition(store.describe_topic("numbers"), 0)
         assert [record.value for record in partition.records()] == [b"%d" % number for number in range(50)]
         _send(store, b"after")
     assert cluster.wait("numbers", in_sync={0, 1, 2}).leader != damaged
-    time.sleep(1.5)  # until followers have heard of the end of what is acknowledged
-    cluster.stop()
-    for broker in range(3):
-        values = [value for _, value in cluster.records(broker, "numbers")]
-        assert values == [*(b"%d" % number for number in range(50)), b"after"]
+    for copy in cluster.wait_for_copies("numbers").values():
+        assert [value for _, value in copy] == [*(b"%d" % number for number in range(50)), b"after"]
+
+
+def test_damage_that_nobody_reads_is_found_and_repaired(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", segment_bytes=4096)
+        with store.producer("numbers") as out:
+            for number in range(60):
+                out.send(b"%d" % number * 200)
+                out.flush()
+    follower = (cluster.wait("numbers", in_sync={0, 1, 2}).leader + 1) % 3
+    (expected,) = {tuple(copy) for copy in cluster.wait_for_copies("numbers").values()}
+    log = min(cluster.files(follower, "numbers").glob("*.log"))
+    flip(log)
+    with pytest.raises(hw.FrameDamaged):
+        cluster.records(follower, "numbers")
+    deadline = time.monotonic() + PATIENCE
+    while "is damaged here, and is fetched from another broker" not in cluster.log(follower):
+        assert time.monotonic() < deadline, "nobody has looked there"
+        time.sleep(0.05)
+    cluster.wait("numbers", in_sync={0, 1, 2})
+    for copy in cluster.wait_for_copies("numbers").values():
+        assert tuple(copy) == expected
+
+
+def flip(log: Path) -> None:
+    """Change a bit in the middle of a file."""
+    with log.open("r+b") as file:
+        file.seek(log.stat().st_size // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
 
 
 @needs_openssl
@@ -245,7 +275,7 @@ def test_brokers_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
     )
     flags = ["--access", str(tmp_path / "access.yaml"), "--tls-client-ca", str(authority.certificate)]
     flags += ["--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key)]
-    with ClusterProcesses(tmp_path / "cluster", 3, *flags) as cluster:
+    with ClusterProcesses(tmp_path / "cluster", 2, *flags) as cluster:
         secure: dict[str, Any] = {
             "tls_ca": str(authority.certificate),
             "tls_certificate": str(client.certificate),

@@ -103,6 +103,8 @@ def _run_and_tell(proof: Proof, plan: Plan, console: Console) -> Result:
         console.print(f"[yellow]–[/] {heading}: skipped, {escape(result.skipped)}")
     else:
         console.print(f"[green]✓[/] {heading}: {result.runs} runs, {result.seconds:.1f} s")
+    for note in result.notes:
+        console.print(f"      {escape(note)}")
     return result
 
 

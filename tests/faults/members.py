@@ -42,16 +42,18 @@ def produce(store: Store, count: int, burst: int, pause: float = 0.0) -> None:
             time.sleep(pause)
 
 
-def consume(directory: Path, name: str, max_records: int = 200, work: float = 0.0, **options: Any) -> None:
+def consume(
+    directory: Path, name: str, max_records: int = 200, work: float = 0.0, where: str | None = None, **options: Any
+) -> None:
     """A member: notes what it is handed, does it, commits, and notes that. It leaves when it finds its stop file.
 
     With `max_records` 0 it takes batches. Options are those of ConsumerConfig. What another member was given meanwhile,
-    because this one was too late, is not noted as done.
+    because this one was too late, is not noted as done. The store is in the directory, or else `where` brokers are.
     """
     stop, everyone = directory / f"{name}.stop", directory / "all.stop"
     journal = os.open(directory / f"{name}.journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     options = {"refresh_interval": 0.2} | options
-    with hw.open(directory / STORE) as store, store.consumer(TOPIC, group=GROUP, **options) as inbox:
+    with open_store(directory, where) as store, store.consumer(TOPIC, group=GROUP, **options) as inbox:
         while not stop.exists() and not everyone.exists():
             began = time.monotonic_ns()
             batches = inbox.poll_batches(timeout=0.1) if max_records == 0 else []
@@ -66,6 +68,11 @@ def consume(directory: Path, name: str, max_records: int = 200, work: float = 0.
             except StaleMember:
                 continue
             _note(journal, time.monotonic_ns(), DONE, stretches)
+
+
+def open_store(directory: Path, where: str | None = None) -> Store:
+    """The store in the directory, or behind brokers; of these, who is dead is to be known soon."""
+    return hw.open(directory / STORE) if where is None else hw.open(where, client=hw.ClientConfig(heartbeat=0.5))
 
 
 Stretch = tuple[int, int, int]
@@ -114,12 +121,12 @@ class Positions:
                 yield Violation(Kind.POSITION_MOVED_BACK, f"partition {partition}: {before} to {position.offset}")
             self._last[partition] = position.offset
 
-    def watch(self, seconds: float, expected: int | None = None) -> Iterator[Violation]:
+    def watch(self, seconds: float, expected: int | None = None, pause: float = 0.005) -> Iterator[Violation]:
         """Look for so long, or until the group has done the `expected` records."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not (expected is not None and self.finished(expected)):
             yield from self.look()
-            time.sleep(0.005)
+            time.sleep(pause)
 
     def finished(self, expected: int) -> bool:
         """Whether there are that many records, and the group has done them all."""

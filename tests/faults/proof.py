@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -23,6 +23,8 @@ class Run:
     directory: Path
     quick: bool
     """For the few proofs that last a given time instead of a number of runs."""
+    notes: list[str] = field(default_factory=list)
+    """What the report has to say besides: that something could be done only in another way, say."""
 
 
 Body = Callable[[Run], Iterator[Violation]]

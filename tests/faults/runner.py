@@ -56,6 +56,8 @@ class Result:
     seconds: float = 0.0
     skipped: str | None = None
     findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What the runs had to say besides, each once."""
 
     @property
     def kinds(self) -> Counter[Kind]:
@@ -71,6 +73,7 @@ class Result:
             "runs": self.runs,
             "seconds": round(self.seconds, 3),
             "skipped": self.skipped,
+            "notes": self.notes,
             "violations": [finding.as_json() for finding in self.findings],
         }
 
@@ -102,9 +105,11 @@ def run_proof(proof: Proof, plan: Plan, progress: Callable[[int, int], None]) ->
         result.findings += map(Finding, _caught(proof, lambda: numbers.extend(plan.numbers(proof))))
         for number in numbers:
             progress(result.runs, len(numbers))
-            findings = _run_once(proof, number, plan)
+            run = _prepared(proof, number, plan)
+            findings = _run_once(proof, run, plan)
             result.runs += 1
             result.findings += findings
+            result.notes += [note for note in run.notes if note not in result.notes]
             if len({finding.run for finding in result.findings}) >= GIVE_UP_AFTER:
                 break
         progress(result.runs, len(numbers))
@@ -114,13 +119,15 @@ def run_proof(proof: Proof, plan: Plan, progress: Callable[[int, int], None]) ->
     return result
 
 
-def _run_once(proof: Proof, number: int, plan: Plan) -> list[Finding]:
+def _prepared(proof: Proof, number: int, plan: Plan) -> Run:
     directory = Path(tempfile.mkdtemp(prefix=f"headwater-{proof.name}-{number}-"))
-    seed = proof.seed(plan.seed, number)
-    run = Run(number, Random(seed), directory, plan.quick)
+    return Run(number, Random(proof.seed(plan.seed, number)), directory, plan.quick)
+
+
+def _run_once(proof: Proof, run: Run, plan: Plan) -> list[Finding]:
     found: list[Violation] = []
     try:
-        with seeded(f"{seed}/headwater"):
+        with seeded(f"{proof.seed(plan.seed, run.number)}/headwater"):
             found += _caught(proof, lambda: found.extend(islice(proof.body(run), FINDINGS_PER_RUN)))
     except Unavailable:
         if not found:  # what was found stands, even if the rest of the run could not be made
@@ -128,8 +135,8 @@ def _run_once(proof: Proof, number: int, plan: Plan) -> list[Finding]:
     finally:
         if not found:
             # Errors are ignored: a process that the proof left behind may still be writing there.
-            shutil.rmtree(directory, ignore_errors=True)
-    return [Finding(violation, number, directory) for violation in found]
+            shutil.rmtree(run.directory, ignore_errors=True)
+    return [Finding(violation, run.number, run.directory) for violation in found]
 
 
 def _caught(proof: Proof, action: Callable[[], None]) -> list[Violation]:

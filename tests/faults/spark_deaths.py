@@ -1,4 +1,7 @@
-"""Row 21: a driver or an executor of Spark dies while a stream is written, and every record is there exactly once."""
+"""Row 21: a driver or an executor of Spark dies while a stream is written, and every record is there exactly once.
+
+Over a cluster brokers die besides.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Self
 
 import headwater as hw
 from headwater.broker import Broker
+from headwater.cluster.local import find_etcd
 from headwater.errors import SparkUnavailable
 from headwater.store import DirectoryStore
 from headwater.wire.address import Address
+from tests.cluster.cluster import ClusterProcesses
 from tests.faults.proof import Run, Unavailable, proof
 from tests.faults.violation import Kind, Violation
 
@@ -31,34 +37,36 @@ DEATHS: Final = (*RIGGED, "any time", "executor")
 """Behind a task's stage, before the decision, behind it, behind its application, …; the last is for the full form."""
 OVER_BROKER: Final = tuple(death for death in DEATHS if death != "decided")
 """There it is the broker that decides and applies."""
-QUICK: Final = (("deciding", "decided", "any time"), ("staged", "applied"))
-"""The deaths of the short form: in a directory, and over a broker."""
+QUICK: Final = (("deciding", "decided", "any time"), ("staged", "applied"), ("deciding",))
+"""The deaths of the short form: in a directory, over a broker, and over a cluster."""
+STORES: Final = len(QUICK)
 PATIENCE: Final = 150.0
 Driver = subprocess.Popen[bytes]
 
 
 @proof(
     row=21,
-    title="a driver or an executor of Spark dies in a stream: each record is written once",
-    runs=100,
-    quick=2,
+    title="a driver or an executor of Spark dies in a stream, and brokers of a cluster: each record is written once",
+    runs=120,
+    quick=3,
     timeout=600.0,
 )
 def spark_deaths(run: Run) -> Iterator[Violation]:
     """Kill the driver and all of its processes, or an executor, and start it again until it is done.
 
-    Every other run is over a broker. Starting Spark takes longer than all the rest: in the short form one query dies
-    several deaths of a driver in a row.
+    A third of the runs is over a broker, and a third over a cluster whose brokers die one after the other. Starting
+    Spark takes longer than all the rest: in the short form one query dies several deaths of a driver in a row.
     """
     check_available(run.directory)
-    with _opened(run) as store:
+    with _opened(run) as (store, trouble):
         store.create_topic("orders", partitions=2)
         for name, partitions in OUTPUTS.items():
             store.create_topic(name, partitions=partitions)
         with store.producer("orders", batch_records=20) as out:
             for number in range(RECORDS):
                 out.send(b"%d" % number, key=b"%d" % (number % 17))
-        yield from _die(run, str(store), _fate(run))
+        with trouble:
+            yield from _die(run, str(store), _fate(run))
         if not (run.directory / "done").exists():
             yield Violation(Kind.BLOCKED, f"the query did not end: {_last_words(run.directory)}")
             return
@@ -66,22 +74,59 @@ def spark_deaths(run: Run) -> Iterator[Violation]:
 
 
 @contextmanager
-def _opened(run: Run) -> Iterator[hw.Store]:
-    """The store: a directory, or one behind a broker."""
-    if not _over_broker(run):
-        with hw.open(run.directory / "store") as store:
-            yield store
-        return
-    with (
-        DirectoryStore(run.directory / "store", exclusive=True) as served,
-        Broker(served, listen=Address("127.0.0.1", 0)) as broker,
-        hw.open(f"hw://{broker.address}") as store,
-    ):
-        yield store
+def _opened(run: Run) -> Iterator[tuple[hw.Store, AbstractContextManager[object]]]:
+    """The store: a directory, one behind a broker, or a cluster; and the trouble that it has while it is written to."""
+    with ExitStack() as stack:
+        trouble: AbstractContextManager[object] = nullcontext()
+        where: str | Path = run.directory / "store"
+        if run.number % STORES == 1:
+            served = stack.enter_context(DirectoryStore(where, exclusive=True))
+            where = f"hw://{stack.enter_context(Broker(served, listen=Address('127.0.0.1', 0))).address}"
+        elif run.number % STORES == 2:
+            if find_etcd() is None:
+                raise Unavailable("there is no etcd here: install etcd-server")
+            cluster = stack.enter_context(ClusterProcesses(run.directory / "cluster"))
+            where, trouble = cluster.address, _DyingBrokers(cluster, run)
+        yield stack.enter_context(hw.open(where)), trouble
 
 
-def _over_broker(run: Run) -> bool:
-    return run.number % 2 == 1
+class _DyingBrokers(threading.Thread):
+    """Kills a broker of a cluster in each of the first batches, and starts it again, for the length of a block."""
+
+    def __init__(self, cluster: ClusterProcesses, run: Run) -> None:
+        super().__init__(daemon=True)
+        self._cluster = cluster
+        self._directory = run.directory
+        self._random = Random(run.random.random())
+        self._deaths = 2 if run.quick else BATCHES
+        self._ended = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            for batch in range(self._deaths):
+                while not (self._directory / "checkpoint" / "offsets" / str(batch)).exists():
+                    if self._ended.wait(0.02):
+                        return
+                self._ended.wait(self._random.uniform(0.0, 0.5))
+                victim = self._random.randrange(3)
+                self._cluster.kill(victim)
+                self._ended.wait(self._random.uniform(0.0, 2.0))
+                self._cluster.begin(victim)
+                for topic in ("orders", *OUTPUTS):  # two at once would be an outage, which is another proof
+                    self._cluster.wait(topic, in_sync={0, 1, 2})
+        except BaseException as error:  # noqa: BLE001 - raised where the block ends
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
 
 
 def _fate(run: Run) -> list[tuple[str, int]]:
@@ -90,8 +135,8 @@ def _fate(run: Run) -> list[tuple[str, int]]:
         deaths = list(QUICK[run.number % len(QUICK)])
         run.random.shuffle(deaths)
         return list(zip(deaths, range(BATCHES), strict=False))
-    kinds = OVER_BROKER if _over_broker(run) else DEATHS
-    death = kinds[run.number // 2 % len(kinds)]
+    kinds = OVER_BROKER if run.number % STORES else DEATHS
+    death = kinds[run.number // STORES % len(kinds)]
     return [(death, run.random.randrange(BATCHES)) for _ in range(run.random.randint(1, 2))]
 
 

@@ -1,0 +1,295 @@
+"""Internal topics: what a cluster keeps for itself, replicated like everything else. Groups are kept in one of them.
+
+Whoever leads a partition of such a topic coordinates what belongs there: a group, by its name. It knows everything that
+its predecessors have acknowledged before it says a word, and says nothing that its successors would not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from headwater.cluster.assignment import default_min_insync
+from headwater.cluster.following import Threads
+from headwater.cluster.hosted import Hosted
+from headwater.cluster.keys import ClusterTopic, PartitionKey
+from headwater.cluster.replica import NotLeading
+from headwater.config import TopicConfig
+from headwater.errors import HeadwaterError, NotLeader, TopicExists
+from headwater.log import Appended, encode
+from headwater.log.entropy import random_bytes
+from headwater.option import MIB
+from headwater.schema import RAW
+from headwater.store.catalog import TopicInfo
+from headwater.store.names import GROUPS
+from headwater.store.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from headwater.cluster.node import ClusterNode
+
+_log = logging.getLogger(__name__)
+
+TRANSACTIONS: Final = "__txn"
+INTERNAL: Final = frozenset({GROUPS, TRANSACTIONS})
+"""Topics that only brokers make, change and write."""
+DEFAULT_REPLICATION: Final = 3
+"""How often records are kept where nobody says so, if there are as many brokers."""
+_CONFIG: Final = TopicConfig(segment_bytes=16 * MIB)
+"""Nothing is deleted by age or size: who coordinates says what is no longer needed."""
+_FRAME_BYTES: Final = MIB
+_RECORD_BYTES: Final = 32
+"""What a record costs beside its key and value, about."""
+_AGAIN: Final = 1.0
+
+Record = tuple[bytes, bytes | None]
+"""A key and its value; None in place of a value says that there is none any more."""
+
+
+def number_of(name: str, partitions: int) -> int:
+    """Which partition of an internal topic a name belongs to."""
+    return zlib.crc32(name.encode()) % partitions
+
+
+class InternalTopics:
+    """Makes internal topics when they are first needed, and tells where a name belongs. For the event loop."""
+
+    def __init__(self, node: ClusterNode, partitions: int, replication: int | None) -> None:
+        """Topics have so many partitions if they are made here, and so many replicas; None is three, or all."""
+        self._node = node
+        self._partitions = partitions
+        self._replication = replication
+
+    async def ensure(self, name: str) -> ClusterTopic:
+        """The topic, made if there is none."""
+        known = self._node.membership.view.topics.get(name)
+        if known is not None:
+            return known
+        replication = self._replication or min(len(self._node.membership.view.members), DEFAULT_REPLICATION)
+        info = TopicInfo(name, random_bytes(16), self._partitions, (RAW.id,), _CONFIG, time.time_ns())
+        try:
+            return await self._node.topics.create(
+                ClusterTopic(info, (RAW,), replication, default_min_insync(replication))
+            )
+        except TopicExists:
+            return await self._node.topics.get(name)
+
+    async def place_of(self, topic: str, name: str) -> TopicPartition:
+        """The partition that a name belongs to; the topic is made if there is none."""
+        found = await self.ensure(topic)
+        return TopicPartition(topic, number_of(name, found.info.partitions))
+
+
+class InternalLog:
+    """A partition of an internal topic, where it is led, in one epoch. For the event loop."""
+
+    def __init__(self, hosted: Hosted, threads: Threads) -> None:
+        self._hosted = hosted
+        self._threads = threads
+        self.epoch = hosted.led
+        self.bytes = 0
+        """About how much is in the log, as far as this one has read or written it."""
+        self._failed = False
+        self._waiting: list[tuple[Sequence[Record], asyncio.Future[Appended]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        """Which partition it is."""
+        return self._hosted.place
+
+    @property
+    def key(self) -> PartitionKey:
+        """The same, with the topic's uuid in place of its name."""
+        return self._hosted.key
+
+    @property
+    def good(self) -> bool:
+        """Whether it is led here, in this epoch, and nothing has failed: what is known of it is all there is."""
+        return not self._failed and self._hosted.leads and self._hosted.led == self.epoch
+
+    async def over(self) -> None:
+        """Return when it is no longer good."""
+        while self.good:
+            await self._hosted.changed()
+
+    def _check(self) -> None:
+        if not self.good:
+            raise NotLeading
+
+    # Reading.
+
+    async def replay(self, take: Callable[[list[Record]], None]) -> None:
+        """Give `take` everything that was acknowledged before, in its order; raises NotLeading.
+
+        The end is that of the log, to which nobody else appends. What a predecessor acknowledged is below it, whether
+        or not this broker has heard of that; and when the high watermark has passed it, nobody takes any of it back.
+        """
+        self._check()
+        self._hosted.appended()
+        end = self._hosted.log.end
+        while self._hosted.replica.high_watermark < end:
+            await self._hosted.changed()
+            self._check()
+        partition = self._hosted.log.partition
+
+        def read() -> tuple[list[Record], int]:
+            found: list[Record] = []
+            size = 0
+            for frame in partition.frames(end=end):
+                found += [(record.key or b"", record.value) for record in frame.records(partition.bounds().start, end)]
+                size += frame.header.length
+            return found, size
+
+        records, self.bytes = await self._threads.read(read)
+        self._check()
+        take(records)
+
+    async def confirm(self) -> None:
+        """Return when it is sure that nobody led in a later epoch when this was called; raises NotLeading."""
+        await self._hosted.confirm(self.epoch)
+
+    # Writing.
+
+    def append(self, records: Sequence[Record]) -> asyncio.Future[Appended]:
+        """Append records; done when they are acknowledged by all that are in sync.
+
+        What is appended while a write is under way goes with the next one: all of it in one frame and one sync. Fails
+        with NotLeading when the epoch ends before that, or with what is wrong with the disk; then nobody knows what
+        became of it, and the log is no longer good.
+        """
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self._waiting.append((records, future))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        return future
+
+    async def _write(self) -> None:
+        """Write what has come together, until there is no more. One write at a time, to the last acknowledgement.
+
+        More at once would be no faster: each costs every replica a write, a sync and some messages, however small.
+        """
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            futures = [future for _, future in batch]
+            records = [record for some, _ in batch for record in some]
+            try:
+                self._check()
+                writing = asyncio.ensure_future(self._threads.write(self._append, records))
+                appended = await self._hosted.acknowledged(writing, self.epoch, by_all=True)
+            except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
+                self._fail(futures, error)
+                continue
+            self.bytes += sum(len(key) + len(value or b"") + _RECORD_BYTES for key, value in records)
+            for future in futures:
+                if not future.done():
+                    future.set_result(appended)
+
+    def _append(self, records: list[Record]) -> Appended:
+        """In a thread: write what has come together, and sync it."""
+        frames = [encode([value for _, value in some], keys=[key for key, _ in some]) for some in _pieces(records)]
+        partition = self._hosted.log.partition
+        with self._hosted.log.leading(self.epoch):
+            appended = partition.append(frames)
+            partition.sync()
+        return appended
+
+    def _fail(self, futures: list[asyncio.Future[Appended]], error: Exception) -> None:
+        if not isinstance(error, NotLeading):
+            _log.error("%s could not be written, and is read again: %s", self._hosted, error)
+        self._failed = True
+        self._hosted.wake()
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waits for it is told; whoever has gone needs no warning
+
+    async def forget(self, offset: int) -> None:
+        """Remove what is before an offset that is acknowledged: followers do so too. Raises what the disk says."""
+        if self.good and offset <= self._hosted.replica.high_watermark:
+            await self._threads.write(self._hosted.log.partition.delete_before, offset)
+            self._hosted.log.refresh()
+
+
+def _pieces(records: list[Record]) -> list[list[Record]]:
+    """The records in their order, in pieces that make good frames."""
+    pieces: list[list[Record]] = [[]]
+    size = 0
+    for key, value in records:
+        size += len(key) + len(value or b"") + _RECORD_BYTES
+        if pieces[-1] and size > _FRAME_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append((key, value))
+    return pieces
+
+
+class Coordinates(Protocol):
+    """Who coordinates what belongs to one partition, in one epoch of its leader."""
+
+    def replay(self, records: list[Record]) -> None:
+        """Take in everything that was acknowledged before. Then it begins to serve."""
+
+    def end(self) -> None:
+        """Serve no more: whoever waits is told that another one is to be asked."""
+
+
+_Coordinator = TypeVar("_Coordinator", bound=Coordinates)
+
+
+class Coordinators(Generic[_Coordinator]):
+    """The coordinators for the partitions of an internal topic that are led here. For the event loop."""
+
+    def __init__(self, node: ClusterNode, topic: str, make: Callable[[InternalLog], _Coordinator]) -> None:
+        self.topic = topic
+        self._node = node
+        self._make = make
+        self._serving: dict[int, tuple[InternalLog, _Coordinator]] = {}
+        node.on_led(self._led)
+
+    def all(self) -> dict[int, _Coordinator]:
+        """Those that serve, by the numbers of their partitions."""
+        return {number: one for number, (log, one) in self._serving.items() if log.good}
+
+    async def of(self, name: str) -> _Coordinator:
+        """The one for a name; raises NotLeader, which says where to go instead. The topic is made if need be."""
+        await self._node.internal.ensure(self.topic)
+        return self.at(name)
+
+    def at(self, name: str) -> _Coordinator:
+        """The same at once."""
+        topic = self._node.membership.view.topics.get(self.topic)
+        if topic is None:
+            raise NotLeader(self.topic, 0, None)  # made just now, and not heard of here
+        place = TopicPartition(self.topic, number_of(name, topic.info.partitions))
+        log, found = self._serving.get(place.partition, (None, None))
+        if log is None or found is None or not log.good:
+            raise self._node.not_leader(place)
+        return found
+
+    def _led(self, hosted: Hosted) -> None:
+        if hosted.place.topic == self.topic:
+            self._node.begin(self._coordinate(hosted, hosted.led))
+
+    async def _coordinate(self, hosted: Hosted, epoch: int) -> None:
+        """Replay and serve, for as long as the epoch lasts; anew when a write has failed."""
+        number = hosted.place.partition
+        while hosted.leads and hosted.led == epoch:
+            log = InternalLog(hosted, self._node.threads)
+            found = self._make(log)
+            try:
+                await log.replay(found.replay)
+                self._serving[number] = (log, found)
+                await log.over()
+            except NotLeading:
+                return
+            except (HeadwaterError, OSError) as error:
+                _log.error("%s cannot be coordinated: %s", hosted, error)
+                await asyncio.sleep(_AGAIN)
+            finally:
+                if self._serving.get(number, (None, None))[1] is found:
+                    del self._serving[number]
+                found.end()

@@ -1,0 +1,208 @@
+"""Groups of a cluster, where they are kept: in a topic that only brokers write, short, and read again when need be."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+import headwater as hw
+from headwater import Store, TopicPartition
+from headwater.broker.cluster_groups import ClusterGroups, Coordination
+from headwater.cluster.internal import number_of
+from headwater.errors import WriteFailed
+from headwater.log.clock import REAL_CLOCK, Clock
+from headwater.store.group import Commit
+from headwater.store.names import GROUPS
+from tests.backends import SharedCluster
+from tests.etcd_server import needs_etcd
+
+pytestmark = needs_etcd
+PATIENCE = 60.0
+_R = TypeVar("_R")
+
+
+@pytest.fixture
+def cluster(shared_cluster: SharedCluster) -> Iterator[SharedCluster]:
+    yield shared_cluster
+    shared_cluster.clear()
+
+
+@pytest.fixture
+def store(cluster: SharedCluster) -> Iterator[Store]:
+    with cluster.open(REAL_CLOCK) as opened:
+        opened.create_topic("orders", partitions=2)
+        yield opened
+
+
+def commit(store: Store, group: str, offset: int, partition: int = 0) -> None:
+    """As who is no member, and the first there: the generation stays at 0."""
+    key = (store.describe_topic("orders").uuid, partition)
+    commits = {TopicPartition("orders", partition): Commit(key, offset)}
+    assert store.group(group).commit(None, commits, known={key: 0}) == frozenset()
+
+
+def position(store: Store, group: str, partition: int = 0) -> int | None:
+    found = store.group(group).position((store.describe_topic("orders").uuid, partition))
+    return None if found is None else found.offset
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class Keeper:
+    """Where a group is kept: the broker that coordinates it, and how."""
+
+    def __init__(self, cluster: SharedCluster, group: str) -> None:
+        for broker in cluster.brokers:
+            groups = broker._groups
+            assert isinstance(groups, ClusterGroups)
+            found = groups.coordinators.all().get(number_of(group, 2))
+            if found is not None:
+                self.groups: ClusterGroups = groups
+                self.coordination: Coordination = found
+                self._loop = broker._loop
+                return
+        raise AssertionError(f"nobody coordinates {group!r}")
+
+    def fail(self) -> None:
+        """As if its disk had failed: the log is read again, by another coordinator. Returns when that one serves."""
+
+        async def fail() -> None:
+            self.coordination._log._fail([], OSError("no disk"))
+
+        self.run(fail())
+        until(lambda: self._kept_by() not in (None, self.coordination))
+
+    def _kept_by(self) -> Coordination | None:
+        return self.groups.coordinators.all().get(self.coordination.place.partition)
+
+    def run(self, work: Coroutine[Any, Any, _R]) -> _R:
+        """Do something in the broker's event loop."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+
+def starts(cluster: SharedCluster, group: str) -> list[int]:
+    """Where the log of the group's partition begins, at each broker."""
+    found = []
+    for broker in cluster.brokers:
+        info = broker._store.describe_topic(GROUPS)
+        found.append(broker._store.partition(info, number_of(group, info.partitions)).bounds().start)
+    return found
+
+
+def test_any_broker_knows_all_groups(cluster: SharedCluster, store: Store) -> None:
+    names = [f"group-{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        commit(store, name, number)
+    assert store.group_names() == names
+    for broker in cluster.brokers:
+        with hw.open(f"hw://{broker.address}") as other:
+            assert other.group_names() == names
+            assert [position(other, name) for name in names] == list(range(6))
+
+
+def test_the_log_of_groups_stays_short_and_says_everything(cluster: SharedCluster, store: Store) -> None:
+    commit(store, "quiet", 7)
+    commit(store, "busy", 0)
+    keeper = Keeper(cluster, "busy")
+    keeper.coordination._enough = 2000
+    before = starts(cluster, "busy")
+    for offset in range(100):
+        commit(store, "busy", offset)
+    until(lambda: all(now > was for now, was in zip(starts(cluster, "busy"), before, strict=True)))  # followers too
+    keeper.fail()
+    assert (position(store, "busy"), position(store, "quiet")) == (99, 7)
+    commit(store, "busy", 100)
+
+
+def test_a_write_that_failed_is_told_to_nobody_as_done(
+    cluster: SharedCluster, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(store, "g", 1)
+    keeper = Keeper(cluster, "g")
+    partition = keeper.coordination._log._hosted.log.partition
+    real = partition.append
+    failed: list[bool] = []
+
+    def fail_once(frames: Any) -> Any:
+        if not failed:
+            failed.append(True)
+            raise WriteFailed(partition.path, OSError(28, "No space left on device"))
+        return real(frames)
+
+    monkeypatch.setattr(partition, "append", fail_once)
+    commit(store, "g", 2)  # the client asks again, and is heard by who has read the log anew
+    assert failed
+    assert position(store, "g") == 2
+    assert Keeper(cluster, "g").coordination is not keeper.coordination
+
+
+def test_members_outlive_their_coordinator(cluster: SharedCluster, store: Store) -> None:
+    with store.consumer("orders", group="g") as inbox:
+        assert len(inbox.assignment()) == 2
+        before = store.group("g").describe()
+        Keeper(cluster, "g").fail()
+        assert store.group("g").describe() == before
+        inbox._refreshed = 0.0
+        assert len(inbox.assignment()) == 2
+
+
+def test_nobody_but_brokers_makes_or_writes_what_is_theirs(store: Store) -> None:
+    commit(store, "g", 1)
+    out = store.producer(GROUPS)
+    out.send(b"value", key=b"key")
+    with pytest.raises(hw.PermissionDenied):
+        out.close()
+    for work in (
+        lambda: store.delete_topic(GROUPS),
+        lambda: store.alter_topic(GROUPS, partitions=50),
+        lambda: store.internal_topic("__txn"),
+    ):
+        with pytest.raises(hw.InvalidConfiguration, match="the cluster's own"):
+            work()
+
+
+def test_what_groups_have_not_read_is_known_to_who_deletes(cluster: SharedCluster, store: Store) -> None:
+    uuid = store.describe_topic("orders").uuid
+    commit(store, "slow", 3)
+    commit(store, "quick", 9)
+    commit(store, "quick", 4, partition=1)
+    groups = Keeper(cluster, "slow").groups
+    found = Keeper(cluster, "slow").run(groups.readers())
+    assert found is not None
+    assert (found[uuid, 0], found[uuid, 1]) == (3, 4)
+
+
+class Later(Clock):
+    """A clock that is eight days ahead."""
+
+    def now_ns(self) -> int:
+        return super().now_ns() + 8 * 24 * 3600 * 10**9
+
+
+@pytest.mark.parametrize("living", [False, True])
+def test_a_group_that_nobody_needs_is_forgotten(cluster: SharedCluster, store: Store, living: bool) -> None:
+    commit(store, "g", 3)
+    member = store.consumer("orders", group="g") if living else None
+    keeper = Keeper(cluster, "g")
+    kept = keeper.coordination
+
+    def clean() -> None:
+        keeper.groups._clean(kept, kept.rules.groups["g"])
+
+    keeper.run(kept.do(clean))
+    assert store.group_names() == ["g"]
+    cluster.clock.present = Later()
+    keeper.run(kept.do(clean))
+    assert store.group_names() == (["g"] if living else [])
+    if member is not None:
+        member.close()

@@ -1,0 +1,149 @@
+"""`hw cluster rebalance` and `hw cluster remove-broker`: replicas move, and whoever uses them sees none of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater as hw
+from headwater.cluster.balancing import Held, Placement, balanced
+from headwater.errors import InvalidConfiguration
+from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.crew import TOPIC, Crew
+from tests.etcd_server import needs_etcd
+from tests.processes import ROOT
+from tests.processes import hw as command
+
+# Where replicas should be.
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def loads(placement: Placement) -> tuple[Counter[int], Counter[int]]:
+    """How many replicas each broker has, and how many it leads."""
+    return Counter(one for to in placement.values() for one in to), Counter(to[0] for to in placement.values())
+
+
+def test_a_new_broker_gets_its_share_and_no_more_moves_than_that() -> None:
+    known = {(A, number): Held((1 + number % 3, 1 + (number + 1) % 3), 2) for number in range(12)}
+    placement = balanced(known, [1, 2, 3, 4])
+    replicas, leads = loads(placement)
+    assert sorted(replicas.values()) == [6, 6, 6, 6]
+    assert sorted(leads.values()) == [3, 3, 3, 3]
+    assert sum(len(set(placement[key]) - set(one.replicas)) for key, one in known.items()) == 6
+
+
+def test_what_is_balanced_stays_as_it_is() -> None:
+    known = {
+        (topic, number): Held((1 + number % 3, 1 + (number + 1) % 3), 2) for topic in (A, B) for number in range(6)
+    }
+    first = balanced(known, [1, 2, 3, 4])
+    again = balanced({key: Held(to, 2) for key, to in first.items()}, [1, 2, 3, 4])
+    assert again == first
+
+
+def test_every_topic_is_spread_by_itself() -> None:
+    known = {(A, number): Held((1,), 1) for number in range(4)} | {(B, number): Held((2,), 1) for number in range(4)}
+    placement = balanced(known, [1, 2, 3, 4])
+    assert sorted(loads(placement)[0].values()) == [2, 2, 2, 2]
+    for topic in (A, B):
+        assert max(Counter(to for key, to in placement.items() if key[0] == topic).values()) <= 2
+
+
+def test_who_leaves_holds_nothing_and_all_else_stays() -> None:
+    known = {(A, 0): Held((1, 2), 2), (A, 1): Held((2, 3), 2), (A, 2): Held((3, 4), 2)}
+    placement = balanced(known, [1, 2, 4], level=False)
+    assert placement[A, 0] == (1, 2)
+    assert set(placement[A, 1]) == {2, 1} or set(placement[A, 1]) == {2, 4}
+    assert 3 not in {one for to in placement.values() for one in to}
+    with pytest.raises(InvalidConfiguration, match="kept 2 times, and 1 brokers"):
+        balanced(known, [4], level=False)
+
+
+# With real brokers.
+
+
+def lines(*arguments: object) -> list[dict[str, Any]]:
+    """What the command writes into a pipe."""
+    done = command("cluster", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def held(cluster: ClusterProcesses) -> list[set[int]]:
+    """Who holds each partition."""
+    return [set(cluster.partition(TOPIC, number).replicas) for number in range(3)]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def interrupted(*arguments: object) -> int:
+    """The command, with Ctrl-C as soon as it watches: its exit code."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headwater.cli", "cluster", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "moved" in json.loads(line):
+            process.send_signal(signal.SIGINT)
+            break
+    process.communicate(timeout=PATIENCE)
+    return process.returncode
+
+
+@needs_etcd
+def test_replicas_leave_a_broker_and_come_back_while_all_goes_on(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, 4, "--catch-up-bytes-per-second", "256KiB") as cluster:
+        crew = Crew(cluster)
+        assert not list(crew.go_on())
+        with hw.open(cluster.address) as store:
+            store.create_topic("large")
+            with store.producer("large") as out:  # it takes longer to copy than all that is done meanwhile
+                for _ in range(150):
+                    out.send(os.urandom(100_000))
+            leaves = cluster.partition("large").leader
+            before = cluster.partition("large").replicas
+
+            (plan,) = lines("remove-broker", leaves, cluster.address, "--dry-run")
+            assert len(plan["plan"]) == 1 + sum(leaves in brokers for brokers in held(cluster))
+            assert all(leaves not in one["to"] and len(one["to"]) == 3 for one in plan["plan"])
+            assert plan["bytes"] > 15_000_000
+            assert interrupted("remove-broker", leaves, cluster.address, "--yes") == 130
+            assert cluster.partition("large").moving_to, "it goes on with nobody to watch"
+            assert lines("remove-broker", leaves, cluster.address, "--cancel")[0]["cancelled"] > 0
+            until(lambda: not cluster.partition("large").moving_to)
+            assert set(cluster.partition("large").replicas) == set(before), "what had not happened yet does not"
+            store.delete_topic("large")
+
+        leaves = cluster.partition(TOPIC).leader
+        assert lines("remove-broker", leaves, cluster.address, "--yes")[-1] == {"done": True}
+        assert all(leaves not in brokers for brokers in held(cluster))
+        until(lambda: not any((tmp_path / f"broker{leaves}" / TOPIC / str(number)).exists() for number in range(3)))
+        assert not list(crew.go_on())
+        plan = lines("rebalance", cluster.address, "--dry-run")[0]["plan"]
+        assert not any(leaves in one["to"] for one in plan), "it gets nothing new"
+
+        lines("remove-broker", leaves, cluster.address, "--cancel")
+        assert lines("rebalance", cluster.address, "--yes")[-1] == {"done": True}
+        assert any(leaves in brokers for brokers in held(cluster))
+        assert not list(crew.go_on())
+        assert not list(crew.check())
