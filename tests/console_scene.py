@@ -40,7 +40,7 @@ def play(path: Path) -> hw.Store:
     now = time.time_ns()
     readers = {"billing": 1.0, "shipping": 0.8, "fraud": 0.97}
     with store.producer("orders") as orders, store.producer("trades") as sold, store.producer("clicks") as clicks:
-        for step in range(STEPS):
+        for step in range(STEPS + 1):  # the last minute is not noted yet
             at = now - (STEPS - step) * 60 * 10**9
             wave = 1.4 + math.sin(step / 7) + random.random() / 3
             for _ in range(int(60 * wave)):
@@ -62,7 +62,8 @@ def play(path: Path) -> hw.Store:
                 with store.consumer("orders", group=group) as inbox:
                     for record in inbox.poll(max(int(60 * wave * pace), 1), timeout=0.0):
                         inbox.ack(record)
-            history.note(at)
+            if step < STEPS:
+                history.note(at)
     _pipeline(path, random)
     return store
 
@@ -75,13 +76,15 @@ def go_on(store: hw.Store) -> Iterator[None]:
     def write() -> None:
         number = 0
         with store.producer("orders") as orders, store.producer("clicks") as clicks, store.producer("trades") as sold:
-            while not stop.wait(0.4):
-                number += 1
-                orders.send(
-                    b'{"customer": "customer-%d", "total": 12.5}' % (number % 99), b"customer-%d" % (number % 99)
-                )
+            while not stop.wait(1.0):
+                for _ in range(3):
+                    number += 1
+                    customer = b"customer-%d" % (number * 7 % 99)
+                    orders.send(b'{"customer": "%b", "items": [], "total": 12.5}' % customer, customer, partition=0)
+                    clicks.send(b'{"page": "/p/7", "ms": 12}', partition=0)
                 sold.send({"symbol": "HW", "price": 10.5, "at": time.time_ns() // 1000})
-                clicks.send(b'{"page": "/p/7", "ms": 12}')
+                for out in (orders, clicks, sold):
+                    out.flush()
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -99,7 +102,7 @@ def _pipeline(path: Path, random: Random) -> None:
     declared.sql("priced", "select 1 from orders")
     declared.sql("totals", "select 1 from priced, trades")
     declared.sink("by_hour", "totals", topic="invoices.us")
-    declared.sink("lake", "priced", parquet=str(path.parent / "lake"))
+    declared.sink("lake", "priced", parquet="/data/lake")
     journal = Journal(str(path), "revenue", Graph(declared.declaration()))
     journal.started(["by_hour", "lake"])
     for number in range(8):

@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import headwater as hw
+from headwater.console.charts import _spread
 from headwater.console.messages import MOST
 from headwater.log.clock import REAL_CLOCK
-from headwater.store.history import HistoryWriter
+from headwater.store.history import HistoryWriter, Sample
 from tests.backends import STORES
 from tests.console import PATIENCE, Asking, served
 
@@ -408,3 +410,18 @@ def test_what_serves_the_store_is_shown(console: Asking) -> None:
     assert [one["base"] for one in segments] == [0]
     if found["kind"] == "broker":
         assert console.get("/api/topics/orders/segments/0/0")["served"]
+
+
+def test_a_chart_is_as_dense_where_the_console_looked_as_where_the_steward_did() -> None:
+    minute, second = 60 * 10**9, 10**9
+    noted = [Sample(number * minute) for number in range(60)]
+    seen = [Sample(60 * minute + number * second // 3) for number in range(600)]
+    chosen = _spread(noted + seen)
+    times = [one.time_ns for one in chosen]
+    assert times[:60] == [one.time_ns for one in noted]
+    assert len(times) - 60 in (13, 14)  # 200 s, fifteen seconds apart
+    assert min(after - before for before, after in pairwise(times)) > 5 * second
+    later = [one.time_ns for one in _spread([*noted, *seen, Sample(60 * minute + 201 * second)])]
+    assert later[: len(times) - 1] == times[:-1]
+    assert _spread([]) == []
+    assert _spread(noted[:2]) == noted[:2]
