@@ -169,13 +169,14 @@ def test_a_tail_goes_on_where_it_was_left(own: Asking) -> None:
     store = own.store
     seen: list[tuple[int, int]] = []
 
-    def read(tail: Iterator[dict[str, Any]], wanted: int) -> str:
-        place = ""
-        while len(seen) < wanted:
+    def read(tail: Iterator[dict[str, Any]], wanted: int, *, whole: bool) -> str:
+        """So many records at least; `whole`: until a poll was told to its end, else it is left in the middle of one."""
+        place, ended = "", False
+        while len(seen) < wanted or (whole and not ended):
             event = next(tail)
             if event["event"] == "records":
                 seen.extend((row["p"], row["o"]) for row in event["data"]["rows"])
-                place = event["id"]
+                place, ended = event["id"], not event["data"]["rows"]
         return place
 
     with store.producer("orders") as out:
@@ -183,15 +184,17 @@ def test_a_tail_goes_on_where_it_was_left(own: Asking) -> None:
             for number in range(700):
                 out.send(b"first %d" % number)
             out.flush()
-            place = read(tail, 400)
+            place = read(tail, 400, whole=False)
         for number in range(900):  # nobody listens
             out.send(b"second %d" % number)
         out.flush()
         with own.tail("orders", at=place) as tail:
-            for number in range(50):
-                out.send(b"third %d" % number)
-            out.flush()
-            read(tail, 1650)
+            place = read(tail, 1600, whole=True)
+        for number in range(50):
+            out.send(b"third %d" % number)
+        out.flush()
+        with own.tail("orders", at=place) as tail:
+            read(tail, 1650, whole=True)
     ends = [one["end"] for one in own.get("/api/topics/orders")["partitions"]]
     assert len(seen) == len(set(seen)) == 1650
     assert {p: max(o for q, o in seen if q == p) + 1 for p in range(3)} == dict(enumerate(ends))
