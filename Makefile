@@ -83,7 +83,7 @@ serve: $(STAMP) ## serve the data of `make demo` at hw://127.0.0.1:6174, with th
 	$(BIN)/hw broker .demo/store --console 127.0.0.1:6175
 
 bench: $(STAMP) ## measure everything against its peers
-	@missed=0; for name in engine embedded broker cluster spark; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
+	@missed=0; for name in engine embedded broker cluster spark console; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
 
 peers: ## fetch the servers that the broker is measured against, Kafka (needs Maven) and NATS (needs Go)
 	mvn --quiet --batch-mode --file benchmarks/peers.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.peers/kafka
