@@ -104,7 +104,8 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """What the browser has found wrong with the page, such as a script that was refused."""
-        found = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+        log: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        found = [entry["message"] for entry in log if entry["level"] == "SEVERE"]
         return [one for one in found if "Failed to load resource" not in one]  # what is refused, the page tells
 
     def close(self) -> None:

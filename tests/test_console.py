@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import headwater as hw
+from headwater.console.charts import _spread
 from headwater.console.messages import MOST
 from headwater.log.clock import REAL_CLOCK
-from headwater.store.history import HistoryWriter
+from headwater.store.history import HistoryWriter, Sample
 from tests.backends import STORES
 from tests.console import PATIENCE, Asking, served
 
@@ -167,13 +169,14 @@ def test_a_tail_goes_on_where_it_was_left(own: Asking) -> None:
     store = own.store
     seen: list[tuple[int, int]] = []
 
-    def read(tail: Iterator[dict[str, Any]], wanted: int) -> str:
-        place = ""
-        while len(seen) < wanted:
+    def read(tail: Iterator[dict[str, Any]], wanted: int, *, whole: bool) -> str:
+        """So many records at least; `whole`: until a poll was told to its end, else it is left in the middle of one."""
+        place, ended = "", False
+        while len(seen) < wanted or (whole and not ended):
             event = next(tail)
             if event["event"] == "records":
                 seen.extend((row["p"], row["o"]) for row in event["data"]["rows"])
-                place = event["id"]
+                place, ended = event["id"], not event["data"]["rows"]
         return place
 
     with store.producer("orders") as out:
@@ -181,15 +184,17 @@ def test_a_tail_goes_on_where_it_was_left(own: Asking) -> None:
             for number in range(700):
                 out.send(b"first %d" % number)
             out.flush()
-            place = read(tail, 400)
+            place = read(tail, 400, whole=False)
         for number in range(900):  # nobody listens
             out.send(b"second %d" % number)
         out.flush()
         with own.tail("orders", at=place) as tail:
-            for number in range(50):
-                out.send(b"third %d" % number)
-            out.flush()
-            read(tail, 1650)
+            place = read(tail, 1600, whole=True)
+        for number in range(50):
+            out.send(b"third %d" % number)
+        out.flush()
+        with own.tail("orders", at=place) as tail:
+            read(tail, 1650, whole=True)
     ends = [one["end"] for one in own.get("/api/topics/orders")["partitions"]]
     assert len(seen) == len(set(seen)) == 1650
     assert {p: max(o for q, o in seen if q == p) + 1 for p in range(3)} == dict(enumerate(ends))
@@ -358,7 +363,7 @@ def test_pipelines_are_shown_by_their_journal(tmp_path: Path) -> None:
     declared.sink("lake", "totals", parquet=str(tmp_path / "lake"))
     journal = Journal(str(tmp_path / "store"), "revenue", Graph(declared.declaration()))
     journal.started(["lake"])
-    facts = {"rows": 10, "seconds": 0.5, "lag": 3, "state_rows": 0, "state_bytes": 0}
+    facts: dict[str, Any] = {"rows": 10, "seconds": 0.5, "lag": 3, "state_rows": 0, "state_bytes": 0}
     journal.batch(Batch(sink="lake", number=0, at="now", watermark=None, violations={"positive": 2}, **facts))
     journal.failed("lake", 1, "<b>no room</b>", 1.0)
     journal.ended(Summary("revenue", {"lake": SinkSummary()}, error="<b>no room</b>"))
@@ -408,3 +413,18 @@ def test_what_serves_the_store_is_shown(console: Asking) -> None:
     assert [one["base"] for one in segments] == [0]
     if found["kind"] == "broker":
         assert console.get("/api/topics/orders/segments/0/0")["served"]
+
+
+def test_a_chart_is_as_dense_where_the_console_looked_as_where_the_steward_did() -> None:
+    minute, second = 60 * 10**9, 10**9
+    noted = [Sample(number * minute) for number in range(60)]
+    seen = [Sample(60 * minute + number * second // 3) for number in range(600)]
+    chosen = _spread(noted + seen)
+    times = [one.time_ns for one in chosen]
+    assert times[:60] == [one.time_ns for one in noted]
+    assert len(times) - 60 in (13, 14)  # 200 s, fifteen seconds apart
+    assert min(after - before for before, after in pairwise(times)) > 5 * second
+    later = [one.time_ns for one in _spread([*noted, *seen, Sample(60 * minute + 201 * second)])]
+    assert later[: len(times) - 1] == times[:-1]
+    assert _spread([]) == []
+    assert _spread(noted[:2]) == noted[:2]

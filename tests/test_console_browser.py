@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from headwater.console.serving import Serving
 from headwater.console.sessions import Sessions
 from headwater.wire.address import Address
 from tests.browser import Browser, needs_browser
+from tests.console_scene import go_on, play
 
 pytestmark = needs_browser
 SCRIPT = b"<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -58,11 +60,6 @@ def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with opened.serving:
         opened.launch()
         yield opened
-
-
-def picture(browser: Browser, name: str) -> None:
-    if PICTURES:
-        browser.driver.save_screenshot(str(Path(PICTURES) / f"{name}.png"))
 
 
 def test_an_empty_store_says_so_and_a_topic_is_made_altered_and_deleted(opened: Opened) -> None:
@@ -256,3 +253,47 @@ def test_nobody_gets_in_without_the_link_and_a_console_that_ends_says_so(browser
         browser.find("h1", "Open the link in the terminal")
         other.launch()
     browser.find("#state", "not connected")
+
+
+PAGES = {
+    "topics": ("topics", ".vt-row"),
+    "topic": ("topics/orders", ".grid"),
+    "messages": ("topics/orders/messages?mode=browse", ".vt-row"),
+    "files": ("topics/orders/segments", ".map"),
+    "groups": ("groups", ".vt-row"),
+    "group": ("groups/shipping", ".grid"),
+    "pipelines": ("pipelines", ".graph"),
+    "steward": ("steward", ".grid"),
+    "cluster": ("cluster", ".empty"),
+    "overview": ("", ".charts canvas"),
+}
+
+
+def test_every_page_is_drawn_and_fits_a_phone(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scene = Opened(play(Path("shop")), browser)
+    with scene.serving, go_on(scene.store) if PICTURES else nullcontext():
+        browser.look(1280, 860)
+        scene.launch()
+        for name, (page, drawn) in PAGES.items():
+            scene.go(page)
+            browser.find(drawn)
+            if name == "messages":
+                browser.click(".vt-row:nth-child(3)")
+                browser.find(".drawer pre")
+            for mode, (width, height, dark) in {
+                "": (1280, 860, False),
+                "-dark": (1280, 860, True),
+                "-phone": (390, 780, False),
+            }.items():
+                if mode == "-dark" and not PICTURES:
+                    continue
+                browser.look(width, height, dark=dark)
+                browser.until(lambda: browser.run("return document.documentElement.scrollWidth <= innerWidth"))
+                if PICTURES:
+                    time.sleep(0.7)
+                    browser.driver.save_screenshot(str(Path(PICTURES) / f"{name}{mode}.png"))
+            browser.look(1280, 860)
+    assert browser.complaints() == []

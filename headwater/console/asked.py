@@ -66,7 +66,6 @@ class Asked:
     path: Mapping[str, Any]
     query: Mapping[str, str]
     body: Mapping[str, Any] = field(default_factory=dict)
-    pipelines: tuple[str, ...] = ()
 
     @property
     def store(self) -> Store:

@@ -15,6 +15,8 @@ from headwater.store.history import HISTORY, Sample, entries
 from headwater.store.store import Store
 
 _POINTS: Final = 360
+_GAPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800)
+"""So many seconds apart are the points of a chart: a few lengths, so that they stay where they are while it grows."""
 _RECENT_NS: Final = 180 * 10**9
 _LONGEST_MINUTES: Final = 7 * 24 * 60
 _SERIES: Final = 12
@@ -41,9 +43,7 @@ def history(asked: Asked) -> dict[str, Any]:
     since_ns = time.time_ns() - minutes * 60 * 10**9
     of, name = asked.text("of", "store"), asked.text("name")
     samples, recorded = _samples(asked, since_ns)
-    # One in so many, and always the last: a chart has no more points than a screen.
-    step = max(-(-len(samples) // _POINTS), 1)
-    chosen = samples[::-step][::-1]
+    chosen = _spread(samples)
     values = _VALUES.get(of, _of_store)(name)
     times: list[float] = []
     columns: dict[str, list[float | None]] = {}
@@ -73,6 +73,21 @@ def _samples(asked: Asked, since_ns: int) -> tuple[list[Sample], bool]:
     if seen:
         found = [one for one in found if one.time_ns < seen[0].time_ns] + seen
     return found, recorded
+
+
+def _spread(samples: list[Sample]) -> list[Sample]:
+    """So many of the samples as a chart has room for, about as far apart in time, however dense some of them are.
+
+    They are the last ones of stretches that begin at fixed times: so a chart that is drawn again only moves.
+    """
+    if not samples:
+        return []
+    least = (samples[-1].time_ns - samples[0].time_ns) / _POINTS
+    gap = next((seconds * 10**9 for seconds in _GAPS if seconds * 10**9 >= least), int(least) + 1)
+    stretches = {one.time_ns // gap: one for one in samples}
+    found = list(stretches.values())
+    # The present stretch has only begun: by two samples close to each other a rate is a matter of luck.
+    return found[:-1] if len(found) > 2 and found[-1].time_ns - found[-2].time_ns < gap // 2 else found
 
 
 def _of_store(_: str) -> Value:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import anyio.to_thread
 from anyio import CapacityLimiter
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
@@ -35,7 +36,7 @@ def event_stream(
     limiter: CapacityLimiter,
     failure: Callable[[HeadwaterError], Event],
 ) -> StreamingResponse:
-    """What `take` finds, again and again, until the browser goes; `close` is called in any case.
+    """What `take` finds, again and again, until the browser goes; `close` is called in any case, maybe twice.
 
     `take` may wait, for a second or so: it is called in a thread. It is not called before the events that it found
     were taken by the network, so that who reads slowly is not sent more than it can take.
@@ -56,4 +57,7 @@ def event_stream(
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(close, limiter=limiter)
 
-    return StreamingResponse(stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    # A browser that has gone before the first event has begun no stream that could end.
+    ended = BackgroundTask(close)
+    headers = {"X-Accel-Buffering": "no"}
+    return StreamingResponse(stream(), media_type="text/event-stream", headers=headers, background=ended)

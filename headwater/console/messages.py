@@ -83,9 +83,9 @@ class Page:
 
     def __init__(self, topic: Topic, selection: Selection, cursor: Cursor, direction: Direction) -> None:
         self._deadline = time.monotonic() + _PATIENCE
+        schema = topic.schema
         self._lanes = [
-            _Lane(number, topic.partition(number), topic.schema, selection, at, direction)
-            for number, at in cursor.items()
+            _Lane(number, topic.partition(number), schema, selection, at, direction) for number, at in cursor.items()
         ]
         self._sign = -1 if direction == "older" else 1
         self.rows: list[Row] = []

@@ -20,7 +20,7 @@ MAX_BODY: Final = 16 * 1024 * 1024
 """Larger requests are refused: a value of 10 MiB, twice as long in hexadecimal, would be too many for a browser."""
 _MAX_TARGET: Final = 8 * 1024
 _HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",
     "X-Content-Type-Options": "nosniff",

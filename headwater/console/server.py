@@ -98,7 +98,7 @@ class Console:
         self._write = write
         self._streams = CapacityLimiter(_STREAMS)
         self._threads = CapacityLimiter(_CALLS)
-        self._open_streams = 0
+        self._listening: set[object] = set()
         self._closing = threading.Event()
         self.secure = False
         """Whether it is reached by TLS only."""
@@ -214,14 +214,16 @@ class Console:
     async def _streaming(
         self, request: Request, take: Callable[[], list[Event]], close: Callable[[], None]
     ) -> Response:
-        if self._open_streams >= _STREAMS:
+        if len(self._listening) >= _STREAMS:
             await anyio.to_thread.run_sync(close, limiter=self._threads)
             return JSONResponse({"error": f"{_STREAMS} pages listen already: close some"}, 429)
-        self._open_streams += 1
+        one = object()
+        self._listening.add(one)
 
         def closed() -> None:
-            self._open_streams -= 1
-            close()
+            if one in self._listening:
+                self._listening.discard(one)
+                close()
 
         def failure(error: HeadwaterError) -> Event:
             return Event("failed", json.dumps({"error": str(error), "kind": type(error).__name__}))

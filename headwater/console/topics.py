@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pyarrow as pa
 from headwater.config import TopicConfig
 from headwater.console.asked import Asked
 from headwater.errors import InvalidConfiguration, SchemaError
-from headwater.log.frame import NO_PRODUCER, WRITER
+from headwater.log import PartitionStatistics
+from headwater.log.frame import NO_PRODUCER, WRITER, FrameHeader
 from headwater.option import options_of
 from headwater.schema import Schema
 from headwater.store.survey import Survey
@@ -19,6 +21,7 @@ from headwater.store.topic import Topic
 
 _LOOK_BACK_BYTES: Final = 1 << 20
 _PRODUCERS: Final = 50
+_PATIENCE: Final = 2.0
 _TYPES: Final = {
     "string": pa.string(),
     "binary": pa.binary(),
@@ -146,13 +149,12 @@ def _groups(survey: Survey, topic: str) -> list[dict[str, Any]]:
 
 
 def producers(asked: Asked) -> dict[str, Any]:
-    """Who has written lately: the producers of the last frames of each partition."""
+    """Who has written lately: the producers of the last frames of each partition, as far as there is time to look."""
     topic = asked.store.topic(asked.path["topic"])
+    deadline = time.monotonic() + _PATIENCE
     found: dict[str, dict[str, Any]] = {}
-    for number, partition in enumerate(topic.partitions()):
-        start, end, _ = partition.bounds()
-        for frame in _last_frames(topic, number, start, end):
-            header = frame.header
+    for number, statistics in enumerate(topic.statistics().partitions):
+        for header in _last_headers(topic, number, statistics, deadline):
             known = header.producer_id != NO_PRODUCER
             identity = header.producer_id.hex() if known else "unnamed"
             one = found.setdefault(
@@ -175,19 +177,17 @@ def producers(asked: Asked) -> dict[str, Any]:
     return {"producers": newest[:_PRODUCERS], "looked_back": _LOOK_BACK_BYTES}
 
 
-def _last_frames(topic: Topic, number: int, start: int, end: int) -> list[Any]:
-    """The frames at the end of a partition, about so many bytes of them."""
-    partition = topic.partition(number)
-    size = topic.statistics().partitions[number].bytes if end > start else 0
+def _last_headers(topic: Topic, number: int, statistics: PartitionStatistics, deadline: float) -> Iterator[FrameHeader]:
+    """The headers of the frames at the end of a partition, of about so many bytes."""
+    start, end, size = statistics.start, statistics.end, statistics.bytes
     share = min(_LOOK_BACK_BYTES / size, 1.0) if size else 1.0
     first = max(end - max(int((end - start) * share), 1), start)
-    found: list[Any] = []
-    deadline = time.monotonic() + 1.0
-    for frame in partition.frames(first, end, on_damage=lambda _: None):
-        found.append(frame)
+    if first >= end or time.monotonic() > deadline:
+        return
+    for frame in topic.partition(number).frames(first, end, on_damage=lambda _: None):
+        yield frame.header
         if time.monotonic() > deadline:
-            break
-    return found
+            return
 
 
 # Changes.

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections import deque
-from itertools import pairwise
 from typing import Final
 
 from headwater.console.rates import Rates
@@ -117,7 +116,7 @@ class Watch:
             # The older half at half the resolution: so it reaches back ever further with the same memory.
             found = list(self._samples)
             half = len(found) // 2
-            self._samples = deque([one for one, _ in pairwise(found[:half:2])] + found[half:])
+            self._samples = deque(found[:half:2] + found[half:])
 
     def close(self) -> None:
         """Stop looking, and close the store."""

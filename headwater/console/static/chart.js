@@ -79,7 +79,7 @@ export class Chart {
     this.plot = new uPlot({
       width: Math.max(this.plotArea.clientWidth, 100),
       height: Math.max(this.plotArea.clientHeight, 80),
-      padding: [8, 8, 0, 0],
+      padding: [8, 20, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: { x: { time: true }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max((high ?? 0) * 1.1, 1)] } },
@@ -107,7 +107,13 @@ export class Chart {
       h('span.at', {}, index === null || index === undefined ? 'now' : new Date(this.data[0][at] * 1000).toLocaleTimeString('en-GB')),
       this.names.map((name, number) => h('span.key', {},
         h('span.swatch', { style: { background: this.colours?.[number] ?? 'transparent' } }),
-        h('span.name', {}, name), h('b', {}, this.format(this.data[number + 1]?.[at] ?? null)))));
+        h('span.name', {}, name), h('b', {}, this.format(this.value(number + 1, index))))));
+  }
+
+  /** What a line says at a point; without a point, what it has said last. */
+  value(line, index) {
+    const values = this.data[line] ?? [];
+    return index === null || index === undefined ? values.findLast((one) => one !== null) ?? null : values[index] ?? null;
   }
 
   resize() {

@@ -49,10 +49,10 @@ export function messages({ session, query }, name) {
   const drawer = new Drawer(name, () => decode.value, () => table.focus());
   const table = new Table([
     { title: 'Time', width: '7.5rem', render: (row) => h('span.mono', { title: date(row.t) }, moment(row.t)) },
-    { title: 'Partition', width: '5rem', end: true, wide: true, render: (row) => h('span.mono', {}, String(row.p)) },
-    { title: 'Offset', width: '6.5rem', end: true, render: (row) => h('span.mono', {}, String(row.o)) },
-    { title: 'Key', width: 'minmax(0, 9rem)', wide: true, render: (row) => (row.k ? h('span.mono', {}, row.k.text) : h('span.muted', {}, '–')) },
-    { title: 'Value', width: 'minmax(0, 1fr)', render: (row) => (row.v ? h('span.mono', {}, row.v.text) : h('span.muted', {}, 'null')) },
+    { title: 'Partition', width: '4.4rem', end: true, wide: true, render: (row) => h('span.mono', {}, String(row.p)) },
+    { title: 'Offset', width: '5.5rem', end: true, render: (row) => h('span.mono', {}, String(row.o)) },
+    { title: 'Key', width: 'minmax(0, .6fr)', wide: true, render: (row) => (row.k ? h('span.mono', {}, row.k.text) : h('span.muted', {}, '–')) },
+    { title: 'Value', width: 'minmax(0, 2.4fr)', render: (row) => (row.v ? h('span.mono', {}, row.v.text) : h('span.muted', {}, 'null')) },
   ], { label: 'Messages', height: 34, open: (row) => drawer.open(row), empty: 'No messages.' });
   table.body.addEventListener('scroll', () => {
     if (!live && !done && table.body.scrollTop + table.body.clientHeight > table.body.scrollHeight - 600) more();
