@@ -206,7 +206,7 @@ __all__ = [
 ]
 
 
-_MODULES = frozenset({"aio", "presets", "spark"})
+_MODULES = frozenset({"aio", "config", "errors", "log", "presets", "record", "schema", "spark", "store"})
 _HOMES = ("errors", "config", "presets", "record", "schema", "store")
 """Where public names are defined, those first that cost the least to import."""
 

@@ -127,7 +127,7 @@ def test_debug_shows_where_an_error_comes_from() -> None:
 
 
 def test_a_mistake_of_its_own_is_one_line(tmp_path: Path) -> None:
-    program = "import headwater.cli.check as c, headwater.cli as cli, sys; c.run = lambda *a: 1 / 0; cli.main()"
+    program = "import headwater.cli.check as c, headwater.cli as cli, sys; c.run = lambda *a, **k: 1 / 0; cli.main()"
     result = subprocess.run(
         [sys.executable, "-c", program, "check", "x"], capture_output=True, text=True, check=False, cwd=tmp_path
     )

@@ -108,6 +108,27 @@ def test_what_compaction_and_retention_removed_is_no_hindrance(filled: Command, 
     assert content(place / "store") == content(filled.store)
 
 
+def test_a_log_that_begins_within_a_frame_is_backed_up(hw: Command, tmp_path: Path) -> None:
+    with hw.open() as store:
+        store.create_topic("orders")
+        log = store.topic("orders").partition(0)
+        with store.producer("orders") as out:
+            for number in range(5):
+                out.send_batch([b"%d" % number] * 10)
+            out.flush()
+            log.delete_before(25)
+            hw("backup", tmp_path / "late")
+            assert content(tmp_path / "late" / "store") == content(hw.store)
+            hw("backup", tmp_path / "early")
+            out.send_batch([b"more"] * 10)
+            out.send_batch([b"even more"] * 10)
+            out.flush()
+        log.delete_before(65)
+    for name in ("late", "early"):
+        hw("backup", tmp_path / name)
+        assert content(tmp_path / name / "store") == content(hw.store)
+
+
 def test_a_flipped_bit_in_a_backup_is_found_and_nothing_is_restored(filled: Command, tmp_path: Path) -> None:
     place = tmp_path / "backup"
     filled("backup", place)

@@ -11,9 +11,9 @@ import pytest
 from headwater.cli.chart import Bar, draw
 from headwater.errors import UnsupportedFileSystem
 from headwater.log import disk
-from tests.command import Command, hw, local_hw
+from tests.command import Command, local_hw
 
-__all__ = ["hw", "local_hw"]
+__all__ = ["local_hw"]
 
 
 def test_the_doctor_looks_at_everything(local_hw: Command, tmp_path: Path) -> None:
@@ -46,18 +46,17 @@ def test_the_doctor_refuses_a_network_and_names_what_is_missing(
 
 
 def test_the_bench_measures_states_durability_and_leaves_nothing(
-    hw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local_hw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hw = local_hw
     monkeypatch.chdir(tmp_path)
     hw("topic", "create", "orders")
     before = {one.name for one in tmp_path.iterdir()}
-    flags = ["--seconds", "0.1", "--store", hw.store]
-    picture = [] if hw.store.startswith("hw") else ["--plot", tmp_path / "speed.svg"]
-    figures = hw.json("bench", *flags, *picture)["figures"]
+    figures = hw.json("bench", "--seconds", "0.1", "--store", hw.store, "--plot", "speed.svg")["figures"]
     assert all(one["records_per_second"] > 0 and one["durability"] for one in figures)
     assert {"read as Arrow", "SQLite, WAL, 1000 in a transaction, FULL"} <= {one["name"] for one in figures}
     assert [one["name"] for one in hw.json("topic", "list")["topics"]] == ["orders"]
-    assert {one.name for one in tmp_path.iterdir()} - before == ({"speed.svg"} if picture else set())
+    assert {one.name for one in tmp_path.iterdir()} - before == {"speed.svg"}
 
 
 def test_the_cheat_sheet_is_a_page(local_hw: Command) -> None:

@@ -150,6 +150,7 @@ def test_on_a_terminal_data_is_shown_and_not_obeyed_and_the_space_bar_pauses(sto
     assert terminal.end() == 0
 
 
+@pytest.mark.parametrize("store", ["directory"], indirect=True)
 def test_lag_is_watched_until_ctrl_c(store: str) -> None:
     produce(store, b"one", b"two")
     subprocess.run([*HW, "group", "reset", "slow", "--topic", "orders", "--to", "start", "-y"], check=True, stdout=-3)
@@ -160,6 +161,7 @@ def test_lag_is_watched_until_ctrl_c(store: str) -> None:
     assert "Traceback" not in terminal.shown
 
 
+@pytest.mark.parametrize("store", ["directory"], indirect=True)
 def test_shells_complete_commands_topics_and_groups(store: str) -> None:
     produce(store, b"x")
     subprocess.run([*HW, "group", "reset", "billing", "--topic", "orders", "--to", "end", "-y"], check=True, stdout=-3)

@@ -123,12 +123,12 @@ def _copy(source: Store, target: DirectoryStore, topics: list[str] | None) -> in
 def _copy_compacted(source: DirectoryStore, target: DirectoryStore, info: TopicInfo) -> int:
     """Bring a topic up to date file by file, while no steward works; how many offsets were new."""
     states = [target.path / info.name / str(number) / STATE_FILE for number in range(info.partitions)]
-    before = sum(max(one.end for one in read_state_copies(file) if one) for file in states if file.exists())
+    ends = [[one.end for one in read_state_copies(file) if one] for file in states if file.exists()]
     with source.stewarding():
         for number in range(info.partitions):
             source.partition(info, number).sync()
             _copy_files(source.path / info.name / str(number), target.path / info.name / str(number))
-    return sum(one.end for one in target.topic(info.name).bounds().values()) - before
+    return sum(one.end for one in target.topic(info.name).bounds().values()) - sum(max(one, default=0) for one in ends)
 
 
 def _replicate(source: Partition, target: Partition, end: int) -> Iterator[int]:
@@ -139,7 +139,10 @@ def _replicate(source: Partition, target: Partition, end: int) -> Iterator[int]:
     if have.end > end:
         target.truncate(end)  # a power loss, or an operator, has taken it from the source
     if have.end < start:
-        target.restart(start, ProducerTable().pack())  # retention has removed what was between
+        first = next(source.frames(start, end), None) if start < end else None  # it may begin before the log does
+        base = start if first is None else first.header.base_offset
+        if base > have.end:
+            target.restart(base, ProducerTable().pack())  # retention has removed what was between
     else:
         _check_same(source, target, start)
     pending: list[StoredFrame] = []

@@ -76,20 +76,22 @@ def consume(
             "a group's records are done when written, and Parquet is written at the end: use arrow"
         )
     with opened(store) as place:
-        reading = Reading.of(place.topic(topic), partition, where, columns)
-        writer = writer_of(output, reading.output, reading.chosen is not None, as_json=as_json)
+        selection = Selection.of(place.topic(topic), partition, where, columns)
+        writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
         comes = group is not None or follow
-        batches = _following(place, reading, span, group, follow) if comes else reading.scan(span)
-        _write(batches, reading, writer, limit)
+        batches = _following(place, selection, span, group, follow) if comes else selection.scan(span)
+        _write(batches, selection, writer, limit)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Selection:
     """What is read of a topic, and what of that is written."""
 
     topic: Topic
     schema: Schema
     partitions: list[int]
+    every: bool
+    """Whether no partitions were chosen: then those that come later are read too."""
     conditions: list[Condition]
     chosen: list[str] | None
     output: pa.Schema
@@ -97,7 +99,7 @@ class Reading:
     @classmethod
     def of(
         cls, topic: Topic, partitions: Sequence[int] | None, where: Sequence[str] | None, columns: str | None
-    ) -> Reading:
+    ) -> Selection:
         """Check what was asked for."""
         schema, info = topic.schema, topic.info
         own = schema.system("partition")
@@ -113,6 +115,7 @@ class Reading:
             topic,
             schema,
             sorted(set(partitions)) if partitions else list(range(info.partitions)),
+            not partitions,
             [Condition.parse(one, schema) for one in where or ()],
             chosen,
             pa.schema([available[name] for name in chosen or available]),
@@ -170,23 +173,23 @@ class Acknowledging:
 _Batches = Iterator[tuple[int, pa.RecordBatch, Acknowledging | None]]
 
 
-def _following(store: Store, reading: Reading, span: Span, group: str | None, follow: bool) -> _Batches:
+def _following(store: Store, selection: Selection, span: Span, group: str | None, follow: bool) -> _Batches:
     """What comes, for ever; a group's member that does not follow ends with what was there when it began."""
-    name = reading.topic.name
-    wanted = {TopicPartition(name, number) for number in reading.partitions}
-    ends = {place: reading.topic.partition(place.partition).bounds().end for place in wanted}
+    name = selection.topic.name
+    wanted = {TopicPartition(name, number) for number in selection.partitions}
+    ends = {place: selection.topic.partition(place.partition).bounds().end for place in wanted}
     first: Start = span.start if group is not None else "latest"
     with store.consumer(name, group=group, start=first) as consumer:
         if group is None:
             for place in consumer.assignment() & wanted:
-                consumer.seek(*place, reading.offset(reading.topic.partition(place.partition), span.start))
+                consumer.seek(*place, selection.offset(selection.topic.partition(place.partition), span.start))
         while True:
             others = consumer.assignment() - wanted
-            if others:
+            if others and not selection.every:
                 consumer.pause(*others)
             for found in consumer.poll_batches(timeout=_WAIT if follow else 0.1):
                 acknowledging = Acknowledging(consumer, found) if group is not None else None
-                if TopicPartition(found.topic, found.partition) in wanted:
+                if selection.every or TopicPartition(found.topic, found.partition) in wanted:
                     yield found.partition, found.batch, acknowledging
             if group is not None and not follow and _is_done(store, group, consumer, ends):
                 return
@@ -203,20 +206,20 @@ def _is_done(store: Store, group: str, consumer: Consumer, ends: dict[TopicParti
     return all(key in committed and committed[key].offset >= left[place] for place, key in keys.items())
 
 
-def _write(batches: Any, reading: Reading, writer: Writer, limit: int | None) -> None:
+def _write(batches: Any, selection: Selection, writer: Writer, limit: int | None) -> None:
     left = limit
     try:
         for number, batch, acknowledging in batches if left != 0 else ():
-            kept = filtered(batch, number, reading.schema, reading.conditions)
+            kept = filtered(batch, number, selection.schema, selection.conditions)
             cut = left is not None and kept.num_rows >= left
             if left is not None:
                 kept = kept.slice(0, left)
                 left -= kept.num_rows
             if kept.num_rows:
-                written = kept if writer.whole else reading.projected(number, kept)
-                writer.write(reading.topic.name, number, written, reading.schema)
+                written = kept if writer.whole else selection.projected(number, kept)
+                writer.write(selection.topic.name, number, written, selection.schema)
             if acknowledging is not None:
-                acknowledging.done(kept.column(reading.schema.system("offset"))[-1].as_py() + 1 if cut else None)
+                acknowledging.done(kept.column(selection.schema.system("offset"))[-1].as_py() + 1 if cut else None)
             if cut:
                 break
         writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +46,7 @@ class Contexts:
     known: dict[str, Context] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, environment: dict[str, str] | os._Environ[str]) -> Contexts:
+    def load(cls, environment: Mapping[str, str]) -> Contexts:
         """The contexts of this user; none where there is no file."""
         home = environment.get("XDG_CONFIG_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".config")
         file = Path(home) / "headwater" / "contexts.json"

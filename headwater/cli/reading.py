@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from headwater.cli.record_json import bytes_of, key_of, read_record
+from headwater.cli.record_json import bytes_of, key_of, moment_of, read_record
 from headwater.errors import HeadwaterError, InvalidRecord
 from headwater.schema import Schema
 
@@ -74,10 +74,8 @@ class Reading:
         """The records of a file, in its order; raises InvalidRecord, which says where it is wrong."""
         try:
             yield from self._reader(format)(source, name)
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, pa.ArrowException):
-                raise InvalidRecord(f"{name}: {error}") from error
-            raise
+        except pa.ArrowException as error:
+            raise InvalidRecord(f"{name}: {error}") from error
 
     def _reader(self, format: Format) -> Callable[[IO[bytes], str], Iterator[Chunk]]:
         if format == "json":
@@ -234,8 +232,6 @@ def _loaded(line: bytes, name: str, number: int) -> Any:
 
 
 def _moment(text: bytes | None, name: str) -> int:
-    from headwater.cli.record_json import moment_of
-
     if text is None:
         raise InvalidRecord(f"{name}: a record has no timestamp")
     return moment_of(text.decode())

@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from headwater.errors import HeadwaterError, InvalidConfiguration
-from headwater.store.start import Start, Time, time
+from headwater.store.start import Start, time
 
 GRAMMAR: Final = "start, end, an offset, -N from the end, @-1h ago, @2026-01-31T12:00"
 _WORDS: Final[dict[str, Start]] = {"start": "earliest", "end": "latest"}
@@ -68,10 +68,3 @@ def _range(text: str) -> Span | None:
         except InvalidConfiguration:
             continue
     return None
-
-
-def written(position: Start) -> str:
-    """A position as people write it."""
-    if isinstance(position, Time):
-        return f"@{position.ns}"
-    return {"earliest": "start", "latest": "end"}.get(str(position), str(position))

@@ -33,7 +33,7 @@ from headwater.errors import HeadwaterError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.store import Topic, TopicInfo
+    from headwater.store import Topic, TopicInfo, TopicStatistics
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -113,7 +113,8 @@ def list_topics(
     """Show every topic: what it holds, and how much of it."""
     with opened(store) as place:
         names = place.topic_names() if internal else place.topics()
-        documents = [_document(place.topic(name)) for name in names]
+        known = {one.name: one for one in place.statistics().topics}  # of all at once: over a network, that counts
+        documents = [_document(place.topic(name), known.get(name)) for name in names]
     if wants_json(as_json):
         write_json({"store": str(place), "topics": documents})
         return
@@ -133,9 +134,10 @@ def list_topics(
     say(listed if documents else Text(f"{place} has no topics yet: hw topic create NAME", "dim"))
 
 
-def _document(topic: Topic) -> dict[str, Any]:
+def _document(topic: Topic, statistics: TopicStatistics | None = None) -> dict[str, Any]:
     """A topic for programs."""
-    info, statistics, schema = topic.info, topic.statistics(), topic.schema
+    info, schema = topic.info, topic.schema
+    statistics = statistics or topic.statistics()
     return {
         "name": info.name,
         "uuid": info.uuid.hex(),
