@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint etcd browser test test-streams test-spark test-faults demo serve bench peers faults clean help
+.PHONY: setup lock proto lint etcd browser test test-streams test-spark test-faults demo serve bench peers soak faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -78,9 +78,9 @@ demo: $(STAMP) ## a tour of Headwater in the terminal, in about a minute; it lea
 	@rm -rf .demo
 	$(BIN)/hw tour .demo
 
-serve: $(STAMP) ## serve the data of `make demo` at hw://127.0.0.1:6174, until Ctrl-C
+serve: $(STAMP) ## serve the data of `make demo` at hw://127.0.0.1:6174, with the console at http://127.0.0.1:6175
 	@test -d .demo/store || $(MAKE) --no-print-directory demo
-	$(BIN)/hw broker .demo/store
+	$(BIN)/hw broker .demo/store --console 127.0.0.1:6175
 
 bench: $(STAMP) ## measure everything against its peers
 	@missed=0; for name in engine embedded broker cluster spark console; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
@@ -88,6 +88,9 @@ bench: $(STAMP) ## measure everything against its peers
 peers: ## fetch the servers that the broker is measured against, Kafka (needs Maven) and NATS (needs Go)
 	mvn --quiet --batch-mode --file benchmarks/peers.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.peers/kafka
 	GOBIN=$(CURDIR)/.peers go install github.com/nats-io/nats-server/v2@v2.12.1
+
+soak: $(STAMP) ## a cluster with faults of all kinds for ten minutes; SOAK_FLAGS="--for 8h --seed 7" for longer, or again
+	$(BIN)/python -m tests.faults soak --table $(SOAK_FLAGS)
 
 faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,10 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.address import parse_store
 
 PATIENCE: Final = 120.0
-_GROUPS: Final = 48
+_DUE: Final = 0.01
+"""A record is due so often, in seconds."""
+_GROUPS: Final = 96
+_POSITIONS: Final = 4
 _PROCESSES: Final = 2
 _PIECE: Final = 4 * 1024 * 1024
 _METHOD: Final = "/benchmarks.Files/Read"
@@ -61,8 +65,8 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
                 goal=at_least(0.2),
             )
         yield Row(
-            work=f"commits of groups, acknowledged by three replicas ({_GROUPS} groups, {_PROCESSES} processes)",
-            unit="commits/s",
+            work=f"positions committed, acknowledged by three replicas ({_GROUPS} groups, {_POSITIONS} in each commit)",
+            unit="positions/s",
             ours=median(_commits(cluster.address, 2.0 if quick else 8.0) for _ in range(1 if quick else 5)),
             peer_name="the goal",
             peer=2000.0,
@@ -75,6 +79,14 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
             ours=median(_failover(cluster) for _ in range(1 if quick else 9)),
             peer_name="the goal",
             peer=3.0,
+            goal=at_most(1),
+        )
+        yield Row(
+            work="p99 of the wait for an acknowledgement while brokers are restarted one by one (100 records/s)",
+            unit="s",
+            ours=_rolling_restart(cluster),
+            peer_name="the goal",
+            peer=5.0,
             goal=at_most(1),
         )
         megabytes = 20 if quick else 1000
@@ -120,13 +132,13 @@ def _produce(address: str, number: int, size: int) -> float:
 
 
 def _commits(address: str, seconds: float) -> float:
-    """Commits each second: each consumer, the only member of its group, handles a record at a time and commits it."""
+    """Positions each second. Each consumer, alone in its group, commits one more record of each of its partitions."""
     with hw.open(address) as store:
         topic = f"committed-{time.monotonic_ns()}"
-        store.create_topic(topic)
+        store.create_topic(topic, partitions=_POSITIONS)
         with store.producer(topic) as out:
-            for _ in range(20_000):
-                out.send(b"")
+            for number in range(_POSITIONS * 5_000):
+                out.send(b"", partition=number % _POSITIONS)
     arguments = [address, topic, str(_GROUPS // _PROCESSES), str(seconds)]
     command = [sys.executable, "-m", "benchmarks.committing"]
     processes = [
@@ -184,6 +196,42 @@ def _failover(cluster: LocalCluster) -> float:
     _begin_again(cluster, leader)
     _wait_in_sync(cluster, "failover")
     return seconds
+
+
+def _rolling_restart(cluster: LocalCluster) -> float:
+    """The 99th percentile of the times that records wait for their acknowledgement, while brokers go and come back."""
+    ended = threading.Event()
+    waits: list[float] = []
+
+    def write() -> None:
+        with hw.open(cluster.address) as store, store.producer("restarts") as out:
+            due = time.perf_counter()
+            while not ended.is_set():
+                batch = []
+                while due <= time.perf_counter():  # also what was due while nobody acknowledged anything
+                    out.send(b"record", key=b"%d" % len(waits))
+                    batch.append(due)
+                    due += _DUE
+                out.flush()
+                acknowledged = time.perf_counter()
+                waits.extend(acknowledged - one for one in batch)
+                time.sleep(max(due - time.perf_counter(), 0))
+
+    with hw.open(cluster.address) as store:
+        store.create_topic("restarts", partitions=3)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            for broker in list(cluster.brokers):
+                _wait_in_sync(cluster, "restarts")
+                cluster.brokers[broker].ask_to_end()
+                cluster.brokers[broker].end(PATIENCE)
+                _begin_again(cluster, broker)
+            _wait_in_sync(cluster, "restarts")
+        finally:
+            ended.set()
+        writing.result()
+    return sorted(waits)[int(len(waits) * 0.99)]
 
 
 def _catch_up(cluster: LocalCluster, megabytes: int) -> float:

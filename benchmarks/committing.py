@@ -10,21 +10,24 @@ import headwater as hw
 
 
 def main(number: str, address: str, topic: str, groups: str, seconds: str) -> None:
-    """Say that it is ready, wait for the word, commit for so long, and say how often."""
+    """Say that it is ready, wait for the word, commit for so long, and say how many positions that were."""
     ready, go = threading.Barrier(int(groups) + 1), threading.Event()
     counts: list[int] = []
 
     def commit(store: hw.Store, group: str) -> None:
         with store.consumer(topic, group=group) as inbox:
-            records = inbox.poll(20_000, timeout=30.0)
+            ends: dict[int, int] = {}
+            while len(ends) < len(store.topic(topic).bounds()):
+                ends |= {one.partition: one.end for one in inbox.poll_batches(timeout=1.0)}
             ready.wait()
             go.wait()
             count, until = 0, time.perf_counter() + float(seconds)
             while time.perf_counter() < until:
-                inbox.ack(records[count])
-                inbox.commit()
                 count += 1
-            counts.append(count)
+                for partition in ends:
+                    inbox.ack_range(topic, partition, 0, count)
+                inbox.commit()
+            counts.append(count * len(ends))
 
     with hw.open(address) as store:
         threads = [

@@ -170,7 +170,7 @@ def test_shells_complete_commands_topics_and_groups(store: str) -> None:
         assert done.stderr == ""
         return done.stdout.split()
 
-    assert completed("con") == ["consume", "context"]
+    assert completed("prod") == ["produce"]
     assert completed("topic", "desc") == ["describe"]
     assert completed("consume", "or") == ["orders"]
     assert completed("group", "describe", "b") == ["billing"]

@@ -46,32 +46,32 @@ def test_topics_are_tables(filled: Command, tmp_path: Path) -> None:
     filled.refused("sql", query, text="hw: ")
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT * FROM read_csv('{file}')",
-        "SELECT * FROM '{file}'",
-        "SELECT * FROM read_text('{file}')",
-        "SELECT * FROM glob('/*')",
-        "COPY (SELECT 1) TO '{new}'",
-        "EXPORT DATABASE '{new}'",
-        "ATTACH '{new}'",
-        "INSTALL httpfs",
-        "LOAD httpfs",
-        "SELECT * FROM read_csv('https://localhost/x.csv')",
-        "SET enable_external_access = true",
-        "SET temp_directory = '{new}'",
-        "SET allowed_directories = ['/']",
-        "RESET lock_configuration",
-        "SELECT * FROM text",
-        "SELECT * FROM bogus",
-    ],
-)
-def test_sql_reaches_nothing_but_topics(local_hw: Command, tmp_path: Path, query: str) -> None:
+OUTSIDE = [
+    "SELECT * FROM read_csv('{file}')",
+    "SELECT * FROM '{file}'",
+    "SELECT * FROM read_text('{file}')",
+    "SELECT * FROM glob('/*')",
+    "COPY (SELECT 1) TO '{new}'",
+    "EXPORT DATABASE '{new}'",
+    "ATTACH '{new}'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SELECT * FROM read_csv('https://localhost/x.csv')",
+    "SET enable_external_access = true",
+    "SET temp_directory = '{new}'",
+    "SET allowed_directories = ['/']",
+    "RESET lock_configuration",
+    "SELECT * FROM text",
+    "SELECT * FROM bogus",
+]
+
+
+def test_sql_reaches_nothing_but_topics(local_hw: Command, tmp_path: Path) -> None:
     local_hw("topic", "create", "trades")
     (tmp_path / "secret.csv").write_text("a\n1\n")
     before = sorted(tmp_path.iterdir())
-    local_hw.refused("sql", query.format(file=tmp_path / "secret.csv", new=tmp_path / "new"), text="hw: ")
+    for query in OUTSIDE:
+        local_hw.refused("sql", query.format(file=tmp_path / "secret.csv", new=tmp_path / "new"), text="hw: ")
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -16,6 +16,7 @@ from headwater.cluster.identity import IDENTITY_FILE, identity_of
 from headwater.cluster.item import Delete, Put
 from headwater.cluster.keys import state_from_json, state_to_json
 from headwater.cluster.metadata import PartitionState
+from headwater.cluster.view import Office
 from headwater.errors import Damaged, EtcdUnavailable, InvalidConfiguration, StoreInUse
 from headwater.wire.address import Address
 from tests.aio import run
@@ -24,6 +25,8 @@ from tests.members import SHORT_LEASE, MemberProcess, Node, keys, nodes, until
 from tests.proxy import Proxy
 
 pytestmark = needs_etcd
+ANOTHER_CONTROLLER = Put(keys().controller, Office.to_json(9, 1))
+"""One that does nothing: so partitions stay as a test has made them."""
 
 
 @pytest.fixture
@@ -138,7 +141,7 @@ def test_a_registration_whose_answer_was_lost_is_looked_up(server: EtcdServer, f
 def test_two_brokers_of_one_number_are_refused(server: EtcdServer) -> None:
     async def main() -> None:
         async with nodes([server.address], 1) as (first,):
-            other = Node([server.address], 1, store=b"x" * 16, lease=SHORT_LEASE)
+            other = Node([server.address], 1, store=b"x" * 16, lease=1)
             with pytest.raises(StoreInUse, match="broker 1 is running already"):
                 await other.start()
             await other.vanish(noticed=False)
@@ -150,7 +153,7 @@ def test_two_brokers_of_one_number_are_refused(server: EtcdServer) -> None:
 def test_a_registration_that_comes_late_does_not_replace_another(server: EtcdServer) -> None:
     async def main() -> None:
         await (await Node([server.address], 9).start()).membership.leave()  # who has made the secret
-        slow = Node([server.address], 1, lease=SHORT_LEASE)
+        slow = Node([server.address], 1, lease=1)
         quick = Node([server.address], 1, store=b"x" * 16)
         slow.etcd.late_seconds = 1.0
         slow.etcd.faults = ["late"]
@@ -185,6 +188,7 @@ def test_a_dead_one_with_another_directory_is_waited_for(server: EtcdServer) -> 
 def test_with_a_new_disk_it_leaves_every_in_sync_set_before_it_is_registered(server: EtcdServer) -> None:
     async def main() -> None:
         async with Etcd([server.address]) as etcd:
+            await etcd.write([], [ANOTHER_CONTROLLER])
             old = await Node([server.address], 1).start()
             states = [PartitionState((1, 2), in_sync, 1, 5, 1) for in_sync in ({1: 5, 2: 6}, {1: 5}, {2: 6})]
             partitions = [keys().partition((b"t" * 16, number)) for number in range(3)]
@@ -212,7 +216,7 @@ def test_it_leaves_those_of_which_it_has_lost_records(server: EtcdServer, fault:
             partitions = [(b"t" * 16, number) for number in range(2)]
             state = PartitionState((1, 2), {1: 5, 2: 6}, 2, 6, 1)
             await etcd.write([], [Put(keys().partition(key), state_to_json(state)) for key in partitions])
-            await etcd.write([], [Put(keys().secret, b"00")])
+            await etcd.write([], [Put(keys().secret, b"00"), ANOTHER_CONTROLLER])
             node = Node([server.address], 1, missing=[partitions[1]])
             node.etcd.faults = [fault]  # type: ignore[list-item]
             await node.start()

@@ -221,7 +221,7 @@ def test_of_three_members_any_two_are_enough(tmp_path: Path) -> None:
     async def main() -> None:
         servers = await asyncio.to_thread(started_together, tmp_path, 3)
         try:
-            async with Etcd([server.address for server in servers], timeout=30.0) as etcd:
+            async with Etcd([server.address for server in servers], timeout=30.0, attempt_timeout=1.0) as etcd:
                 await etcd.write([], [Put("/key", b"0")])
                 for number, server in enumerate(servers):
                     server.pause()

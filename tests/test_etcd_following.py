@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from headwater.cluster import etcd_watch
 from headwater.cluster.etcd import Etcd
 from headwater.cluster.etcd_watch import Look
 from headwater.cluster.item import Delete, Put
@@ -28,6 +29,13 @@ PREFIX = "/followed/"
 def server(tmp_path: Path) -> Iterator[EtcdServer]:
     with EtcdServer(tmp_path / "etcd") as started:
         yield started
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch counts as dead after a second of silence, not after five."""
+    monkeypatch.setattr(etcd_watch, "_ASK", 0.2)
+    monkeypatch.setattr(etcd_watch, "_SILENCE", 1.0)
 
 
 class Follower:
@@ -136,6 +144,7 @@ def test_changes_that_were_compacted_meanwhile_make_it_read_everything_again(ser
     run(main())
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_paused_etcd_is_waited_for(server: EtcdServer) -> None:
     async def main() -> None:
         async with Etcd([server.address], timeout=1.0, attempt_timeout=0.5) as etcd:
@@ -143,7 +152,7 @@ def test_a_paused_etcd_is_waited_for(server: EtcdServer) -> None:
             follower = Follower(etcd)
             await until(lambda: follower.complete == 1)
             server.pause()
-            await asyncio.sleep(7)  # for longer than the watch is silent before it is taken for dead
+            await asyncio.sleep(2)  # for longer than the watch is silent before it is taken for dead
             server.go_on()
             await put(etcd, "a", b"2")
             await until(lambda: follower.state[f"{PREFIX}a"] == b"2")
@@ -153,6 +162,7 @@ def test_a_paused_etcd_is_waited_for(server: EtcdServer) -> None:
     run(main())
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_member_that_is_paused_is_left_for_another_one(tmp_path: Path) -> None:
     async def main() -> None:
         servers = await asyncio.to_thread(started_together, tmp_path, 3)
@@ -175,6 +185,7 @@ def test_a_member_that_is_paused_is_left_for_another_one(tmp_path: Path) -> None
     run(main())
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_network_that_says_nothing_any_more_is_noticed(server: EtcdServer) -> None:
     async def main() -> None:
         with Proxy(server.address.port, Random(1)) as proxy:

@@ -6,6 +6,9 @@ import pytest
 
 from headwater import OffsetOutOfRange
 from headwater.log import Appended, Partition, encode
+from headwater.log.frame import BODY_START
+from headwater.log.report import Damage
+from headwater.log.segment import SEGMENT_HEADER_BYTES
 from tests.backends import OpenDirectory, OpenPartition
 
 
@@ -117,3 +120,25 @@ def test_another_handle_sees_a_truncation(open_directory: OpenDirectory) -> None
     assert values(other) == [b"a"]
     assert other.append(encode([b"d"])) == Appended(1, 2)
     assert values(one) == [b"a", b"d"]
+
+
+@pytest.mark.parametrize("byte", [BODY_START + 15, BODY_START + 19, 200])
+def test_a_damaged_frame_is_not_asked_how_many_records_it_has(open_directory: OpenDirectory, byte: int) -> None:
+    """Two of these bytes belong to that number, or to one that goes with it."""
+    partition = open_directory()
+    for base in range(0, 9, 3):
+        partition.append(encode([b"%d" % offset for offset in range(base, base + 3)]))
+    (log,) = partition.path.glob("*.log")
+    frames = list(partition.frames())
+    position = SEGMENT_HEADER_BYTES + frames[0].header.length
+    with log.open("r+b") as file:
+        file.seek(position + byte)
+        (found,) = file.read(1)
+        file.seek(position + byte)
+        file.write(bytes([found ^ 1]))
+    partition.truncate(8)
+    assert partition.bounds().end == 8
+    damage: list[Damage] = []
+    kept = [record.value for record in partition.records(on_damage=damage.append)]
+    assert kept == [b"0", b"1", b"2", b"6", b"7"]
+    assert [(one.offset, one.next_offset) for one in damage] == [(3, 6)]

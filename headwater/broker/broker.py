@@ -44,6 +44,7 @@ from headwater.store.directory_store import DirectoryStore
 from headwater.store.scrubber import Scrubber
 from headwater.store.steward import Steward
 from headwater.store.store import Store
+from headwater.store.topic import TopicPartition
 from headwater.wire.address import DEFAULT_PORT, Address, parse_address
 from headwater.wire.service import SERVICE, handler
 
@@ -268,6 +269,10 @@ class Broker:
             except HeadwaterError as error:
                 _log.error("%s could not be made durable: %s", partition, error)
 
+    def _is_led_here(self, topic: str, number: int) -> bool:
+        node = self._core.cluster if self._core is not None else None
+        return node is None or node.leads(TopicPartition(topic, number))
+
     def _state_of(self, keys: list[Key]) -> dict[Key, int]:
         """The end of each partition, or the generation of each group, that someone waits for; -1 where it is gone."""
         found: dict[Key, int] = {}
@@ -275,6 +280,8 @@ class Broker:
             try:
                 if number == GROUP:
                     found[name, number] = 0 if self._groups is None else self._groups.generation(name)
+                elif not self._is_led_here(name, number):
+                    found[name, number] = -1  # and not opened, which would make it anew where it was just deleted
                 else:
                     info = self._store.describe_topic(name)
                     found[name, number] = self._store.partition(info, number).bounds().end

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
-from headwater.broker.access import Caller
+from headwater.broker.access import BROKER, Caller
 from headwater.broker.call import Call
 from headwater.broker.coordinator import Coordinator, LoggedSessions
 from headwater.broker.core import Core
@@ -149,6 +149,11 @@ class ClusterGroups(Groups):
 
     def __init__(self, core: Core, node: ClusterNode) -> None:
         super().__init__(core)
+        if self._store.group_names():
+            raise StoreError(
+                f"{self._store} has groups that a broker on its own has kept, in {GROUPS}: a cluster keeps them in a "
+                f"topic; move that directory away, or begin with an empty one"
+            )
         self._node = node
         self.decider_of: Callable[[Coordination], Decider] | None = None
         """Makes who decides over the transactions of consumers."""
@@ -233,7 +238,7 @@ class ClusterGroups(Groups):
 
     async def list_readers(self, request: pb.ListReadersRequest, call: Call) -> pb.ListReadersResponse:  # noqa: ARG002
         if not call.by_broker:
-            raise PermissionDenied(call.caller.name, "admin", "broker", "broker")
+            raise PermissionDenied(call.caller.name, "admin", "broker", BROKER)
         return self._readers_here()
 
     def _readers_here(self) -> pb.ListReadersResponse:

@@ -23,7 +23,7 @@ from headwater.broker.transactions import check_request_id, pack_answer
 from headwater.cluster.book import Share, StageRange, Wanted
 from headwater.cluster.carrier import Portion
 from headwater.cluster.deciding import Decider, Verdict, WriterCoordinator
-from headwater.cluster.internal import TRANSACTIONS, Coordinators
+from headwater.cluster.internal import Coordinators
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replica import NotLeading
 from headwater.cluster.stages import Stages
@@ -42,10 +42,11 @@ from headwater.errors import (
 )
 from headwater.log import Frame
 from headwater.option import GIB, MIB
-from headwater.store.names import GROUPS, check_name
+from headwater.store.names import GROUPS, WRITERS, check_name
 from headwater.store.topic import TopicPartition
 from headwater.store.transaction import STAGES_KEPT
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.deciding import coordinated
 from headwater.wire.packing import Framed
 
 _log = logging.getLogger(__name__)
@@ -63,8 +64,6 @@ _CLEANING: Final = 60.0
 _PLACES: Final = 10_000
 _Place = tuple[TopicPartition, bytes]
 """A partition, and the uuid of its topic."""
-UNNAMED: Final = 2
-"""A transaction without a name belongs to the coordinator of so many hexadecimal digits of its request's id."""
 
 
 class ClusterTransactions:
@@ -78,7 +77,7 @@ class ClusterTransactions:
         groups.decider_of = lambda one: Decider(one.key, one.rules.book, one, self._apply, self._hold)
         self._stages = Stages(node, core.store._clock)
         node.begin(self._clean())
-        self._writers = Coordinators(node, TRANSACTIONS, lambda log: WriterCoordinator(log, self._apply, self._hold))
+        self._writers = Coordinators(node, WRITERS, lambda log: WriterCoordinator(log, self._apply, self._hold))
 
     # Staging.
 
@@ -211,7 +210,7 @@ class ClusterTransactions:
             call.check("write", "group", request.writer)
             check_name("writer", request.writer)
         wanted = _wanted(request, shares)
-        coordinator = await self._writers.of(request.writer or request.request_id.hex()[:UNNAMED])
+        coordinator = await self._writers.of(coordinated(request)[1])
         try:
             verdict = await coordinator.decider.commit(wanted)
         except NotLeading:
@@ -295,7 +294,7 @@ class ClusterTransactions:
     def _deciders(self) -> Iterator[tuple[TopicPartition, Decider]]:
         """Those who decide here, and where."""
         for number, one in self._writers.all().items():
-            yield TopicPartition(TRANSACTIONS, number), one.decider
+            yield TopicPartition(WRITERS, number), one.decider
         for number, other in self._groups.coordinators.all().items():
             if other.decider is not None:
                 yield TopicPartition(GROUPS, number), other.decider
@@ -352,7 +351,7 @@ class ClusterTransactions:
             with suppress(HeadwaterError):
                 answers.append(await self._node.call_broker(broker, "ListUndone", request, _DROPPING))
         told = {(one.topic, one.partition) for answer in answers for one in answer.coordinated}
-        for topic in (TRANSACTIONS, GROUPS):
+        for topic in (WRITERS, GROUPS):
             try:
                 partitions = (await self._node.topics.get(topic)).info.partitions
             except UnknownTopic:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headwater import __version__
+from headwater.broker.cluster_metrics import cluster_metrics
 from headwater.errors import HeadwaterError
 from headwater.exposition import Family, Histogram, Labels, Sample, exposition
 from headwater.store.group import GroupInfo
@@ -53,7 +54,7 @@ class CallMetrics:
 
 def broker_metrics(core: Core, groups: Mapping[str, GroupInfo]) -> str:
     """All of a broker's metrics, as Prometheus reads them; the groups are those that it keeps."""
-    return exposition((*_broker(core), *_topics(core.store, groups), *_process()))
+    return exposition((*_broker(core), *cluster_metrics(core.cluster), *_topics(core.store, groups), *_process()))
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Family:

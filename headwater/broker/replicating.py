@@ -70,7 +70,7 @@ class Replicating:
         call.check("read", "broker", BROKER)
         keys = [(place.topic_uuid, place.partition) for place in request.partitions]
         ends = self._node.log_ends(keys)
-        sizes = await self._node.sizes(keys) if request.sizes else {}
+        sizes = await self._node.sizes.here(keys) if request.sizes else {}
         return pb.ListLogEndsResponse(
             ends=[
                 pb.LogEnd(

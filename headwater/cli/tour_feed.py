@@ -18,7 +18,7 @@ PRICES: Final = "prices"
 SYMBOLS: Final = (("AAPL", 231.0), ("NVDA", 187.0), ("TSLA", 402.0))
 """What each producer writes: a symbol, and the price that it begins with."""
 OPENING: Final = 1_767_605_400_000_000_000
-"""5 January 2026, 14:30 in UTC, as nanoseconds."""
+"""5 January 2026, 09:30 in UTC, as nanoseconds."""
 STEP: Final = 100_000_000
 """A tick every tenth of a second, by the feed's own time."""
 _BATCH: Final = 100

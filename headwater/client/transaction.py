@@ -29,6 +29,7 @@ from headwater.store.staging import Staged, Staging
 from headwater.store.topic import TopicPartition
 from headwater.store.transaction import Named, Progress, StageSink, Transaction, Transactions
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.deciding import coordinated
 
 if TYPE_CHECKING:
     from headwater.store.store import Store
@@ -38,8 +39,6 @@ _AT_ONCE: Final = 8 * 1024 * 1024
 _NOWHERE: Final = Extent("", 0, 0)
 """Where a frame is, only the broker knows."""
 _LEADERS_AT_ONCE: Final = 8
-_UNNAMED: Final = 2
-"""So many hexadecimal digits of a request's id say which coordinator decides over a transaction that has no name."""
 
 Kept = tuple[TopicInfo, int, Frame]
 """A frame that is to be staged: its topic, its partition."""
@@ -205,11 +204,7 @@ class RemoteTransaction(Transaction):
 
     def _decider(self, request: pb.CommitTransactionRequest) -> Connection:
         """The way to who decides."""
-        if not self._leaders.clustered:
-            return self._connection
-        if request.group:
-            return self._leaders.coordinator("__groups", request.group)
-        return self._leaders.coordinator("__txn", request.writer or request.request_id.hex()[:_UNNAMED])
+        return self._leaders.coordinator(*coordinated(request)) if self._leaders.clustered else self._connection
 
     def _asked(self, staged: list[pb.Staged], commits: dict[TopicPartition, Commit]) -> pb.CommitTransactionRequest:
         request = pb.CommitTransactionRequest(staged=staged, request_id=random_bytes(16))

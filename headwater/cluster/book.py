@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from headwater.errors import Damaged
 from headwater.option import DAY
 from headwater.store.ledger import named_writer
+from headwater.store.names import WRITERS
 from headwater.store.writer import Writer
 
 REQUESTS_KEPT: Final = DAY
@@ -24,7 +25,7 @@ REQUESTS_KEPT: Final = DAY
 _MOST_REQUESTS: Final = 100_000
 _EPOCH: Final = 32
 """Decisions are numbered by the epoch of the log, and within it: a number never comes again, whoever coordinates."""
-_WHERE: Final = Path("__txn")
+_WHERE: Final = Path(WRITERS)
 
 
 class StageRange(NamedTuple):

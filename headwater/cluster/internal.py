@@ -25,7 +25,7 @@ from headwater.log.entropy import random_bytes
 from headwater.option import MIB
 from headwater.schema import RAW
 from headwater.store.catalog import TopicInfo
-from headwater.store.names import GROUPS
+from headwater.store.names import GROUPS, WRITERS
 from headwater.store.topic import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-TRANSACTIONS: Final = "__txn"
-INTERNAL: Final = frozenset({GROUPS, TRANSACTIONS})
+INTERNAL: Final = frozenset({GROUPS, WRITERS})
 """Topics that only brokers make, change and write."""
 DEFAULT_REPLICATION: Final = 3
 """How often records are kept where nobody says so, if there are as many brokers."""
@@ -44,6 +43,8 @@ _FRAME_BYTES: Final = MIB
 _RECORD_BYTES: Final = 32
 """What a record costs beside its key and value, about."""
 _AGAIN: Final = 1.0
+_GATHERING: Final = 0.003
+"""How long more is waited for where several have come together. Seconds."""
 
 Record = tuple[bytes, bytes | None]
 """A key and its value; None in place of a value says that there is none any more."""
@@ -187,6 +188,8 @@ class InternalLog:
             for future in futures:
                 if not future.done():
                     future.set_result(appended)
+            if len(batch) > 1:  # those who have been told come again together: the first does not go alone
+                await asyncio.sleep(_GATHERING)
 
     def _append(self, records: list[Record]) -> Appended:
         """In a thread: write what has come together, and sync it."""
@@ -251,8 +254,8 @@ class Coordinators(Generic[_Coordinator]):
         node.on_led(self._led)
 
     def all(self) -> dict[int, _Coordinator]:
-        """Those that serve, by the numbers of their partitions."""
-        return {number: one for number, (log, one) in self._serving.items() if log.good}
+        """In any thread: those that serve, by the numbers of their partitions."""
+        return {number: one for number, (log, one) in list(self._serving.items()) if log.good}
 
     async def of(self, name: str) -> _Coordinator:
         """The one for a name; raises NotLeader, which says where to go instead. The topic is made if need be."""

@@ -15,7 +15,7 @@ from headwater.cluster.balancing import Held, balanced
 from headwater.cluster.etcd import MOST_CHANGES, Etcd
 from headwater.cluster.item import Delete, Guard, Put
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey, state_to_json
-from headwater.cluster.metadata import PartitionState
+from headwater.cluster.metadata import Move, PartitionState
 from headwater.cluster.moving import Moving
 from headwater.cluster.view import ClusterView
 from headwater.errors import EtcdUnavailable, HeadwaterError, StoreError
@@ -93,8 +93,6 @@ class Moves:
         The brokers of `remove` get no new replicas from now on.
         """
         await self._view.refresh()
-        for broker in remove:
-            await self._etcd.write([], [Put(self._view.keys.leaving(broker), b"{}")])
         changes = []
         for move in moves:
             topic = self._view.topics.get(move.topic)
@@ -104,6 +102,8 @@ class Moves:
                 continue
             self._check(move, topic)
             changes.append((key, revision, self._rules.begin(state, move.to)))
+        for broker in remove:
+            await self._etcd.write([], [Put(self._view.keys.leaving(broker), b"{}")])
         return await self._write(changes)
 
     def _check(self, move: PlannedMove, topic: ClusterTopic) -> None:
@@ -118,15 +118,16 @@ class Moves:
     async def cancel(self, remove: Collection[int] = ()) -> int:
         """Take back what has not happened yet: of how many partitions. What is done stays.
 
-        The brokers of `remove` may have new replicas again; without any, that is so for all.
+        With `remove` that is what leaves these brokers, and they may have new replicas again; without, all else.
         """
         await self._view.refresh()
-        for broker in remove or self._view.leaving:
+        leaving = frozenset(remove) or self._view.leaving
+        for broker in remove:
             await self._etcd.write([], [Delete(self._view.keys.leaving(broker))])
         chosen = [
             (key, revision, self._rules.cancel(state))
             for key, (state, revision) in self._view.partitions.items()
-            if state.move is not None and (not remove or any(one not in state.move.to for one in remove))
+            if state.move is not None and bool(remove) == any(_leaves(one, state.move) for one in leaving)
         ]
         return await self._write([one for one in chosen if one[2] != self._view.partitions[one[0]][0]])
 
@@ -207,6 +208,10 @@ class Moves:
             return 0
         half = len(changes) // 2
         return await self._write_some(changes[:half]) + await self._write_some(changes[half:])
+
+
+def _leaves(broker: int, move: Move) -> bool:
+    return broker in move.back and broker not in move.to
 
 
 def _wanted(state: PartitionState) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from math import ceil
 from typing import Any, Final
@@ -36,10 +36,11 @@ from headwater.cluster.metadata import Proposal
 from headwater.cluster.moves import Moves
 from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import NotLeading, Replica
+from headwater.cluster.sizes import Sizes
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
 from headwater.config import BrokerConfig
-from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, StoreError
+from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionPoisoned, StoreError, WriteFailed
 from headwater.log import Appended
 from headwater.store.directory_store import DirectoryStore, stage_uuid
 from headwater.store.topic import TopicPartition
@@ -84,6 +85,7 @@ class ClusterNode:
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._by_place: dict[TopicPartition, Hosted] = {}
         self._links = Links(credentials)
+        self.sizes = Sizes(self.broker, self._hosted, self._links, threads)
         self._catch_up = CatchUp(config.catch_up_bytes_per_second)
         self._membership: Membership | None = None
         self.internal = InternalTopics(self, config.internal_partitions, config.replication)
@@ -94,6 +96,7 @@ class ClusterNode:
         self._unworthy: set[PartitionKey] = set()
         """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
         self._repairing_since = -_REPAIRING
+        self._resigned = -_REPAIRING
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -134,7 +137,7 @@ class ClusterNode:
     @property
     def moves(self) -> Moves:
         """How an operator moves replicas from broker to broker."""
-        return Moves(self._etcd, self.membership.view, self._weigh)
+        return Moves(self._etcd, self.membership.view, self.sizes.at)
 
     def on_led(self, callback: Callable[[Hosted], None]) -> None:
         """Call this whenever a partition is led here from then on, and takes appends."""
@@ -319,8 +322,11 @@ class ClusterNode:
                     following = asyncio.create_task(follower.follow(epoch, lambda: self._leader(hosted)))
                     await self._until_role_changes(hosted, replica, epoch, following)
                     continue
-            except (HeadwaterError, OSError) as error:
-                _log.error("%s cannot be led or followed: %s", hosted, error)
+            except Exception as error:  # noqa: BLE001 - a replica that does nothing any more is worse
+                known = isinstance(error, HeadwaterError | OSError)
+                _log.error("%s cannot be led or followed: %s", hosted, error, exc_info=None if known else error)
+                if replica.leads:
+                    self._resign(hosted, error)
                 await asyncio.sleep(_AGAIN)
                 continue
             while hosted.replica is replica and replica.epoch == epoch:
@@ -453,21 +459,6 @@ class ClusterNode:
         found = await self._links.to(member).log_ends(pb.ListLogEndsRequest(partitions=places), timeout=5.0)
         return {(one.topic_uuid, one.partition): LogEnd(one.epoch, one.end) for one in found.ends}
 
-    async def sizes(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
-        """How many bytes the logs have that are here."""
-        held = {key: hosted.log for key in keys if (hosted := self._hosted.get(key)) is not None}
-        found: Mapping[PartitionKey, int] = await self.threads.read(_sizes, held)
-        return found
-
-    async def _weigh(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
-        """For an operator: how large another broker's logs are, or those that are here."""
-        if member.id == self.broker:
-            return await self.sizes(keys)
-        places = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
-        request = pb.ListLogEndsRequest(partitions=places, sizes=True)
-        found = await self._links.to(member).log_ends(request, timeout=5.0)
-        return {(one.topic_uuid, one.partition): one.bytes for one in found.ends}
-
     # What the broker asks.
 
     def acknowledged(
@@ -487,6 +478,21 @@ class ClusterNode:
             return await hosted.acknowledged(appended, epoch, by_all=by_all)
         except NotLeading:
             raise self.not_leader(hosted.place) from None
+        except (WriteFailed, PartitionPoisoned) as error:
+            if not self._resign(hosted, error):
+                raise
+            raise NotLeader(*hosted.place, None) from error
+
+    def _resign(self, hosted: Hosted, error: Exception) -> bool:
+        """Let others lead, as another incarnation, because the disk takes no more; False if nobody else can."""
+        state = hosted.replica.state
+        if state is None or not can_be_spared(state, self.broker, 1, self.membership.view.alive):
+            return False
+        if time.monotonic() - self._resigned > _REPAIRING:
+            self._resigned = time.monotonic()
+            _log.error("%s cannot be written to, and others are to lead: %s", hosted, error)
+            self.membership.registration.renew()
+        return True
 
     def leads(self, place: TopicPartition) -> bool:
         """Whether appends to the partition are taken here."""
@@ -585,15 +591,6 @@ class ClusterNode:
         state, _ = view.partitions.get((topic.info.uuid, place.partition), (None, 0))
         member = None if state is None else view.members.get(state.leader)
         return None if member is None or member.id == self.broker else member
-
-
-def _sizes(logs: Mapping[PartitionKey, DurableLog]) -> dict[PartitionKey, int]:
-    """In a thread. One that is deleted meanwhile has none."""
-    found: dict[PartitionKey, int] = {}
-    for key, log in logs.items():
-        with suppress(HeadwaterError):
-            found[key] = log.partition.statistics().bytes
-    return found
 
 
 async def _nobody_reads() -> Mapping[PartitionKey, int]:

@@ -81,6 +81,7 @@ class Progress:
     incarnation: int
     durable_end: int
     seen: float
+    """When it last had all there was, or more than before."""
 
 
 class Replica:
@@ -171,7 +172,13 @@ class Replica:
         known = self._progress.get(request.replica)
         if known is not None and self._is_old(request, known):
             return
-        self._progress[request.replica] = Progress(request.incarnation, self._counted_end(request), now)
+        seen = now if known is None or self._gets_on(request, known) else known.seen
+        self._progress[request.replica] = Progress(request.incarnation, self._counted_end(request), seen)
+
+    def _gets_on(self, request: FetchRequest, known: Progress) -> bool:
+        """Whether a follower has all there is, or more than before. One whose disk is full asks, and asks again."""
+        before = (known.incarnation, known.durable_end)
+        return request.durable_end >= self._own_end() or (request.incarnation, request.durable_end) > before
 
     def _is_old(self, request: FetchRequest, known: Progress) -> bool:
         """Whether the request was made before one that has come already."""

@@ -84,7 +84,7 @@ class ClusterView:
     @property
     def alive(self) -> Members:
         """The same with no more than their incarnations."""
-        return {member.id: member.incarnation for member in self._members.values()}
+        return {member.id: member.incarnation for member in list(self._members.values())}
 
     @property
     def leaving(self) -> frozenset[int]:

@@ -8,10 +8,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from headwater.errors import FrameDamaged
 from headwater.log.disk import TEMPORARY, Disk
 from headwater.log.encode import reencode
 from headwater.log.entropy import random_bytes
-from headwater.log.frame import GROUP_ONLY, Frame, FrameHeader, StoredFrame
+from headwater.log.frame import GROUP_ONLY, Frame, FrameHeader, StoredFrame, verify_body
 from headwater.log.projection import Projection
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of
@@ -99,13 +100,25 @@ def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> 
             if header.next_offset > target:
                 rest = None
                 if header.base_offset < target:  # else it goes as a whole, and may be damaged
-                    data = pa.py_buffer(bytes(file.view(position, header.length)))
+                    content = bytes(file.view(position, header.length))
+                    if not _is_sound(content, header):  # nor is it true how many records it has: it stays, as damage
+                        stamp = header.stamp_crc
+                        continue
+                    data = pa.py_buffer(content)
                     rest = cut_frame(StoredFrame(header, data, schemas.get(header.schema_id)), target)
                 copy_prefix(disk, segment, file, position, stamp, (rest, header) if rest else None)
                 return
             stamp = header.stamp_crc
     finally:
         disk.close(fd)
+
+
+def _is_sound(content: bytes, header: FrameHeader) -> bool:
+    try:
+        verify_body(memoryview(content), 0, header)
+    except FrameDamaged:
+        return False
+    return True
 
 
 def cut_frame(frame: StoredFrame, target: int) -> Frame | None:

@@ -13,6 +13,8 @@ RESERVED_PREFIX: Final = "__"
 """Names that begin like this belong to Headwater itself."""
 GROUPS: Final = "__groups"
 """Where groups are kept: a directory of this name, or a topic in a cluster."""
+WRITERS: Final = "__txn"
+"""In a cluster, the topic in which the transactions of writers are decided."""
 _TAKEN: Final = frozenset({"store.lock", "steward.lock", "broker.key", "cluster.json"})
 """Files beside the topics of a directory."""
 

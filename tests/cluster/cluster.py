@@ -55,13 +55,13 @@ class ClusterProcesses:
         cuttable: bool = False,
         network: Network | None = None,
         program: str = "headwater.cli",
+        etcd: Any = None,
     ) -> None:
         self.directory = directory
         self._program = program
         self.network = network
-        if network is None:
-            self.etcd = EtcdServer(directory / "etcd")
-        else:
+        self.etcd = EtcdServer(directory / "etcd") if etcd is None else etcd
+        if network is not None:
             self.etcd = EtcdServer(directory / "etcd", host=network.address(ETCD), within=network.within(ETCD))
             flags += ("--insecure-no-authentication",)
         self._flags = flags

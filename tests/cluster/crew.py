@@ -24,10 +24,12 @@ Place = tuple[int, int]
 class Writer(threading.Thread):
     """Sends numbers, one after the other, and notes where each was acknowledged."""
 
-    def __init__(self, name: str, address: str, seed: int, client: hw.ClientConfig) -> None:
+    def __init__(self, name: str, address: str, seed: int, client: hw.ClientConfig, pace: float = 0.0) -> None:
+        """It rests so many seconds between batches."""
         super().__init__(name=name, daemon=True)
         self._address = address
         self._client = client
+        self._pace = pace
         self._random = random.Random(seed)
         self.ended = threading.Event()
         self.sent = 0
@@ -45,6 +47,7 @@ class Writer(threading.Thread):
                         receipts[value] = out.send(value, key=b"%d" % self._random.randrange(100))
                     out.flush()
                     self.acknowledged |= {value: (one.partition, one.offset) for value, one in receipts.items()}
+                    time.sleep(self._pace)
         except BaseException as error:  # noqa: BLE001 - it is told by the check
             self.error = error
 
@@ -81,11 +84,14 @@ class Crew:
         writers: int = 2,
         seed: int = 0,
         client: hw.ClientConfig = IMPATIENT,
+        pace: float = 0.0,
     ) -> None:
         self._cluster = cluster
         with hw.open(cluster.address) as store:
             store.create_topic(TOPIC, partitions=partitions, segment_bytes=64 * 1024)
-        self.writers = [Writer(f"writer{number}", cluster.address, seed + number, client) for number in range(writers)]
+        self.writers = [
+            Writer(f"writer{number}", cluster.address, seed + number, client, pace) for number in range(writers)
+        ]
         self.reader = Reader("reader", cluster.address, client)
         for one in (*self.writers, self.reader):
             one.start()

@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 import headwater as hw
 from headwater import Store, TopicPartition
+from headwater.broker import Broker
 from headwater.broker.cluster_groups import ClusterGroups, Coordination
+from headwater.cluster.etcd import Etcd
 from headwater.cluster.internal import number_of
 from headwater.errors import WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
+from headwater.store import DirectoryStore
 from headwater.store.group import Commit
 from headwater.store.names import GROUPS
+from headwater.wire.address import Address
 from tests.backends import SharedCluster
+from tests.broker import ANY_PORT
 from tests.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
@@ -206,3 +212,13 @@ def test_a_group_that_nobody_needs_is_forgotten(cluster: SharedCluster, store: S
     assert store.group_names() == (["g"] if living else [])
     if member is not None:
         member.close()
+
+
+def test_a_directory_with_groups_of_its_own_joins_no_cluster(tmp_path: Path) -> None:
+    with hw.open(tmp_path) as alone:
+        alone.create_topic("orders")
+        alone.consumer("orders", group="g").close()
+    with DirectoryStore(tmp_path, exclusive=True) as kept:
+        broker = Broker(kept, listen=ANY_PORT, etcd=lambda: Etcd([Address("127.0.0.1", 1)]))
+        with pytest.raises(hw.StoreError, match="move that directory away"):
+            broker.start()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,14 @@ import pytest
 
 import headwater as hw
 from headwater.cluster.balancing import Held, Placement, balanced
-from headwater.errors import InvalidConfiguration
+from headwater.cluster.keys import Member, PartitionKey
+from headwater.cluster.moves import Moves
+from headwater.errors import InvalidConfiguration, StoreError
+from tests.aio import run
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
-from tests.etcd_server import needs_etcd
+from tests.etcd_server import EtcdServer, needs_etcd
+from tests.members import nodes, topic_of, until
 from tests.processes import ROOT
 from tests.processes import hw as command
 
@@ -70,6 +74,55 @@ def test_who_leaves_holds_nothing_and_all_else_stays() -> None:
         balanced(known, [4], level=False)
 
 
+# Against a real etcd.
+
+
+async def _no_sizes(_: Member, __: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+    return {}
+
+
+@needs_etcd
+def test_what_is_planned_is_begun_where_nothing_has_changed_and_taken_back_by_who_has_begun_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with nodes([server.address], 4) as brokers:
+            node = brokers[0]
+            topic = await node.topics.create(topic_of("orders", 4, 3))
+            moves = Moves(node.etcd, node.view, _no_sizes)
+            before = [state.replicas for state in node.states(topic) if state is not None]
+
+            def replicas() -> list[set[int]]:
+                return [set(state.replicas) for state in node.states(topic) if state is not None]
+
+            plan = await moves.plan([2])
+            assert {(one.partition, one.replicas) for one in plan} == {
+                (number, held) for number, held in enumerate(before) if 2 in held
+            }
+            with pytest.raises(StoreError, match="cannot be at brokers 1, 1, 3"):
+                await moves.begin([plan[0]._replace(to=(1, 1, 3))], [2])
+            assert await moves.begin([one._replace(revision=one.revision - 1) for one in plan]) == 0
+            assert not node.view.leaving
+            assert await moves.begin(plan, [2]) == len(plan)
+            await until(
+                lambda: all(held == {1, 2, 3, 4} for held, old in zip(replicas(), before, strict=True) if 2 in old)
+            )
+            assert (await moves.plan([2]), await moves.plan()) == ([], []), "what is under way is not planned again"
+            with pytest.raises(InvalidConfiguration, match="cannot have 4 replicas"):
+                await node.topics.create(topic_of("more", 1, 4))
+            waiting = await moves.under_way()
+            assert {one.partition: one.missing for one in waiting} == {
+                one.partition: tuple(set(one.to) - set(one.replicas)) for one in plan
+            }
+            assert await moves.cancel() == 0, "that was no rebalancing"
+            assert await moves.cancel([3]) == 0
+            assert await moves.cancel([2]) == len(plan)
+            await until(lambda: replicas() == [set(old) for old in before])
+            await until(lambda: all(state is not None and state.move is None for state in node.states(topic)))
+            assert (await moves.under_way(), node.view.leaving) == ([], frozenset())
+
+    with EtcdServer(tmp_path / "etcd") as server:
+        run(main())
+
+
 # With real brokers.
 
 
@@ -85,7 +138,7 @@ def held(cluster: ClusterProcesses) -> list[set[int]]:
     return [set(cluster.partition(TOPIC, number).replicas) for number in range(3)]
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
@@ -130,14 +183,14 @@ def test_replicas_leave_a_broker_and_come_back_while_all_goes_on(tmp_path: Path)
             assert interrupted("remove-broker", leaves, cluster.address, "--yes") == 130
             assert cluster.partition("large").moving_to, "it goes on with nobody to watch"
             assert lines("remove-broker", leaves, cluster.address, "--cancel")[0]["cancelled"] > 0
-            until(lambda: not cluster.partition("large").moving_to)
+            wait(lambda: not cluster.partition("large").moving_to)
             assert set(cluster.partition("large").replicas) == set(before), "what had not happened yet does not"
             store.delete_topic("large")
 
         leaves = cluster.partition(TOPIC).leader
         assert lines("remove-broker", leaves, cluster.address, "--yes")[-1] == {"done": True}
         assert all(leaves not in brokers for brokers in held(cluster))
-        until(lambda: not any((tmp_path / f"broker{leaves}" / TOPIC / str(number)).exists() for number in range(3)))
+        wait(lambda: not list((tmp_path / f"broker{leaves}" / TOPIC).glob("*/*.log")))
         assert not list(crew.go_on())
         plan = lines("rebalance", cluster.address, "--dry-run")[0]["plan"]
         assert not any(leaves in one["to"] for one in plan), "it gets nothing new"

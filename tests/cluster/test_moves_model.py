@@ -170,8 +170,8 @@ def breaks(seed: int, broken: type[Broker]) -> str:
     [
         (with_rules(LeavesBeforeOthersAreInSync), 0),
         (with_rules(LetsOneLeadThatIsNotInSync), 0),
-        (with_rules(EpochStays), 27),
-        (with_rules(Moving, FollowsThoughItIsNoReplica), 16),
+        (with_rules(EpochStays), 230),
+        (with_rules(Moving, FollowsThoughItIsNoReplica), 26),
     ],
     ids=lambda kind: getattr(kind, "__name__", str(kind)),
 )

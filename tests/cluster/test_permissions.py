@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_a_manifest_says_for_all_brokers_who_may_do_what(tmp_path: Path) -> None
     ((identity, kept),) = read_tokens(elsewhere).items()
     with ClusterProcesses(tmp_path / "cluster", 2, "--access", str(access)) as cluster:
         file = tmp_path / "manifest.json"
-        wanted = {
+        wanted: dict[str, Any] = {
             "topics": {"orders": {"partitions": 2, "replication": 2}, "secret": {}},
             "permissions": {
                 "users": {

@@ -18,7 +18,7 @@ from tests.broker import fetch, frame_of, refusal
 from tests.certificates import Authority, needs_openssl
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
-from tests.etcd_server import needs_etcd
+from tests.etcd_server import EtcdServer, needs_etcd
 from tests.faults.violation import Violation
 
 pytestmark = needs_etcd
@@ -265,31 +265,52 @@ def flip(log: Path) -> None:
 
 
 @needs_openssl
-def test_brokers_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
-    """TLS, certificates on both sides, and an access file: replication works, and is for brokers alone."""
+def test_brokers_and_etcd_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
+    """All of it over TLS, with certificates on both sides, also to etcd; following is for brokers alone."""
     authority = Authority(tmp_path)
     pair = authority.sign("broker", "IP:127.0.0.1")
     client = authority.sign("billing")
     (tmp_path / "access.yaml").write_text(
         'users:\n  billing:\n    topics: {"*": [read, write, admin]}\n    broker: read\n'
     )
-    flags = ["--access", str(tmp_path / "access.yaml"), "--tls-client-ca", str(authority.certificate)]
-    flags += ["--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key)]
-    with ClusterProcesses(tmp_path / "cluster", 2, *flags) as cluster:
-        secure: dict[str, Any] = {
-            "tls_ca": str(authority.certificate),
-            "tls_certificate": str(client.certificate),
-            "tls_key": str(client.key),
-        }
+    own = str(pair.certificate), str(pair.key), str(authority.certificate)
+    flags = ["--access", str(tmp_path / "access.yaml")]
+    for name, file in zip(("certificate", "key"), own, strict=False):
+        flags += [f"--tls-{name}", file, f"--etcd-tls-{name}", file]
+    flags += ["--tls-client-ca", own[2], "--etcd-tls-ca", own[2]]
+    etcd_flags = ["--cert-file", own[0], "--key-file", own[1], "--trusted-ca-file", own[2], "--client-cert-auth"]
+    etcd = EtcdServer(tmp_path / "etcd", *etcd_flags, scheme="https")
+    secure: dict[str, Any] = {
+        "tls_ca": str(authority.certificate),
+        "tls_certificate": str(client.certificate),
+        "tls_key": str(client.key),
+    }
+    with ClusterProcesses(tmp_path / "cluster", 3, *flags, etcd=etcd) as cluster:
         with hw.open(cluster.address, **secure) as store:
             store.create_topic("numbers")
             _send(store, b"one")
             partition = store.partition(store.describe_topic("numbers"), 0)
             assert [record.value for record in partition.records()] == [b"one"]
+            held = [cluster.directory / f"broker{broker}" / "numbers" / "0" for broker in range(3)]
+            assert all(path.is_dir() for path in held), (
+                "every broker has a copy, which it can have from the leader alone"
+            )
+            cluster.kill(0)  # somebody else leads what it led, by what etcd says
+            _send(store, b"two")
+            assert [record.value for record in partition.records()] == [b"one", b"two"]
         credentials = grpc.ssl_channel_credentials(
             authority.certificate.read_bytes(), client.key.read_bytes(), client.certificate.read_bytes()
         )
-        with grpc.secure_channel(cluster.brokers[0].address, credentials) as channel:
+        with grpc.secure_channel(cluster.brokers[1].address, credentials) as channel:
             code, error = refusal(lambda request: list(Stub(channel).Replicate(iter([request]))), pb.ReplicaFetch())
         assert code is grpc.StatusCode.PERMISSION_DENIED
         assert isinstance(error, hw.PermissionDenied)
+        stranger = Authority(tmp_path, "another authority").sign("stranger")
+        with pytest.raises(hw.BrokerUnavailable):
+            hw.open(
+                cluster.address,
+                client=hw.ClientConfig(timeout=2.0),
+                **secure | {"tls_certificate": str(stranger.certificate), "tls_key": str(stranger.key)},
+            ).topics()
+        with grpc.insecure_channel(str(etcd.address)) as plain, pytest.raises(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(plain).result(timeout=1)

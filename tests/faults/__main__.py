@@ -12,6 +12,7 @@ import json
 import pkgutil
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from rich.table import Table
 
 import tests.faults
 from benchmarks.machine import this_commit
+from headwater.section import parse_seconds
 from tests.faults.proof import PROOFS, Proof
 from tests.faults.runner import Plan, Result, run_proof
+from tests.faults.violation import Kind
 
 EXAMPLES = 5
 """So many findings of a proof are printed; --json has them all."""
@@ -40,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, metavar="S", help="the seed of all chance; drawn when not given")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
     parser.add_argument("--quick", action="store_true", help="the short form")
+    parser.add_argument(
+        "--for", dest="seconds", type=_duration, metavar="TIME", help="how long a soak lasts: 10min, 8h"
+    )
+    parser.add_argument("--table", action="store_true", help="end with a table of violations by kind")
     options = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
     proofs = load()
@@ -54,11 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--only is the number of a run of one proof: name that proof")
 
     seed = secrets.randbelow(2**32) if options.seed is None else options.seed
-    plan = Plan(seed=seed, quick=options.quick, runs=options.runs, only=options.only)
+    plan = Plan(seed=seed, quick=options.quick, runs=options.runs, only=options.only, seconds=options.seconds)
     chosen = list(proofs.values()) if options.name == "all" else [proofs[options.name]]
     console.print(f"seed: {seed}")
     results = [_run_and_tell(proof, plan, console) for proof in chosen]
 
+    if options.table:
+        console.print(_by_kind(results))
     violations = sum(len(result.findings) for result in results)
     runs = sum(result.runs for result in results)
     style = "bold red" if violations else "bold green"
@@ -78,6 +87,24 @@ def _from(least: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def _duration(text: str) -> float:
+    value = parse_seconds(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 20s, 10min or 8h")
+    return value
+
+
+def _by_kind(results: Sequence[Result]) -> Table:
+    """How many violations there are of every kind, also of those of which there are none."""
+    counted = sum((result.kinds for result in results), Counter[Kind]())
+    table = Table(box=None, pad_edge=False)
+    table.add_column("violation")
+    table.add_column("times", justify="right")
+    for kind in Kind:
+        table.add_row(kind.value, str(counted[kind]), style="bold red" if counted[kind] else "")
+    return table
 
 
 def load() -> dict[str, Proof]:

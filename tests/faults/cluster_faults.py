@@ -46,7 +46,8 @@ def _last(run: Run, *seconds: float) -> None:
     time.sleep(run.random.choice((1.0, 4.0) if run.quick else seconds))
 
 
-def _leader(run: Run, cluster: ClusterProcesses) -> int:
+def leader_of(run: Run, cluster: ClusterProcesses) -> int:
+    """A broker that leads some partition."""
     while True:
         leader = cluster.partition(TOPIC, run.random.randrange(3)).leader
         if leader in cluster.brokers:
@@ -59,7 +60,7 @@ def cluster_kills(run: Run) -> Iterator[Violation]:
     """Kill a leader, at times another one before it is back, and start them again."""
 
     def kill(run: Run, cluster: ClusterProcesses) -> None:
-        leader = _leader(run, cluster)
+        leader = leader_of(run, cluster)
         cluster.kill(leader)
         time.sleep(run.random.uniform(0.0, 2.0))
         cluster.begin(leader)
@@ -104,7 +105,7 @@ def cluster_pauses(run: Run) -> Iterator[Violation]:
     """Stop a leader for longer or shorter than its lease lasts."""
 
     def stop(run: Run, cluster: ClusterProcesses) -> None:
-        leader = _leader(run, cluster)
+        leader = leader_of(run, cluster)
         cluster.pause(leader)
         _last(run, 1.0, 5.0, 15.0)
         cluster.go_on(leader)
@@ -135,7 +136,7 @@ def _lose_packets(run: Run, cluster: ClusterProcesses) -> None:
     """One of many ways not to reach one another."""
     network = cluster.network
     assert network is not None
-    leader = _leader(run, cluster)
+    leader = leader_of(run, cluster)
     it, others = [host_of(leader)], [host_of(broker) for broker in range(3) if broker != leader]
     one = [run.random.choice(others)]
     whom = run.random.choice(
@@ -157,7 +158,7 @@ def _lose_packets(run: Run, cluster: ClusterProcesses) -> None:
 
 def _cut_connections(run: Run, cluster: ClusterProcesses) -> None:
     """The leader reaches others who do not reach it, or etcd where they do not, or the other way round."""
-    to_it, to_etcd = cluster.ways[_leader(run, cluster)]
+    to_it, to_etcd = cluster.ways[leader_of(run, cluster)]
     chosen = run.random.choice([(to_it,), (to_etcd,), (to_it, to_etcd)])
     for way in chosen:
         if run.random.random() < 0.5:
@@ -173,19 +174,20 @@ def _cut_connections(run: Run, cluster: ClusterProcesses) -> None:
 def cluster_damage(run: Run) -> Iterator[Violation]:
     """Flip a bit in the log of a leader that serves, and read it: whoever does sees nothing of that."""
 
-    def flip(run: Run, cluster: ClusterProcesses) -> None:
+    def damage(run: Run, cluster: ClusterProcesses) -> None:
         number = run.random.randrange(3)
         state = cluster.wait(TOPIC, number, in_sync={0, 1, 2})
         logs = sorted((cluster.directory / f"broker{state.leader}" / TOPIC / str(number)).glob("*.log"))
-        _flip(run, run.random.choice(logs))
+        flip(run, run.random.choice(logs))
         with hw.open(cluster.address) as store:
             for _ in store.partition(store.describe_topic(TOPIC), number).frames():
                 pass
 
-    yield from suffer(run, flip, 1 if run.quick else 4)
+    yield from suffer(run, damage, 1 if run.quick else 4)
 
 
-def _flip(run: Run, log: Path) -> None:
+def flip(run: Run, log: Path) -> None:
+    """Flip a bit behind the header of a segment."""
     with log.open("r+b") as file:
         file.seek(run.random.randrange(80, max(log.stat().st_size, 81)))
         found = file.read(1)

@@ -23,6 +23,8 @@ class Run:
     directory: Path
     quick: bool
     """For the few proofs that last a given time instead of a number of runs."""
+    seconds: float | None = None
+    """How long such a one is to last, where that is said."""
     notes: list[str] = field(default_factory=list)
     """What the report has to say besides: that something could be done only in another way, say."""
 

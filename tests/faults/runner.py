@@ -86,6 +86,8 @@ class Plan:
     quick: bool = False
     runs: int | None = None
     only: int | None = None
+    seconds: float | None = None
+    """How long runs last that last a given time."""
 
     def numbers(self, proof: Proof) -> Sequence[int]:
         """The numbers of the runs of `proof`."""
@@ -121,14 +123,14 @@ def run_proof(proof: Proof, plan: Plan, progress: Callable[[int, int], None]) ->
 
 def _prepared(proof: Proof, number: int, plan: Plan) -> Run:
     directory = Path(tempfile.mkdtemp(prefix=f"headwater-{proof.name}-{number}-"))
-    return Run(number, Random(proof.seed(plan.seed, number)), directory, plan.quick)
+    return Run(number, Random(proof.seed(plan.seed, number)), directory, plan.quick, plan.seconds)
 
 
 def _run_once(proof: Proof, run: Run, plan: Plan) -> list[Finding]:
     found: list[Violation] = []
     try:
         with seeded(f"{proof.seed(plan.seed, run.number)}/headwater"):
-            found += _caught(proof, lambda: found.extend(islice(proof.body(run), FINDINGS_PER_RUN)))
+            found += _caught(proof, lambda: found.extend(islice(proof.body(run), FINDINGS_PER_RUN)), plan.seconds)
     except Unavailable:
         if not found:  # what was found stands, even if the rest of the run could not be made
             raise
@@ -139,15 +141,16 @@ def _run_once(proof: Proof, run: Run, plan: Plan) -> list[Finding]:
     return [Finding(violation, run.number, run.directory) for violation in found]
 
 
-def _caught(proof: Proof, action: Callable[[], None]) -> list[Violation]:
-    """Do `action` within the time limit of `proof`. Whatever it raises is a violation."""
+def _caught(proof: Proof, action: Callable[[], None], seconds: float | None = None) -> list[Violation]:
+    """Do `action` within the time limit of `proof`, and what it is to last. Whatever it raises is a violation."""
+    limit = proof.timeout + (seconds or 0.0)
     try:
-        with _limited_to(proof.timeout):
+        with _limited_to(limit):
             action()
     except Unavailable:
         raise
     except _OutOfTime:
-        return [Violation(Kind.HANG, f"not over after {proof.timeout:g} s", traceback.format_exc())]
+        return [Violation(Kind.HANG, f"not over after {limit:g} s", traceback.format_exc())]
     except Exception as error:  # noqa: BLE001
         return [Violation(Kind.CRASH, f"{type(error).__name__}: {error}", traceback.format_exc())]
     return []

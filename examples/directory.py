@@ -1,0 +1,21 @@
+"""Where an example works: the new directory that its command line names, else one that goes with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """The directory for the length of a block."""
+    if len(sys.argv) > 1:
+        place = Path(sys.argv[1])
+        place.mkdir(parents=True)
+        yield place
+        return
+    with TemporaryDirectory(prefix="headwater-example-") as temporary:
+        yield Path(temporary)
