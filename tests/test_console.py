@@ -182,16 +182,16 @@ def test_a_tail_goes_on_where_it_was_left(own: Asking) -> None:
     with store.producer("orders") as out:
         with own.tail("orders", **{"from": "latest"}) as tail:
             for number in range(700):
-                out.send(b"first %d" % number)
+                out.send(b"first %d" % number, partition=number % 3)
             out.flush()
             place = read(tail, 400, whole=False)
         for number in range(900):  # nobody listens
-            out.send(b"second %d" % number)
+            out.send(b"second %d" % number, partition=number % 3)
         out.flush()
         with own.tail("orders", at=place) as tail:
             place = read(tail, 1600, whole=True)
         for number in range(50):
-            out.send(b"third %d" % number)
+            out.send(b"third %d" % number, partition=number % 3)
         out.flush()
         with own.tail("orders", at=place) as tail:
             read(tail, 1650, whole=True)

@@ -154,7 +154,11 @@ def test_what_is_too_large_is_refused(console: Asking) -> None:
                 sent.sendall(chunk)
         except OSError:
             pass  # it has seen enough
-        assert sent.recv(100).startswith((b"HTTP/1.1 413", b""))
+        try:
+            answer = sent.recv(100)
+        except ConnectionResetError:
+            answer = b""
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 413")
 
 
 def test_it_only_reads_unless_it_was_told_to_write(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PORT: Final = 6175
 _LISTEN: Final = f"127.0.0.1:{PORT}"
+_PATIENCE: Final = 10.0
+"""A page that waits for longer than this for a broker is told that it does not answer. Seconds."""
 
 app = typer.Typer(add_completion=False)
 
@@ -126,14 +128,16 @@ def check_exposure(
 
 def _opened(store: str, given: dict[str, Any]) -> Store:
     """The store that is there; nothing is made."""
+    from headwater.config import ClientConfig
     from headwater.store import open as open_store
 
-    if not store.startswith(SCHEME):
-        path = Path(store)
-        if "://" in store or not path.is_dir():
-            raise InvalidConfiguration(f"there is no directory {store}, and no broker is called so")
-        if not any((one / "topic.json").exists() for one in path.iterdir()) and not (path / "store.lock").exists():
-            raise InvalidConfiguration(f"{store} is a directory, but no store: none of its directories is a topic")
+    if store.startswith(SCHEME):
+        return open_store(store, client=ClientConfig(timeout=_PATIENCE), **given)
+    path = Path(store)
+    if "://" in store or not path.is_dir():
+        raise InvalidConfiguration(f"there is no directory {store}, and no broker is called so")
+    if not any((one / "topic.json").exists() for one in path.iterdir()) and not (path / "store.lock").exists():
+        raise InvalidConfiguration(f"{store} is a directory, but no store: none of its directories is a topic")
     return open_store(store, **given)
 
 
@@ -143,7 +147,7 @@ def _connecting(store: str, given: dict[str, Any]) -> Callable[[str], Store]:
     from headwater.store import open as open_store
 
     def connect(token: str) -> Store:
-        return open_store(store, client=ClientConfig(timeout=10.0), token=token, **given)
+        return open_store(store, client=ClientConfig(timeout=_PATIENCE), token=token, **given)
 
     return connect
 

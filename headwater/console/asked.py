@@ -19,6 +19,7 @@ from headwater.errors import (
     PartitionBusy,
     PermissionDenied,
     SchemaError,
+    StoreError,
     StoreInUse,
     TopicExists,
     Unauthenticated,
@@ -46,6 +47,7 @@ _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (InvalidRecord, 400),
     (SchemaError, 400),
     (BrokerUnavailable, 503),
+    (StoreError, 409),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
@@ -15,6 +16,10 @@ from headwater.errors import InvalidConfiguration
 Decoder = Literal["auto", "text", "json", "hex", "msgpack"]
 PREVIEW: Final = 400
 """So many characters of a value are shown in a list. All of it is shown when it is asked for."""
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Characters that no text has."""
 
 
 class Shown(TypedDict):
@@ -53,7 +58,7 @@ def _auto(content: bytes) -> tuple[str, str]:
         if error.start < len(content) - 4 or error.reason != "unexpected end of data":
             return _hex(content)
         text = content[: error.start].decode()  # only the last character is cut in two
-    if any(character < " " and character not in "\t\r\n" for character in text):
+    if _CONTROL.search(text):
         return _hex(content)
     return ("json" if text[:1] in ("{", "[") else "text"), text
 

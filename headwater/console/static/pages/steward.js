@@ -57,7 +57,8 @@ export function steward({ session }) {
       element.dataset.drawn = 'yes';
       same(state, [found.stewarded, found.problem], () => (found.stewarded
         ? h('p.all-well', {}, h('span.mark', { 'aria-hidden': 'true' }, '✓'), 'Someone stewards this store.')
-        : h('div.hint-box', {}, found.stewarded === null ? 'Whether someone stewards this store is not for you to know.' : ['Nobody stewards this store: what its topics no longer want stays. Serve it by a broker, or run ', h('code', {}, 'store.steward().start()'), ' in a program.'])));
+        : h('div.hint-box', {}, found.stewarded === null ? 'Whether someone stewards this store is not for you to know.'
+          : session.kind === 'broker' ? 'No history is noted here: the steward of this broker is off, or it is in a cluster, which looks after its topics by itself.' : ['Nobody stewards this store: what its topics no longer want stays. Serve it by a broker, or run ', h('code', {}, 'store.steward().start()'), ' in a program.'])));
       same(past, found.passes, () => grid('Passes', [{ title: 'When' }, { title: 'What' }, { title: '' }],
         found.passes.slice(0, 200).map((one) => [h('span.muted', {}, date(one.time)), sentence(one), h('button.small', { type: 'button', onclick: () => dialog(date(one.time), () => [rows(one.partitions), one.errors.map((error) => h('p.problem', {}, error))], { wide: true }) }, 'More')]), 'Nothing that its history knows of.'));
       same(options, found.config, () => grid('Options', [{ title: 'Option' }, { title: 'Value' }], found.config.map((one) => [h('code', {}, one.name), h('code', {}, one.value)])));

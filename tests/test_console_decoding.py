@@ -1,0 +1,82 @@
+"""What bytes and columns look like in the console: as text, whatever they are."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.console.decoding import Decoder, decoder_named, plain, shown
+from headwater.errors import InvalidConfiguration
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (b"tea", "text", "tea"),
+        (b"", "text", ""),
+        ("Bäume".encode(), "text", "Bäume"),
+        (b"two\tteas\r\n", "text", "two\tteas\r\n"),
+        (b'{"a": 1}', "json", '{"a": 1}'),
+        (b"[1, 2", "json", "[1, 2"),
+        (b"\xff\x00", "hex", "ff 00"),
+        (b"\x1b[31mred", "hex", "1b 5b 33 31 6d 72 65 64"),
+        ({"price": 1.5, "raw": b"\xff", "at": datetime(2026, 1, 31, tzinfo=UTC)}, "row", None),
+    ],
+)
+def test_a_value_is_shown_as_what_it_looks_like(value: Any, kind: str, text: str | None) -> None:
+    found = shown(value)
+    assert found is not None
+    assert (found["kind"], found["cut"]) == (kind, False)
+    if text is not None:
+        assert (found["text"], found["size"]) == (text, len(value))
+
+
+def test_a_long_value_is_cut_between_characters() -> None:
+    found = shown(("é" * 5000).encode(), limit=401)
+    assert found == {"kind": "text", "text": "é" * 401, "size": 10_000, "cut": True}
+    assert shown(None) is None
+
+
+@pytest.mark.parametrize(
+    ("decoder", "value", "kind"),
+    [("hex", b"tea", "hex"), ("text", b"\xfftea", "text"), ("json", b'{"a":1}', "json"), ("json", b"tea", "text")],
+)
+def test_a_decoder_is_chosen_by_its_name(decoder: str, value: bytes, kind: str) -> None:
+    found = shown(value, decoder_named(decoder))
+    assert found is not None
+    assert found["kind"] == kind
+
+
+def test_a_decoder_that_is_none_or_not_installed_is_told() -> None:
+    with pytest.raises(InvalidConfiguration, match="is no way to decode"):
+        decoder_named("rot13")
+    if find_spec("msgpack") is None:
+        with pytest.raises(InvalidConfiguration, match="pip install msgpack"):
+            shown(b"\x81\xa1a\x01", "msgpack")
+    else:
+        assert shown(b"\x81\xa1a\x01", "msgpack") == {"kind": "msgpack", "text": '{"a": 1}', "size": 4, "cut": False}
+
+
+def test_what_json_has_no_word_for_becomes_text() -> None:
+    odd = {1: math.nan, "d": Decimal("1.50"), "t": timedelta(seconds=1), "b": [b"\x00", b"tea"], "x": object}
+    found = plain(odd)
+    assert found["1"] == "nan"
+    assert (found["d"], found["b"]) == ("1.50", ["0x00", "tea"])
+    json.dumps(found, allow_nan=False)
+
+
+@given(st.binary(max_size=200), st.sampled_from(["auto", "text", "json", "hex"]))
+def test_whatever_the_bytes_are_they_can_be_sent(content: bytes, decoder: Decoder) -> None:
+    found = shown(content, decoder, limit=50)
+    assert found is not None
+    assert json.loads(json.dumps(found)) == found
+    assert len(found["text"]) <= 50
+    found["text"].encode()
