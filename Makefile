@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint etcd test test-streams test-spark test-faults demo bench peers faults clean help
+.PHONY: setup lock proto lint etcd browser test test-streams test-spark test-faults demo serve bench peers faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -53,8 +53,16 @@ etcd: ## install the system's etcd, where this is root on Debian or the like
 	@command -v etcd > /dev/null || { test "$$(id -u)" = 0 && { $(APT_ETCD) || { apt-get update -qq && $(APT_ETCD); }; }; } > /dev/null 2>&1 || \
 	  echo "There is no etcd here, and none can be installed: the proofs of clusters are left out. Install etcd-server to have them."
 
+# The console is proved in a real browser, the system's.
+APT_BROWSER := DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium chromium-driver
+
+browser: ## install the system's Chromium and its driver, where this is root on Debian or the like
+	@{ command -v chromium && command -v chromedriver; } > /dev/null || \
+	  { test "$$(id -u)" = 0 && { $(APT_BROWSER) || { apt-get update -qq && $(APT_BROWSER); }; }; } > /dev/null 2>&1 || \
+	  echo "There is no Chromium here, and none can be installed: the console is not proved in a browser. Install chromium and chromium-driver to have it."
+
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
-test: lint etcd ## lint, the tests, and the short form of every fault proof
+test: lint etcd browser ## lint, the tests, and the short form of every fault proof
 	@$(MAKE) --no-print-directory --jobs=2 test-streams test-spark test-faults
 
 test-streams: $(STAMP) ## the tests without Spark
@@ -66,8 +74,13 @@ test-spark: $(STAMP) ## the tests that start Spark
 test-faults: $(STAMP) ## the short form of every fault proof
 	$(BIN)/python -m tests.faults all --quick --seed 1
 
-demo: $(STAMP) ## a tour of Headwater in the terminal
-	$(BIN)/hw tour
+demo: $(STAMP) ## a tour of Headwater in the terminal, in about a minute; it leaves its data in .demo
+	@rm -rf .demo
+	$(BIN)/hw tour .demo
+
+serve: $(STAMP) ## serve the data of `make demo` at hw://127.0.0.1:6174, until Ctrl-C
+	@test -d .demo/store || $(MAKE) --no-print-directory demo
+	$(BIN)/hw broker .demo/store
 
 bench: $(STAMP) ## measure everything against its peers
 	@missed=0; for name in engine embedded broker cluster spark; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
@@ -80,7 +93,7 @@ faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all
 
 clean: ## remove everything that is made, .venv included
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .bench-* benchmarks/results examples/node/node_modules
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .demo .bench-* benchmarks/results examples/node/node_modules
 	find headwater benchmarks examples tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## list the targets

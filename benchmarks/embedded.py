@@ -36,7 +36,7 @@ COMMIT_GOAL_MICROSECONDS: Final = 10
 
 def run(quick: bool, scratch: Path) -> Iterator[Row]:
     """Measure them all."""
-    repeats, of_processes = (5, 1) if quick else (15, 5)
+    repeats, of_processes = (2, 1) if quick else (15, 5)
     yield _send(scratch, 100_000 if quick else 300_000, repeats)
     yield _send_without_flushes(scratch, 50_000, repeats)
     yield _slowest_sends(scratch, 200_000 if quick else 2_000_000)

@@ -204,6 +204,15 @@ class StewardConfig(Options):
     force_bytes: Annotated[int | None, size(0, EIB)] = None
     """The oldest segments of a partition that is larger than this go, read or not: the same bargain, by size."""
 
+    scrub_interval: Annotated[float, seconds(0, CENTURY)] = 7 * DAY
+    """Closed segments that nobody has verified for so long are read again, so that damage is met before someone needs
+    the records; where a cluster has others, it is repaired. Longer lets damage to several copies come together; shorter
+    reads the whole store more often."""
+
+    scrub_bytes_per_second: Annotated[int | None, size(64 * KIB, TIB)] = 8 * MIB
+    """How much of it is read in a second. Less than a store has in an interval, and it takes longer than that; much,
+    and whoever reads and writes feels it. None verifies nothing: damage is then met by whoever reads it."""
+
     group_expiry: Annotated[float, seconds(0, CENTURY)] = 7 * DAY
     """A group without members is forgotten so long after its last commit, and protects nothing then. Shorter than its
     pauses, and it begins again where its `start` says; longer lets groups that never come back hold records. Positions
@@ -254,6 +263,11 @@ class BrokerConfig(Options):
     """How much it fetches in a second of all partitions together in which it is not in sync. Less than producers write,
     and it never comes to be in sync again; None fetches as fast as it can, and producers may feel it."""
 
+    etcd_lease: Annotated[float, seconds(2, HOUR)] = 10.0
+    """How long a broker of which etcd hears nothing is taken for alive; whole seconds, rounded up. Short, and a pause
+    of the machine or of etcd costs it what it leads; long, and what a machine that vanishes has led is led by nobody
+    for so long. A process that ends is noticed at once."""
+
     etcd_user: Annotated[str | None, _USER] = None
     """Who the broker is for etcd. Whoever can write to etcd rules the cluster: without a user, that is anyone who
     reaches it."""
@@ -264,11 +278,6 @@ class BrokerConfig(Options):
     etcd_tls_ca: Annotated[str | None, PATH] = None
     """The authority, in PEM, that etcd's certificate comes from. With it, connections to etcd are encrypted; without
     it, passwords are sent only within this machine."""
-
-    etcd_lease: Annotated[float, seconds(2, HOUR)] = 10.0
-    """How long a broker of which etcd hears nothing is taken for alive; whole seconds, rounded up. Short, and a pause
-    of the machine or of etcd costs it what it leads; long, and what a machine that vanishes has led is led by nobody
-    for so long. A process that ends is noticed at once."""
 
     etcd_tls_certificate: Annotated[str | None, PATH] = None
     """The broker's certificate in PEM, for an etcd that asks for one. Such an etcd talks to nobody without."""
@@ -302,6 +311,14 @@ class BrokerConfig(Options):
     metrics: Annotated[str | None, _ADDRESS] = None
     """Where metrics are served by HTTP, `/healthz` and `/readyz` too. Metrics name topics and groups: with an access
     file they need a token with the right to read the broker; None serves none, and nobody sees the broker get slow."""
+
+    console: Annotated[str | None, _ADDRESS] = None
+    """Where the console is served by HTTP, by a process beside the broker. With an access file people sign in with
+    their tokens and do what their users may; without one, whoever has the link that is logged gets in. None is no."""
+
+    console_write: bool = False
+    """Let the console change things too: topics, records, positions of groups. With an access file, each user's rights
+    still hold; without one, whoever has the link can do everything."""
 
     log_level: LogLevel = "info"
     """How much is logged. "debug" tells of every connection, which is a lot; "error" hides what is denied."""

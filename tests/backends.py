@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from headwater import PartitionConfig, Store
 from headwater.broker import Broker
 from headwater.broker.cluster_groups import ClusterGroups
+from headwater.broker.cluster_transactions import ClusterTransactions
 from headwater.broker.coordinator import Coordinator
 from headwater.client.store import RemoteStore
 from headwater.cluster.etcd import Etcd
@@ -141,9 +142,12 @@ class SharedCluster:
             for name in store.topics():
                 store.delete_topic(name)
         for broker in self.brokers:
-            groups, loop = broker._groups, broker._loop
+            groups, transactions, loop = broker._groups, broker._transactions, broker._loop
             assert isinstance(groups, ClusterGroups)
+            assert isinstance(transactions, ClusterTransactions)
             assert loop is not None
+            for coordinator in transactions._writers.all().values():
+                coordinator._book._writers.clear()  # numbers are known for ever: by no other way they begin anew
             for one in groups.coordinators.all().values():
                 asyncio.run_coroutine_threadsafe(one.do(partial(_forget_all, one.rules)), loop).result(60)
 

@@ -114,7 +114,13 @@ def test_the_dashboard_shows_every_metric(broker: Broker) -> None:
     }
     told = {line.split()[2] for line in broker.metrics().splitlines() if line.startswith("# TYPE")}
     unused = told - {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
-    assert unused == {"headwater_broker_started_seconds", "headwater_broker_draining", "headwater_topic_damaged_total"}
+    assert unused == {
+        "headwater_broker_started_seconds",
+        "headwater_broker_draining",
+        "headwater_broker_scrubbed_segments_total",
+        "headwater_broker_scrubbed_bytes_total",
+        "headwater_topic_damaged_total",
+    }
 
 
 def test_panels_of_the_dashboard_do_not_lie_over_one_another() -> None:

@@ -11,12 +11,11 @@ from struct import Struct, calcsize
 from zlib import crc32
 
 import pytest
-import typer
 
 import headwater
-from headwater.cli.app import app
 from headwater.log import frame, index, marks, producers, segment, state
 from tests.faults.__main__ import load
+from tests.test_cli_help import every_command
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
@@ -38,28 +37,13 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def named_commands(group: typer.Typer, above: list[str]) -> list[list[str]]:
-    """Every command of a group, by its names from the outermost one on."""
-    listed = []
-    for command in group.registered_commands:
-        assert command.callback is not None
-        listed.append([*above, command.name or command.callback.__name__])
-    for inner in group.registered_groups:
-        assert inner.typer_instance is not None
-        listed += named_commands(inner.typer_instance, [*above, inner.name or ""])
-    return listed
-
-
 @cache
 def commands() -> dict[str, set[str]]:
-    """The commands of `hw` and the options of each."""
-    listed = named_commands(app, [])
+    """The commands of `hw` and the options of each, those of its own commands included."""
     options: dict[str, set[str]] = {}
-    for name in listed:
-        text = subprocess.run(
-            [sys.executable, "-m", "headwater.cli", *name, "--help"], capture_output=True, text=True, check=True
-        ).stdout
-        options.setdefault(name[0], set()).update(re.findall(r"--[a-z]+", text))
+    for name, command in every_command().items():
+        found = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")}
+        options.setdefault(name.split()[0], {"--help"}).update(re.findall(r"--[a-z]+", " ".join(found)))
     return options
 
 

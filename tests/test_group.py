@@ -230,7 +230,6 @@ def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: H
     assert [committed(store, number) for number in range(4)] == [15, 15, 15, 10]
 
 
-@pytest.mark.single("there are no transactions in a cluster yet")
 def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise_goes_on(handle: Handles) -> None:
     store = handle()
     store.create_topic("copies")

@@ -22,6 +22,7 @@ from tests.backends import OpenDirectoryStore, OpenStore
 from tests.test_fork import in_child
 from tests.test_transactions_unfinished import no_room_for
 
+ON_A_CLUSTER = True
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 

@@ -31,6 +31,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "total_bytes": (0, 1 << 60),
     "force_after": (0, 100 * 365 * DAY),
     "force_bytes": (0, 1 << 60),
+    "scrub_interval": (0, 100 * 365 * DAY),
+    "scrub_bytes_per_second": (1 << 16, 1 << 40),
     "group_expiry": (0, 100 * 365 * DAY),
     "history": (0.1, DAY),
 }

@@ -21,6 +21,7 @@ from headwater.testing import ManualClock
 from tests.backends import Handles, OpenStore, inside
 
 ORDERS = TopicPartition("orders", 0)
+ON_A_CLUSTER = True
 
 
 @pytest.fixture
@@ -319,6 +320,7 @@ def test_a_named_block_that_was_given_up_may_be_repeated(store: Store) -> None:
     assert (block.state, values(store, "invoices")) == ("committed", [b"yes"])
 
 
+@pytest.mark.single("in a cluster one coordinator does it, in order")
 def test_a_late_helper_does_not_set_the_last_number_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever carries out number 1 may be held up until number 2 is done."""
     ledger = inside(store).transactions.ledger

@@ -39,7 +39,9 @@ from headwater.cluster.etcd import Etcd
 from headwater.cluster.node import ClusterNode
 from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, StoreError
+from headwater.log.clock import REAL_CLOCK
 from headwater.store.directory_store import DirectoryStore
+from headwater.store.scrubber import Scrubber
 from headwater.store.steward import Steward
 from headwater.store.store import Store
 from headwater.wire.address import DEFAULT_PORT, Address, parse_address
@@ -83,6 +85,7 @@ class Broker:
         self._address: Address | None = None
         self._core: Core | None = None
         self._groups: Groups | None = None
+        self._transactions: Transactions | ClusterTransactions | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -166,8 +169,11 @@ class Broker:
                 core.secrets = Secrets(core.cluster.membership.registration.secret)
                 if isinstance(self._access, Guard):
                     go_by_cluster(core.cluster, self._access)
+                core.scrubber = self._scrubber()
+                stack.push_async_callback(asyncio.to_thread, core.scrubber.stop)
             else:
                 steward = await asyncio.to_thread(self._steward)
+                core.scrubber = steward.scrubber
                 stack.push_async_callback(asyncio.to_thread, steward.stop)
             for work in (core.arrivals.look(self._state_of), groups.sweep()):
                 task = asyncio.create_task(work)
@@ -212,6 +218,7 @@ class Broker:
         transactions: Transactions | ClusterTransactions = Transactions(core, groups)
         if node is not None and isinstance(groups, ClusterGroups):
             transactions = ClusterTransactions(core, node, groups)
+        self._transactions = transactions
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
         cluster = (Electing(core), MovingMethods(core), AccessMethods(core), Replicating(core))
         parts = (topics, Producing(core), Reading(core, groups), groups, transactions, Operations(core), *cluster)
@@ -228,6 +235,13 @@ class Broker:
     def _steward(self) -> Steward:
         steward = self._store.steward()
         return steward.start() if self.config.steward else steward
+
+    def _scrubber(self) -> Scrubber:
+        """For a broker of a cluster, which has replicas and no steward; what is found damaged there is repaired."""
+        scrubber = Scrubber(self._store.open_partitions, self._store.defaults.steward, REAL_CLOCK)
+        if self.config.steward:
+            scrubber.start()
+        return scrubber
 
     def drain(self) -> None:
         """Stop accepting, finish what was accepted, make it durable, and leave. For the thread of the event loop."""

@@ -24,7 +24,7 @@ from headwater.cluster.replica import NotLeading
 from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PermissionDenied, StoreError, UnknownTopic
 from headwater.log import Appended
 from headwater.option import MIB
-from headwater.store.group import GroupInfo
+from headwater.store.group import Commit, GroupInfo
 from headwater.store.membership import Member
 from headwater.store.names import GROUPS
 from headwater.store.pattern import TopicFilter
@@ -270,7 +270,7 @@ class ClusterGroups(Groups):
         states = [view.partitions.get((topic.info.uuid, number)) for number in numbers]
         leaders = {state[0].leader for state in states if state is not None} - {NOBODY, self._node.broker}
         request = pb.ListReadersRequest()
-        asked = [self._node.ask_readers(leader, request, _ASKING) for leader in leaders]
+        asked = [self._node.call_broker(leader, "ListReaders", request, _ASKING) for leader in leaders]
         found = [self._readers_here()]
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, pb.ListReadersResponse):
@@ -344,8 +344,16 @@ class GroupProgress:
         self._request = request
         self._caller = caller
 
+    def check(self) -> None:
+        """Raise StaleMember if the positions cannot be set, as far as is known now."""
+        self._decide()
+
     def advance(self) -> None:
         """Set the positions, as a rule of the group; raises StaleMember."""
+        group, commits, generation = self._decide()
+        group.carry_out(commits, generation)
+
+    def _decide(self) -> tuple[LoggedSessions, dict[TopicPartition, Commit], int]:
         request = self._request
         group = self._groups._group(request.group)
         commits, known = self._groups.commits_of(group, request.inputs)
@@ -354,8 +362,7 @@ class GroupProgress:
             group.heard(request.member_id, polled=False)
         member_id = request.member_id or None
         with group.deciding(member_id, commits, known=None if member_id else known) as generation:
-            pass
-        group.carry_out(commits, generation)
+            return group, commits, generation
 
     def generation(self) -> int:
         """The generation in which they were set."""

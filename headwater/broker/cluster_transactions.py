@@ -61,6 +61,8 @@ _DROPPING: Final = 5.0
 _AGAIN: Final = 0.05
 _CLEANING: Final = 60.0
 _PLACES: Final = 10_000
+_Place = tuple[TopicPartition, bytes]
+"""A partition, and the uuid of its topic."""
 UNNAMED: Final = 2
 """A transaction without a name belongs to the coordinator of so many hexadecimal digits of its request's id."""
 
@@ -74,7 +76,7 @@ class ClusterTransactions:
         self._node = node
         self._groups = groups
         groups.decider_of = lambda one: Decider(one.key, one.rules.book, one, self._apply, self._hold)
-        self._stages = Stages(node)
+        self._stages = Stages(node, core.store._clock)
         node.begin(self._clean())
         self._writers = Coordinators(node, TRANSACTIONS, lambda log: WriterCoordinator(log, self._apply, self._hold))
 
@@ -87,31 +89,45 @@ class ClusterTransactions:
             async for request in requests:
                 check_readable(request)
                 call.check("write", "topic", request.message.topic)
+                place = await self._led_here(request.message)
                 size = request.message.ByteSize() + sum(map(len, request.frames))
                 hold = await call.hold_request(size)
                 try:
-                    place, frames = await self._core.read(self._admitted, request, call)
+                    frames = await self._core.read(self._admitted, request, call)
                     if gathered.add(place, frames, size):
                         await self._write(gathered)
                 finally:
                     hold.give_back()
             await self._write(gathered)
-            for place, ranges in gathered.ranges.items():
-                await self._stages.acknowledged(place, ranges)
+            for staged_at, ranges in gathered.ranges.items():
+                await self._stages.acknowledged(*staged_at, ranges)
             sealed = True
         finally:
             if not sealed:
                 self._give_up(gathered)
         return pb.Staged(token=self._token(gathered), records=gathered.records)
 
-    def _admitted(self, request: Framed[pb.StageRequest], call: Call) -> tuple[TopicPartition, list[Frame]]:
+    async def _led_here(self, request: pb.StageRequest) -> _Place:
+        """The partition that is meant, if it is led here; raises NotLeader, UnknownTopic and PartitionDeleted."""
+        place = TopicPartition(request.topic, request.partition)
+        topic = self._node.membership.view.topics.get(place.topic)
+        if topic is None or request.topic_uuid not in (b"", topic.info.uuid):
+            topic = await self._node.topics.get(place.topic)  # this broker may not have heard of the newer one
+            if request.topic_uuid not in (b"", topic.info.uuid):
+                raise PartitionDeleted(f"topic {place.topic!r}")
+        if place.partition >= topic.info.partitions:
+            topic = await self._node.topics.get(place.topic)
+        if place.partition >= topic.info.partitions:
+            raise InvalidConfiguration(
+                f"topic {place.topic!r} has partitions 0 to {topic.info.partitions - 1}, not {place.partition}"
+            )
+        await self._stages.open(place, topic.info.uuid)
+        return place, topic.info.uuid
+
+    def _admitted(self, request: Framed[pb.StageRequest], call: Call) -> list[Frame]:
         """In a thread."""
         message, data = request
         info = topic_of(self._store, message)
-        if not 0 <= message.partition < info.partitions:
-            raise InvalidConfiguration(
-                f"topic {info.name!r} has partitions 0 to {info.partitions - 1}, not {message.partition}"
-            )
         frames = Frames(self._core, call.caller, message.topic_uuid, data).frames(info)
         for frame in frames:
             if frame.identity is not None:
@@ -121,35 +137,33 @@ class ClusterTransactions:
                     f"{info.name}/{message.partition}: a frame of {frame.length} bytes is over the limit of "
                     f"{info.config.max_frame_bytes} (max_frame_bytes)"
                 )
-        return TopicPartition(info.name, message.partition), frames
+        return frames
 
     async def _write(self, gathered: _Gathered) -> None:
         for place, frames in gathered.take():
-            await self._stages.open(place)
-            gathered.ranges.setdefault(place, []).append(await self._stages.append(place, frames))
+            gathered.ranges.setdefault(place, []).append(await self._stages.append(*place, frames))
 
     def _give_up(self, gathered: _Gathered) -> None:
         for place, ranges in gathered.ranges.items():
             try:
-                self._stages.drop(place, ranges)
+                self._stages.drop(*place, ranges)
             except HeadwaterError:
                 continue  # another one leads: there it goes when it is old
 
     def _token(self, gathered: _Gathered) -> bytes:
         outputs = [
-            [place.topic, self._store.describe_topic(place.topic).uuid.hex(), place.partition, ranges]
-            for place, ranges in gathered.ranges.items()
+            [place.topic, uuid.hex(), place.partition, ranges] for (place, uuid), ranges in gathered.ranges.items()
         ]
-        content = [outputs, gathered.records, gathered.bytes, time.time_ns()]
+        content = [outputs, gathered.records, gathered.bytes, self._store._clock.now_ns()]
         return self._core.secrets.seal(json.dumps(content, separators=(",", ":")).encode())
 
     def _shares(self, tokens: Iterable[pb.Staged], call: Call) -> tuple[Share, ...]:
-        """What is staged under these tokens; raises StoreError for a token that this cluster has not made."""
+        """What is staged under these tokens; raises StoreError for one that this cluster has not made, or long ago."""
         found: dict[tuple[str, bytes, int], list[StageRange]] = {}
         sizes: dict[tuple[str, bytes, int], int] = {}
         for one in tokens:
             outputs, _, size, staged_ns = json.loads(self._core.secrets.unseal(one.token))
-            if time.time_ns() - staged_ns > STAGES_KEPT * 1e9:
+            if self._store._clock.now_ns() - staged_ns > STAGES_KEPT * 1e9:
                 raise TransactionAborted("what the transaction has staged is more than a day old: stage it again")
             for topic, uuid, number, ranges in outputs:
                 call.check("write", "topic", topic)
@@ -165,10 +179,14 @@ class ClusterTransactions:
     async def drop_stages(self, request: pb.DropStagesRequest, call: Call) -> pb.DropStagesResponse:
         elsewhere: dict[TopicPartition, pb.DropStagesRequest] = {}
         for one in request.staged:
-            for topic, _, number, ranges in self._shares([one], call):
+            try:
+                shares = self._shares([one], call)
+            except TransactionAborted:
+                continue  # it goes by itself
+            for topic, uuid, number, ranges in shares:
                 place = TopicPartition(topic, number)
                 try:
-                    self._stages.drop(place, ranges)
+                    self._stages.drop(place, uuid, ranges)
                 except NotLeader:
                     elsewhere.setdefault(place, pb.DropStagesRequest()).staged.append(one)
         for place, passed_on in elsewhere.items() if not call.by_broker else ():
@@ -213,7 +231,8 @@ class ClusterTransactions:
         assert coordinator.decider is not None, "it is made with the coordinator"
         progress = self._groups.progress(request, call.caller)
         try:
-            verdict = await coordinator.decider.commit(Wanted(request.request_id, shares), progress.advance)
+            wanted = Wanted(request.request_id, shares)
+            verdict = await coordinator.decider.commit(wanted, progress.advance, progress.check)
         except NotLeading:
             raise NotLeader(*coordinator.place, None) from None
         return _answer(shares, verdict, progress.generation())
@@ -329,10 +348,9 @@ class ClusterTransactions:
         where = pb.TopicPartition(topic=place.topic, topic_uuid=uuid, partition=place.partition)
         request = pb.ListUndoneRequest(partition=where)
         answers = [self._undone_here(request)]
-        for member in list(self._node.membership.view.members.values()):
-            if member.id != self._node.broker:
-                with suppress(HeadwaterError):
-                    answers.append(await self._node.call_member(member, "ListUndone", request, _DROPPING))
+        for broker in self._node.membership.view.members.keys() - {self._node.broker}:
+            with suppress(HeadwaterError):
+                answers.append(await self._node.call_broker(broker, "ListUndone", request, _DROPPING))
         told = {(one.topic, one.partition) for answer in answers for one in answer.coordinated}
         for topic in (TRANSACTIONS, GROUPS):
             try:
@@ -348,13 +366,13 @@ class _Gathered:
     """What one call stages: frames that are not written yet, and where the others are."""
 
     def __init__(self) -> None:
-        self._frames: dict[TopicPartition, list[Frame]] = {}
+        self._frames: dict[_Place, list[Frame]] = {}
         self._waiting = 0
-        self.ranges: dict[TopicPartition, list[StageRange]] = {}
+        self.ranges: dict[_Place, list[StageRange]] = {}
         self.records = 0
         self.bytes = 0
 
-    def add(self, place: TopicPartition, frames: list[Frame], size: int) -> bool:
+    def add(self, place: _Place, frames: list[Frame], size: int) -> bool:
         """Keep frames; whether there are so many that they are to be written."""
         self._frames.setdefault(place, []).extend(frames)
         self.records += sum(frame.record_count for frame in frames)
@@ -362,7 +380,7 @@ class _Gathered:
         self._waiting += size
         return self._waiting >= _AT_ONCE
 
-    def take(self) -> list[tuple[TopicPartition, list[Frame]]]:
+    def take(self) -> list[tuple[_Place, list[Frame]]]:
         """What is to be written."""
         found, self._frames, self._waiting = self._frames, {}, 0
         return [(place, frames) for place, frames in found.items() if frames]

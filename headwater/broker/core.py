@@ -19,6 +19,7 @@ from headwater.config import BrokerConfig
 from headwater.errors import PartitionDeleted
 from headwater.log import Partition
 from headwater.store.catalog import TopicInfo
+from headwater.store.scrubber import Scrubber
 from headwater.store.store import Store
 from headwater.v1 import broker_pb2 as pb
 
@@ -54,6 +55,7 @@ class Core:
     def __init__(self, store: Store, config: BrokerConfig, access: Access, secrets: Secrets) -> None:
         self.store = store
         self.cluster: ClusterNode | None = None
+        self.scrubber: Scrubber | None = None
         self.config = config
         self.access = access
         self.secrets = secrets

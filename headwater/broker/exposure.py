@@ -19,7 +19,12 @@ def check_exposure(config: BrokerConfig) -> None:
         )
     if config.tls_client_ca is not None and config.access is None:
         raise InvalidConfiguration("tls_client_ca says who calls; say what they may do in an access file: access")
-    for option, address in (("listen", config.listen), ("metrics", config.metrics)):
+    if config.console is not None and config.access is None and not parse_address(config.console).local:
+        raise InvalidConfiguration(
+            f"console {config.console} is not only for this machine: name users in an access file (--access), or serve "
+            "it on 127.0.0.1"
+        )
+    for option, address in (("listen", config.listen), ("metrics", config.metrics), ("console", config.console)):
         if address is not None and not parse_address(address).local:
             _check_public(option, address, config)
 

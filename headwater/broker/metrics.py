@@ -65,7 +65,7 @@ def _broker(core: Core) -> Iterator[Family]:
     yield Family(f"{_PREFIX}info", "gauge", "Always 1; the labels say which broker this is.", [Sample(labels, 1)])
     yield from core.calls.families()
     connections = list(core.connections.values())
-    meters = core.meters
+    meters, scrubber = core.meters, core.scrubber
     for name, kind, meaning, value in (
         ("started_seconds", "gauge", "When the broker began to serve, in seconds since 1970.", meters.started_ns / 1e9),
         ("draining", "gauge", "1 while the broker is about to stop.", core.draining.is_set()),
@@ -75,6 +75,18 @@ def _broker(core: Core) -> Iterator[Family]:
         ("produced_bytes_total", "counter", "Bytes of frames and records that came in.", meters.produced_bytes),
         ("fetched_bytes_total", "counter", "Bytes of answers to fetches that went out.", meters.fetched_bytes),
         ("denied_total", "counter", "Calls that were denied, and callers that were not known.", core.access.denials),
+        (
+            "scrubbed_segments_total",
+            "counter",
+            "Closed segments that were verified, whether somebody reads them or not.",
+            scrubber.segments if scrubber is not None else 0,
+        ),
+        (
+            "scrubbed_bytes_total",
+            "counter",
+            "Bytes that were read for that.",
+            scrubber.bytes if scrubber is not None else 0,
+        ),
     ):
         yield _one(_PREFIX + name, kind, meaning, value)
     budgets = (("requests", core.requests), ("responses", core.responses))

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Final
 from headwater import __version__
 from headwater.broker.access import BROKER, OPEN
 from headwater.broker.broker import Broker
+from headwater.broker.console import ConsoleProcess, check_console
 from headwater.broker.exposure import check_exposure
 from headwater.broker.guard import Guard
 from headwater.broker.logs import Logs
@@ -57,6 +58,7 @@ def guard_of(config: BrokerConfig) -> Guard | None:
 def run_broker(config: BrokerConfig) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish what was accepted. A second one ends it at once."""
     check_exposure(config)
+    check_console(config)
     keep_memory()
     if config.directory is None:
         raise InvalidConfiguration("say which directory to serve: hw broker DIRECTORY, or the option directory")
@@ -80,11 +82,18 @@ def run_broker(config: BrokerConfig) -> None:
         pages = _serve_pages(config, broker, guard, certificates)
         if pages is not None:
             stack.callback(pages.close)
-        asyncio.run(_serve(broker, guard, pages))
+        asyncio.run(_serve(broker, guard, lambda: _begun(stack, broker, guard, pages)))
         _LOG.info("stopped: everything that was acknowledged is on disk")
 
 
-async def _serve(broker: Broker, guard: Guard | None, pages: PageServer | None) -> None:
+def _begun(stack: ExitStack, broker: Broker, guard: Guard | None, pages: PageServer | None) -> None:
+    """The broker serves: tell so, and start what is a client of it."""
+    _tell(broker, guard, pages)
+    if broker.config.console is not None:
+        stack.callback(ConsoleProcess(broker.config, broker.address).close)
+
+
+async def _serve(broker: Broker, guard: Guard | None, ready: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     asked = False
 
@@ -100,7 +109,7 @@ async def _serve(broker: Broker, guard: Guard | None, pages: PageServer | None) 
         loop.add_signal_handler(number, stop)
     # Without an access file there is nothing to read again, and a lost terminal is no reason to stop.
     loop.add_signal_handler(signal.SIGHUP, guard.wake if guard is not None else lambda: None)
-    await broker.serve(lambda: _tell(broker, guard, pages))
+    await broker.serve(ready)
 
 
 def _tell(broker: Broker, guard: Guard | None, pages: PageServer | None) -> None:

@@ -305,7 +305,7 @@ def shown(core: Core, place: pb.TopicPartition) -> tuple[Partition, Bounds]:
         partition = partition_of(core.store, place)
         return partition, partition.bounds()
     # First who leads: a broker that does not may not even have heard of the topic yet.
-    acknowledged = core.cluster.readable(TopicPartition(place.topic, place.partition))
+    acknowledged = core.cluster.readable(TopicPartition(place.topic, place.partition), place.topic_uuid)
     partition = partition_of(core.store, place)
     start, end, _ = partition.bounds()
     end = max(min(acknowledged, end), start)

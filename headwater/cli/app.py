@@ -1,25 +1,116 @@
-"""The commands and what they have in common: one line per error, quiet ends, help with examples."""
+"""The commands and what they have in common: one line per error, quiet ends, help with examples.
+
+A command is a module with an `app`, imported when it is called: so `hw --help` takes no longer than Python needs to
+start, however much the commands need.
+"""
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from headwater import HeadwaterError, __version__
-from headwater.cli import broker, check, cluster, console, inspect, pipeline, spark, tour, unlock
+from headwater import __version__
 from headwater.cli.output import end_quietly, printable
+from headwater.errors import HeadwaterError
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """The root of the errors about the command line itself, which typer does not export."""
 
+STREAMS: Final = "Streams"
+CARE: Final = "Looking after a store"
+SERVING: Final = "Serving and pipelines"
+HERE: Final = "Getting to know it"
+
+
+class Command(NamedTuple):
+    """A command as `hw --help` shows it, and the module in this package that does it."""
+
+    name: str
+    about: str
+    panel: str
+    module: str
+
+
+COMMANDS: Final = {
+    command.name: command
+    for command in (
+        Command("topic", "Make, look at, change, copy and delete topics.", STREAMS, "topic"),
+        Command("produce", "Write lines, JSON, CSV, Parquet or Arrow to a topic.", STREAMS, "produce"),
+        Command("consume", "Read a topic: as text, JSON, CSV, Parquet or Arrow.", STREAMS, "consume"),
+        Command("tail", "Watch topics live; the space bar pauses.", STREAMS, "tail"),
+        Command("sql", "Ask topics in SQL, by DuckDB.", STREAMS, "sql"),
+        Command("group", "See how far groups are, and set them elsewhere.", STREAMS, "group"),
+        Command("lag", "What groups have yet to read, live if you like.", STREAMS, "lag"),
+        Command("check", "Verify every frame of a partition.", CARE, "check"),
+        Command("inspect", "Show what is in one of Headwater's files.", CARE, "inspect"),
+        Command("backup", "Copy a store, verified, as far as it was not copied before.", CARE, "backup"),
+        Command("restore", "Make a store of a backup.", CARE, "restore"),
+        Command("steward", "Clean a store: retention, compaction, what nobody needs any more.", CARE, "steward"),
+        Command("unlock", "Show who holds the lock of a partition, and end that.", CARE, "unlock"),
+        Command("broker", "Serve a store over the network.", SERVING, "broker"),
+        Command("cluster", "Brokers that replicate each other.", SERVING, "cluster"),
+        Command("console", "See the streams in a browser.", SERVING, "console"),
+        Command("pipeline", "Topics and files through SQL to topics and tables.", SERVING, "pipeline"),
+        Command("spark", "Archive, compact, verify and replay topics with Spark.", SERVING, "spark"),
+        Command("tour", "See it work, in a temporary directory.", HERE, "tour"),
+        Command("cheat", "Every command on one page.", HERE, "cheat"),
+        Command("context", "Give stores names, and choose one.", HERE, "context"),
+        Command("doctor", "What works on this machine, and what to do about the rest.", HERE, "doctor"),
+        Command("bench", "Measure how fast it is here, beside peers.", HERE, "bench"),
+    )
+}
+
+
+class _Commands(TyperGroup):
+    """The commands of `COMMANDS`. Those who only list them are given their names and a line about each."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        found = COMMANDS.get(cmd_name)
+        if found is None:
+            return None
+        if self._listing:
+            return TyperCommand(found.name, help=found.about, rich_help_panel=found.panel)
+        if cmd_name not in self.commands:
+            module = importlib.import_module(f"headwater.cli.{found.module}")
+            single = len(module.app.registered_commands) == 1 and not module.app.registered_groups
+            build = typer.main.get_command if single else typer.main.get_group
+            self.commands[cmd_name] = build(module.app)
+            self.commands[cmd_name].name = cmd_name
+        return self.commands[cmd_name]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with self._only_listing():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with self._only_listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _only_listing(self) -> Iterator[None]:
+        self._listing = True
+        try:
+            yield
+        finally:
+            self._listing = False
+
+
 app = typer.Typer(
     name="hw",
+    cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -44,98 +135,6 @@ def hw(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Headwater, the commit log for Python."""
-
-
-@app.command(
-    name="tour",
-    epilog="[bold]Examples[/]\n\n"
-    "  hw tour                     in a temporary directory, removed at the end\n"
-    "  hw tour ~/hw-tour           in a new directory, kept to look around in\n"
-    "  hw tour | cat               as plain text",
-)
-def tour_command(
-    directory: Annotated[
-        Path | None, typer.Argument(metavar="DIRECTORY", help="Where to work: a new or empty directory, which is kept.")
-    ] = None,
-) -> None:
-    """Show what Headwater does: many writers, a killed one, recovery, a flipped bit, and speed. About 15 seconds.
-
-    Everything shown is done for real, there and then. The exit code is 1 if a promise is broken.
-    """
-    raise typer.Exit(tour.run(directory))
-
-
-@app.command(
-    name="check",
-    epilog="[bold]Examples[/]\n\n"
-    "  hw check events/orders/0              a table for people\n"
-    "  hw check --json events/orders/0       the same for programs\n"
-    "  hw check backup/orders/0 && echo ok   the exit code is 1 when there is damage",
-)
-def check_command(
-    partition: Annotated[Path, typer.Argument(metavar="PARTITION", help="The directory of a partition.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
-) -> None:
-    """Verify every frame of every segment of a partition, and name what is damaged.
-
-    Nothing is changed and no lock is taken: the partition may be in use. The exit code is 1 when there is damage.
-    """
-    raise typer.Exit(check.run(partition, as_json))
-
-
-@app.command(
-    name="inspect",
-    epilog="[bold]Examples[/]\n\n"
-    "  hw inspect events/orders/0/00000000000000000000.log\n"
-    "  hw inspect --records 5 events/orders/0/00000000000000000000.log\n"
-    "  hw inspect events/orders/0/state\n"
-    "  hw inspect --json events/orders/0/00000000000000000000.index",
-)
-def inspect_command(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A segment, index, state, producers, mark, schema or lock file.")
-    ],
-    frames: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many frames or entries; 0 is all.")] = 40,
-    records: Annotated[int, typer.Option(min=0, metavar="N", help="Show the first N records of a segment.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
-) -> None:
-    """Show what is in one of Headwater's files. Nothing is changed."""
-    inspect.run(file, frames, records, as_json)
-
-
-@app.command(
-    name="unlock",
-    epilog="[bold]Examples[/]\n\n"
-    "  hw unlock events/orders/0               who holds it, and since when\n"
-    "  hw unlock --kill events/orders/0        end that process, after asking\n"
-    "  hw unlock --kill --yes events/orders/0  end it without asking",
-)
-def unlock_command(
-    partition: Annotated[Path, typer.Argument(metavar="PARTITION", help="The directory of a partition.")],
-    kill: Annotated[bool, typer.Option("--kill", help="End the process that holds the lock (SIGKILL).")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
-) -> None:
-    """Show who holds the lock of a partition and, with --kill, end that process.
-
-    A dead process holds no lock: this is for one that is stopped or hangs. What it had acknowledged is safe, what it
-    was in the middle of is recovered by the next one to write.
-    """
-    unlock.run(partition, kill, yes, as_json)
-
-
-app.command(
-    name="console",
-    epilog="[bold]Examples[/]\n\n"
-    "  hw console events                    open a page over ./events in the browser\n"
-    "  hw console                           over the broker on this machine\n"
-    "  hw console events --write            that can change things\n"
-    "  hw console hw://broker.example:6174 --tls-ca ca.pem --no-browser",
-)(console.run)
-app.add_typer(broker.app, name="broker")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(spark.app, name="spark")
 
 
 def main() -> NoReturn:

@@ -23,7 +23,7 @@ from headwater.option import Option, options_of
 
 _SERVE: Final = "serve"
 _SECURITY: Final = ("access", "insecure_no_authentication", "tls_certificate", "tls_key", "tls_client_ca")
-_PLAIN: Final = ("listen", "advertise", "metrics", "log_level", "log_format", "steward")
+_PLAIN: Final = ("listen", "advertise", "metrics", "console", "console_write", "log_level", "log_format", "steward")
 _CLUSTER: Final = ("broker_id", "cluster", "replication")
 
 
@@ -137,6 +137,7 @@ _Config = Annotated[
     epilog="[bold]Examples[/]\n\n"
     "  hw broker events                                   to this machine, at hw://127.0.0.1:6174\n"
     "  hw broker events --metrics 127.0.0.1:9174          with metrics for Prometheus\n"
+    "  hw broker events --console 127.0.0.1:6175          with a page to look at it in the browser\n"
     "  hw broker events --listen 0.0.0.0:6174 --access access.yaml \\\\\n"
     "    --tls-certificate broker.pem --tls-key broker.key    to others, who need tokens\n"
     "  hw broker --config broker.yaml                     as a file says\n"
@@ -173,12 +174,14 @@ def check_config(
 
     The access file and the certificates are read too. Nothing is served.
     """
+    from headwater.broker.console import check_console
     from headwater.broker.exposure import check_exposure
     from headwater.broker.process import certificates_of, guard_of
     from headwater.broker.settings import read_settings
 
     settings = read_settings(flags | {"directory": directory}, os.environ, config)
     check_exposure(settings.config)
+    check_console(settings.config)
     certificates_of(settings.config)
     guard_of(settings.config)
     found, sources = settings

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 PORT: Final = 6175
 _LISTEN: Final = f"127.0.0.1:{PORT}"
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw console events                    open a page over ./events in the browser\n"
+    "  hw console                           over the broker on this machine\n"
+    "  hw console events --write            that can change things\n"
+    "  hw console hw://broker.example:6174 --tls-ca ca.pem --no-browser",
+)
 def run(
     store: Annotated[
         str,
@@ -39,6 +48,9 @@ def run(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the link.")] = False,
     users: Annotated[
         bool, typer.Option("--users", help="Let in users of the broker, each with a token and its rights.")
+    ] = False,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Connect to the broker by TLS, with the machine's own authorities.")
     ] = False,
     tls_ca: TlsAuthority = None,
     tls_certificate: TlsCertificate = None,
@@ -64,11 +76,15 @@ def run(
     address = parse_address(listen, PORT)
     said = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
     given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if tls:
+        given["tls"] = True
     check_exposure(address, store, users, serve_certificate, serve_key)
-    tls = Certificate(serve_certificate, serve_key) if serve_certificate is not None and serve_key is not None else None
+    served = (
+        Certificate(serve_certificate, serve_key) if serve_certificate is not None and serve_key is not None else None
+    )
     sessions = Sessions(None, _connecting(store, given)) if users else Sessions(_opened(store, given))
     try:
-        serving = Serving(Console(sessions, write=write, names=None if users else (address.host,)), address, tls)
+        serving = Serving(Console(sessions, write=write, names=None if users else (address.host,)), address, served)
     except BaseException:
         sessions.close()
         raise

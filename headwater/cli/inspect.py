@@ -6,12 +6,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.output import console, printable, shown, size, wants_json, write_json
+from headwater.cli.output import Json, console, printable, shown, size, wants_json, write_json
 from headwater.cli.segment_view import SegmentView, read_segment
 from headwater.errors import Damaged, HeadwaterError, SchemaError
 from headwater.log.check import read_state_copies
@@ -35,8 +36,25 @@ _LOOKS: Final = {
 }
 
 
-def run(file: Path, frames: int, records: int, as_json: bool) -> None:
-    """Recognise the file and show it."""
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw inspect events/orders/0/00000000000000000000.log\n"
+    "  hw inspect --records 5 events/orders/0/00000000000000000000.log\n"
+    "  hw inspect events/orders/0/state\n"
+    "  hw inspect --json events/orders/0/00000000000000000000.index",
+)
+def inspect(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A segment, index, state, producers, mark, schema or lock file.")
+    ],
+    frames: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many frames or entries; 0 is all.")] = 40,
+    records: Annotated[int, typer.Option(min=0, metavar="N", help="Show the first N records of a segment.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Show what is in one of Headwater's files. Nothing is changed."""
     with file.open("rb") as opened:
         magic = opened.read(8)
     show = _recognise(file, magic)

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Annotated, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
+import typer
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn
@@ -31,6 +32,7 @@ from rich.text import Text
 
 from headwater.cli.check import describe
 from headwater.cli.output import console, printable, shown, size
+from headwater.cli.tour_bars import bars, feed
 from headwater.cli.tour_speed import measure
 from headwater.cli.tour_streams import stream
 from headwater.cli.tour_writer import CONFIG, NUMBER_DIGITS, RECORDS, key_of
@@ -89,21 +91,48 @@ class Writer:
         return code
 
 
-def run(directory: Path | None) -> int:
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw tour                     in a temporary directory, removed at the end\n"
+    "  hw tour ~/hw-tour           in a new directory, kept to look around in\n"
+    "  hw tour --no-spark          without the pipeline, in half the time\n"
+    "  hw tour | cat               as plain text",
+)
+def tour(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIRECTORY", help="Where to work: a new or empty directory, which is kept.")
+    ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="With the pipeline, where Spark is installed.")
+    ] = True,
+) -> None:
+    """Show what Headwater does: many writers, a killed one, recovery, a flipped bit, groups, and a pipeline on Spark.
+
+    It takes about a minute, without Spark half of that. Everything shown is done for real, there and then. The exit
+    code is 1 if a promise is broken.
+    """
+    raise typer.Exit(run(directory, spark=spark))
+
+
+def run(directory: Path | None, *, spark: bool = True) -> int:
     """Give the tour; the exit code is 1 when a promise was broken."""
     if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise HeadwaterError(f"{directory} is not empty: give the tour a new directory")
     place = tempfile.TemporaryDirectory(prefix="headwater-tour-") if directory is None else nullcontext(directory)
     with place as path:
-        tour = Tour(Path(path), kept=directory is not None)
+        tour = Tour(Path(path), kept=directory is not None, spark=spark)
         return tour.give()
 
 
 class Tour:
     """One tour in one directory."""
 
-    def __init__(self, directory: Path, *, kept: bool) -> None:
+    def __init__(self, directory: Path, *, kept: bool, spark: bool = True) -> None:
         self.directory = directory
+        self.spark = spark
         self.partition = directory / "partition"
         self.kept = kept
         self.people: Console = console()
@@ -123,6 +152,9 @@ class Tour:
             self._read_back()
             self._flip()
             stream(self, self.directory / "store")
+            feed(self, self.directory / "store")
+            if self.spark:
+                bars(self, self.directory)
         finally:
             for writer in self.writers:
                 if writer.process.poll() is None:
@@ -150,6 +182,10 @@ class Tour:
         whole = not self.people.is_terminal  # in a pipe a line is a line
         self.people.print(Text.assemble("   ", text), soft_wrap=whole)
 
+    def show(self, what: RenderableType) -> None:
+        """Show a table."""
+        self.people.print(what)
+
     def promise(self, kept: bool, text: str) -> None:
         """Tell what was promised, and whether it was kept; the tour fails in the end when it was not."""
         self.say(Text.assemble(("✓ ", "bold green"), text) if kept else Text(f"✗ BROKEN: {text}", "bold red"))
@@ -158,9 +194,9 @@ class Tour:
 
     # Writing and dying.
 
-    def _start(self, number: int, frames: int, *rigged: str) -> Writer:
+    def _start(self, number: int, frames: int, *rigged: str, seconds: float = _SECONDS) -> Writer:
         program = "import sys; from headwater.cli.tour_writer import main; main(sys.argv[1:])"
-        arguments = [str(self.partition), str(number), str(frames), str(_SECONDS), *rigged]
+        arguments = [str(self.partition), str(number), str(frames), str(seconds), *rigged]
         process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, process_group=0)
         writer = Writer(number, process)
         self.writers.append(writer)
@@ -169,8 +205,11 @@ class Tour:
 
     def _write(self) -> None:
         self.heading(f"{_WRITERS} processes append to one partition at once; one of them is killed")
-        writers = [self._start(number, _FRAMES) for number in range(_WRITERS)]
-        victim = writers[_VICTIM]
+        writers = [
+            self._start(number, 100 * _FRAMES, seconds=_PATIENCE) if number == _VICTIM else self._start(number, _FRAMES)
+            for number in range(_WRITERS)
+        ]
+        victim = writers[_VICTIM]  # would go on for long: however busy the machine is, it is killed at its work
         with self._bars(writers) as show:
             while not victim.acknowledged and victim.process.poll() is None:
                 time.sleep(0.01)
@@ -338,9 +377,12 @@ class Tour:
         first = list_segments(self.partition, None)[0][0].path.name
         lines = [] if self.kept else [("hw tour hw-tour", "the same, in a directory that is kept")]
         lines += [
+            (f"hw topic list --store {place}/store", "the topics that were made here"),
+            (f"hw consume prices --from -3 --store {place}/store", "the last prices of each partition"),
+            (f'hw sql "SELECT symbol, avg(price) FROM prices GROUP BY ALL" --store {place}/store', "ask them in SQL"),
             (f"hw check {place}/flipped", "find the damage again"),
-            (f"hw inspect {place}/partition/{first}", "see the frames"),
-            (f"hw inspect --records 5 {place}/partition/{first}", "see records"),
+            (f"hw inspect {place}/partition/{first}", "see the frames of a file"),
+            (f"hw broker {place}/store", "serve the same at hw://127.0.0.1:6174"),
         ]
         width = max(len(command) for command, _ in lines)
         for command, what in lines:

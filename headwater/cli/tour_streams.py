@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from rich.console import RenderableType
 from rich.text import Text
 
 import headwater as hw
@@ -30,6 +31,9 @@ class Guide(Protocol):
 
     def say(self, text: Text | str) -> None:
         """Tell something."""
+
+    def show(self, what: RenderableType) -> None:
+        """Show a table."""
 
     def promise(self, kept: bool, text: str) -> None:
         """Tell what was promised, and whether it was kept."""

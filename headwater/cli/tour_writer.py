@@ -59,11 +59,11 @@ def value_of(number: int) -> bytes:
 def main(arguments: Sequence[str]) -> None:
     """Append until the frames are used up, or until the end."""
     directory, writer, frames = Path(arguments[0]), int(arguments[1]), int(arguments[2])
-    deadline = time.monotonic() + float(arguments[3])
     disk = DyingDisk()
     keys = [key_of(writer)] * RECORDS
     with DirectoryPartition(directory, CONFIG, disk=disk) as partition:
         reported = 0
+        deadline = time.monotonic() + float(arguments[3])
         for first in range(0, frames * RECORDS, RECORDS):
             if time.monotonic() > deadline:
                 break

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
-from headwater.cli.output import console, printable, shown, wants_json, write_json
+from headwater.cli.output import Json, Yes, console, printable, shown, wants_json, write_json
 from headwater.errors import HeadwaterError
 from headwater.log.lock import PartitionLock
 from headwater.log.writer import LOCK_FILE
@@ -47,8 +47,26 @@ class Holder:
         return None if self.since is None else max(time.time() - self.since, 0.0)
 
 
-def run(partition: Path, kill: bool, yes: bool, as_json: bool) -> None:
-    """Show the holder; end it if asked to."""
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw unlock events/orders/0               who holds it, and since when\n"
+    "  hw unlock --kill events/orders/0        end that process, after asking\n"
+    "  hw unlock --kill --yes events/orders/0  end it without asking",
+)
+def unlock(
+    partition: Annotated[Path, typer.Argument(metavar="PARTITION", help="The directory of a partition.")],
+    kill: Annotated[bool, typer.Option("--kill", help="End the process that holds the lock (SIGKILL).")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Show who holds the lock of a partition and, with --kill, end that process.
+
+    A dead process holds no lock: this is for one that is stopped or hangs. What it had acknowledged is safe, what it
+    was in the middle of is recovered by the next one to write.
+    """
     path = partition / LOCK_FILE
     if not path.exists():
         raise HeadwaterError(f"{partition} is not a partition: it has no lock")

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 from headwater.cluster.book import Bases, Ruling, Share, StageRange
 from headwater.errors import HeadwaterError, PartitionDeleted, UnknownTopic
-from headwater.store.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
 _AT_ONCE: Final = 64
@@ -81,9 +80,14 @@ class Carrier:
             some = [lane[number] for number in range(min(len(lane), _AT_ONCE))]
             try:
                 bases = await self._give(some)
-            except (HeadwaterError, OSError) as error:
-                place = TopicPartition(some[0].share.topic, some[0].share.partition)
-                _log.debug("%s/%d: what is decided cannot be done yet: %s", *place, error)
+            except Exception as error:  # noqa: BLE001 - whatever it is: what is decided will be done
+                expected = isinstance(error, HeadwaterError | OSError)
+                _log.log(
+                    logging.DEBUG if expected else logging.ERROR,
+                    "%s/%d: what is decided cannot be done yet: %s",
+                    *(some[0].share.topic, some[0].share.partition, error),
+                    exc_info=None if expected else error,
+                )
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST)
                 continue

@@ -102,15 +102,23 @@ class Decider:
 
     # Deciding.
 
-    async def commit(self, wanted: Wanted, also: Callable[[], None] = lambda: None) -> Verdict:
-        """Decide, once, and return when it is carried out. `also` is done in the same step, unless it raises.
+    async def commit(
+        self,
+        wanted: Wanted,
+        also: Callable[[], None] = lambda: None,
+        check: Callable[[], None] | None = None,
+    ) -> Verdict:
+        """Decide, once, and return when it is carried out.
 
+        `also` is done in the same step, unless it raises. `check` raises the same before: then nothing is held yet.
         Raises TransactionAborted when something is not staged (any more), WriterTaken, and NotLeading when nobody here
         knows what became of it: then another one is asked.
         """
         found = await self._known(wanted)
         if found is not None:
             return found
+        if check is not None:
+            await self._journal.write(lambda _: check())
         await self._hold(wanted.shares)
         found = await self._known(wanted)  # it may have been asked again meanwhile
         if found is not None:

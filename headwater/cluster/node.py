@@ -55,7 +55,6 @@ _LOOKING: Final = 0.5
 """How often it is looked whether readers have met damage. Seconds."""
 _REPAIRING: Final = 10.0
 """How long a repair has before damage is looked for again. Seconds."""
-_NO_STATE: Final = (None, 0)
 _DRAINING: Final = 10.0
 
 
@@ -501,17 +500,16 @@ class ClusterNode:
 
     async def call_leader(self, place: TopicPartition, method: str, request: Any, timeout: float) -> Any:
         """Call the other broker that leads a partition; raises NotLeader when there is none."""
-        topic = self.membership.view.topics.get(place.topic)
-        state, _ = (
-            self.membership.view.partitions.get((topic.info.uuid, place.partition), _NO_STATE) if topic else _NO_STATE
-        )
-        member = None if state is None else self.membership.view.members.get(state.leader)
-        if member is None or member.id == self.broker:
+        member = self._leading_elsewhere(place)
+        if member is None:
             raise self.not_leader(place)
-        return await self.call_member(member, method, request, timeout)
+        return await self.call_broker(member.id, method, request, timeout)
 
-    async def call_member(self, member: Member, method: str, request: Any, timeout: float) -> Any:
+    async def call_broker(self, broker: int, method: str, request: Any, timeout: float) -> Any:
         """Call another broker; raises what that one raises, or BrokerUnavailable."""
+        member = self.membership.view.members.get(broker)
+        if member is None:
+            raise BrokerUnavailable(f"broker {broker}", method, 0, "it is not alive")
         return await self._links.to(member).call(method, request, timeout)
 
     def with_stage(self, place: TopicPartition) -> tuple[Hosted, Hosted]:
@@ -521,14 +519,6 @@ class ClusterNode:
         if stage is None or not stage.leads or stage.led != hosted.led:
             raise self.not_leader(place)
         return hosted, stage
-
-    async def ask_readers(self, broker: int, request: pb.ListReadersRequest, timeout: float) -> pb.ListReadersResponse:
-        """How far the groups are that another broker coordinates; raises BrokerUnavailable."""
-        member = self.membership.view.members.get(broker)
-        if member is None:
-            raise BrokerUnavailable(f"broker {broker}", "a call of another broker", 0, "it is not alive")
-        found: pb.ListReadersResponse = await self.call_member(member, "ListReaders", request, timeout)
-        return found
 
     def staged(self) -> list[TopicPartition]:
         """The partitions with stage logs that are led here."""
@@ -571,20 +561,30 @@ class ClusterNode:
         except NotLeading:
             raise self.not_leader(place) from None
 
-    def readable(self, place: TopicPartition) -> int:
-        """In any thread: before which offset records can be shown; raises NotLeader."""
-        return self._leading_here(place).replica.high_watermark
+    def readable(self, place: TopicPartition, uuid: bytes = b"") -> int:
+        """In any thread: before which offset records can be shown; raises NotLeader.
+
+        Also where a topic was made again under its name, and only the one before it is led here so far.
+        """
+        hosted = self._leading_here(place)
+        topic = self.membership.view.topics.get(place.topic)
+        if topic is not None and topic.info.uuid == uuid != hosted.key[0]:
+            raise self.not_leader(place)
+        return hosted.replica.high_watermark
 
     def not_leader(self, place: TopicPartition) -> NotLeader:
         """In any thread: the error that tells where to go instead."""
-        address = None
-        view = self._membership.view if self._membership is not None else None
-        topic = view.topics.get(place.topic) if view is not None else None
-        if view is not None and topic is not None:
-            state, _ = view.partitions.get((topic.info.uuid, place.partition), (None, 0))
-            member = view.members.get(state.leader) if state is not None else None
-            address = None if member is None or member.id == self.broker else member.address
-        return NotLeader(place.topic, place.partition, address)
+        member = self._leading_elsewhere(place)
+        return NotLeader(place.topic, place.partition, None if member is None else member.address)
+
+    def _leading_elsewhere(self, place: TopicPartition) -> Member | None:
+        """In any thread: the other broker that leads a partition, if that is known and alive."""
+        if self._membership is None or (topic := self._membership.view.topics.get(place.topic)) is None:
+            return None
+        view = self._membership.view
+        state, _ = view.partitions.get((topic.info.uuid, place.partition), (None, 0))
+        member = None if state is None else view.members.get(state.leader)
+        return None if member is None or member.id == self.broker else member
 
 
 def _sizes(logs: Mapping[PartitionKey, DurableLog]) -> dict[PartitionKey, int]:

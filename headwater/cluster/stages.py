@@ -17,10 +17,10 @@ from typing import Final
 from headwater.cluster.book import StageRange
 from headwater.cluster.carrier import Portion
 from headwater.cluster.hosted import Hosted
-from headwater.cluster.keys import ClusterTopic
+from headwater.cluster.keys import ClusterTopic, PartitionKey
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replica import NotLeading
-from headwater.errors import OffsetOutOfRange, StoreError, TransactionAborted, UnknownTopic
+from headwater.errors import NotLeader, OffsetOutOfRange, StoreError, TransactionAborted
 from headwater.log import Appended, Frame, Identity
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.encode import signed
@@ -42,6 +42,8 @@ class Known:
 
     def __init__(self, epoch: int, end: int) -> None:
         self.epoch = epoch
+        self.appending = 0
+        """How many appends are under way: nobody knows yet where they are."""
         self._floor = end
         self._waiting: dict[int, StageRange] = {}
         self._held: set[StageRange] = set()
@@ -74,7 +76,7 @@ class Known:
 
     def needed_from(self, start: int, end: int) -> int:
         """From where on a log from `start` to `end` is needed. What was staged under others is, until it is too old."""
-        if start < self._floor:
+        if start < self._floor or self.appending:
             return start
         return min(self._waiting, default=end)
 
@@ -95,53 +97,54 @@ class Stages:
     def __init__(self, node: ClusterNode, clock: Clock = REAL_CLOCK) -> None:
         self._node = node
         self._clock = clock
-        self._known: dict[TopicPartition, Known] = {}
+        self._known: dict[PartitionKey, Known] = {}
 
-    def _of(self, place: TopicPartition, stage: Hosted) -> Known:
-        known = self._known.get(place)
+    def _of(self, stage: Hosted) -> Known:
+        known = self._known.get(stage.key)
         if known is None or known.epoch != stage.led:
-            known = self._known[place] = Known(stage.led, stage.log.end)
+            known = self._known[stage.key] = Known(stage.led, stage.log.end)
         return known
 
     # Staging.
 
-    async def open(self, place: TopicPartition) -> None:
+    async def open(self, place: TopicPartition, uuid: bytes) -> None:
         """Have a stage log for a partition that is led here; raises NotLeader and UnknownTopic."""
         node = self._node
         deadline = time.monotonic() + _OPENING
         while True:
-            node.check_leads(place)
-            topic = node.membership.view.topics.get(place.topic)
-            if topic is None:
-                raise UnknownTopic(place.topic, f"the cluster {node.cluster!r}")
-            if not topic.staged:
-                await node.topics.change(place.topic, _staged)
             try:
-                _, stage = node.with_stage(place)
-            except StoreError:
+                _, stage = self._leading(place, uuid)
+            except NotLeader:
+                node.check_leads(place)
                 if time.monotonic() > deadline:
                     raise
-                await asyncio.sleep(_LOOK)
-                continue
-            self._of(place, stage)
-            return
+            else:
+                self._of(stage)
+                return
+            topic = node.membership.view.topics.get(place.topic)
+            if topic is None or not topic.staged:
+                await node.topics.change(place.topic, _staged)
+            await asyncio.sleep(_LOOK)
 
-    async def append(self, place: TopicPartition, frames: Sequence[Frame]) -> StageRange:
+    async def append(self, place: TopicPartition, uuid: bytes, frames: Sequence[Frame]) -> StageRange:
         """Stage frames, not acknowledged yet; raises NotLeader."""
-        _, stage = self._node.with_stage(place)
-        epoch, known = stage.led, self._of(place, stage)
+        _, stage = self._leading(place, uuid)
+        epoch, known = stage.led, self._of(stage)
+        known.appending += 1
         try:
             appended: Appended = await self._node.threads.write(_append, stage, epoch, frames)
+            found = StageRange(epoch, appended.base_offset, appended.end_offset)
+            known.staged(found)
         except NotLeading:
             raise self._node.not_leader(place) from None
-        found = StageRange(epoch, appended.base_offset, appended.end_offset)
-        known.staged(found)
+        finally:
+            known.appending -= 1
         stage.appended()
         return found
 
-    async def acknowledged(self, place: TopicPartition, ranges: Iterable[StageRange]) -> None:
+    async def acknowledged(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Return when every replica that is in sync has these; raises NotLeader."""
-        _, stage = self._node.with_stage(place)
+        _, stage = self._leading(place, uuid)
         for found in ranges:
             await self._acknowledged(stage, found.epoch, found.end)
 
@@ -153,18 +156,18 @@ class Stages:
         except NotLeading:
             raise self._node.not_leader(hosted.place) from None
 
-    def drop(self, place: TopicPartition, ranges: Iterable[StageRange]) -> None:
+    def drop(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Nobody wants these any more; raises NotLeader."""
-        _, stage = self._node.with_stage(place)
+        _, stage = self._leading(place, uuid)
         for found in ranges:
-            self._of(place, stage).drop(found)
+            self._of(stage).drop(found)
 
     # Deciding.
 
     def hold(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Keep these until they are written; raises NotLeader and TransactionAborted."""
         _, stage = self._leading(place, uuid)
-        known = self._of(place, stage)
+        known = self._of(stage)
         for found in ranges:
             if not _is_there(stage, found) or not known.hold(found):
                 raise TransactionAborted(
@@ -180,7 +183,7 @@ class Stages:
         Returns when every replica that is in sync has it. Raises NotLeader.
         """
         hosted, stage = self._leading(place, uuid)
-        epoch, known = hosted.led, self._of(place, stage)
+        epoch, known = hosted.led, self._of(stage)
         bases: list[int | None]
         try:
             bases, end = await self._node.threads.write(_apply, hosted, stage, epoch, writer, portions)
@@ -214,7 +217,7 @@ class Stages:
     async def free(self, place: TopicPartition, undone: Undone) -> None:
         """Remove what nobody needs: what is done or dropped, and what is too old, but nothing that may be undone."""
         hosted, stage = self._node.with_stage(place)
-        log, known = stage.log, self._of(place, stage)
+        log, known = stage.log, self._of(stage)
         aged: int = await self._node.threads.read(self.aged, place)
         offset = known.needed_from(log.start, stage.replica.high_watermark)
         if aged > offset:

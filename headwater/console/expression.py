@@ -7,6 +7,7 @@ nothing runs for longer than a look at each record takes (patterns are RE2's, wh
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -188,9 +189,14 @@ class _Parser:
         if not self._take(")"):
             raise self._wrong("')'")
         _check_comparable(column)
+        found = [_scalar(one.value, column).as_py() for one in values]
+        if pa.types.is_integer(column.type):
+            found = [int(one) for one in found if one == int(one)]  # what is no whole number is in no such column
+        elif pa.types.is_decimal(column.type):
+            found = [Decimal(str(one)) for one in found]
         try:
-            choice = pa.array([_scalar(one.value, column).as_py() for one in values], column.type)
-        except pa.ArrowException as error:
+            choice = pa.array(found, column.type)
+        except (pa.ArrowException, OverflowError) as error:
             raise InvalidExpression(f"{column.name} is {column.type}, and one of its values is not: {error}") from None
         return column.expression.isin(choice)
 

@@ -9,6 +9,7 @@ import json
 import logging
 import mimetypes
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from importlib import resources
@@ -43,13 +44,14 @@ from headwater.console.download import FORMATS, Download
 from headwater.console.events import Event, event_stream
 from headwater.console.security import Security, TooLarge
 from headwater.console.sessions import Session, Sessions
-from headwater.errors import HeadwaterError, InvalidConfiguration, Unauthenticated
+from headwater.errors import HeadwaterError, InvalidConfiguration, StoreClosed, Unauthenticated
 
 _log = logging.getLogger(__name__)
 _STREAMS: Final = 64
 """So many streams of events at a time; each holds a thread."""
 _CALLS: Final = 16
 _BEAT: Final = 5.0
+_WAIT: Final = 0.5
 Answer = Callable[[Asked], dict[str, Any]]
 
 
@@ -184,14 +186,15 @@ class Console:
     async def _events(self, request: Request) -> Response:
         """Tells that the store was looked at again; pages then ask for what they show."""
         watch = self._session(request).watch
-        last = -1
+        last, told = -1, 0.0
 
         def take() -> list[Event]:
-            nonlocal last
-            if self._closing.is_set():
-                raise HeadwaterError("the console ends")
-            seen = watch.wait(last, _BEAT)
-            changed, last = seen != last, seen
+            nonlocal last, told
+            self._check_open()
+            seen = watch.wait(last, _WAIT)
+            if seen == last and time.monotonic() - told < _BEAT:
+                return []
+            changed, last, told = seen != last, seen, time.monotonic()
             return [Event("looked" if changed else "quiet", json.dumps({"version": seen, "error": watch.error}))]
 
         return await self._streaming(request, take, lambda: None)
@@ -203,8 +206,7 @@ class Console:
         tail = await anyio.to_thread.run_sync(browsing.tail, asked, last_place, limiter=self._threads)
 
         def take() -> list[Event]:
-            if self._closing.is_set():
-                raise HeadwaterError("the console ends")
+            self._check_open()
             return tail.events()
 
         return await self._streaming(request, take, tail.close)
@@ -236,9 +238,17 @@ class Console:
         path = await anyio.to_thread.run_sync(download.parquet, limiter=self._threads)
         return FileResponse(path, media_type=kind, headers=headers, background=BackgroundTask(_remove, path))
 
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise StoreClosed("the console")
+
+    def end_streams(self) -> None:
+        """Let whoever listens know that it is over."""
+        self._closing.set()
+
     def close(self) -> None:
         """End the streams, and close what is looked at."""
-        self._closing.set()
+        self.end_streams()
         self._sessions.close()
 
 

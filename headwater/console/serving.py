@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from types import FrameType
 from typing import Final, NamedTuple, Self
 
 import uvicorn
@@ -33,7 +34,8 @@ class Serving:
         console.secure = tls is not None
         self._socket = _listening(listen)
         self.address = Address(listen.host, self._socket.getsockname()[1])
-        self._server = uvicorn.Server(
+        self._server = _Server(
+            console,
             uvicorn.Config(
                 console.app,
                 log_level=logging.WARNING,
@@ -48,7 +50,7 @@ class Serving:
                 limit_concurrency=500,
                 ssl_certfile=tls.certificate if tls is not None else None,
                 ssl_keyfile=tls.key if tls is not None else None,
-            )
+            ),
         )
         self._thread: threading.Thread | None = None
         self.link = f"{'https' if tls else 'http'}://{_named(self.address)}/"
@@ -63,6 +65,7 @@ class Serving:
 
     def end(self) -> None:
         """Ask it to end; `run` returns soon after."""
+        self._console.end_streams()
         self._server.should_exit = True
 
     # In a thread.
@@ -85,6 +88,20 @@ class Serving:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class _Server(uvicorn.Server):
+    """Tells those who listen before it waits for them to leave."""
+
+    def __init__(self, console: Console, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._console = console
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Not as uvicorn has it, which dies by the signal in the end: it was asked to end, and has."""
+        self._console.end_streams()
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
 
 def _named(address: Address) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from headwater.console.watch import Watch
+from headwater.console.watch import INTERVAL, Watch
 from headwater.errors import Unauthenticated
 from headwater.store.store import Store
 
@@ -40,11 +40,17 @@ class Session:
 class Sessions:
     """Lets people in, and knows them again by their cookies. Thread-safe."""
 
-    def __init__(self, own: Store | None, connect: Callable[[str], Store] | None = None) -> None:
-        """`own` is what the launch token shows; `connect` opens the store for the token of a broker's user."""
+    def __init__(
+        self, own: Store | None, connect: Callable[[str], Store] | None = None, *, interval: float = INTERVAL
+    ) -> None:
+        """`own` is what the launch token shows; `connect` opens the store for the token of a broker's user.
+
+        Stores are looked at every `interval`, in seconds.
+        """
         self.launch_token = secrets.token_urlsafe(_TOKEN_BYTES) if own is not None else None
-        self._own = Watch(own) if own is not None else None
+        self._own = Watch(own, interval) if own is not None else None
         self._connect = connect
+        self._interval = interval
         self._mutex = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._watches: dict[str, Watch] = {}
@@ -80,7 +86,7 @@ class Sessions:
                 store.close()
                 raise
             with self._mutex:
-                watch = self._watches.setdefault(name, Watch(store))
+                watch = self._watches.setdefault(name, Watch(store, self._interval))
             if watch.store is not store:
                 store.close()
         return self._add(Session(f"token {token[3:15]}", watch))  # its id, which is no secret

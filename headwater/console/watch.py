@@ -20,7 +20,7 @@ from headwater.store.store import Store
 from headwater.store.survey import Survey
 
 _log = logging.getLogger(__name__)
-_INTERVAL: Final = 2.0
+INTERVAL: Final = 2.0
 _SHARE: Final = 0.1
 """At most such a part of its time is spent looking: a store of many topics is looked at less often."""
 _ABANDONED: Final = 60.0
@@ -33,7 +33,7 @@ _REMEMBERED: Final = 2400
 class Watch:
     """Looks at a store in a thread of its own, until it is closed. Thread-safe."""
 
-    def __init__(self, store: Store, *, interval: float = _INTERVAL) -> None:
+    def __init__(self, store: Store, interval: float = INTERVAL) -> None:
         self.store = store
         self.began_ns = time.time_ns()
         self._interval = interval
@@ -42,6 +42,7 @@ class Watch:
         self._error: str | None = None
         self._version = 0
         self._asked = time.monotonic()
+        self._hurry = False
         self._closed = False
         self._samples: deque[Sample] = deque()
         self._thread = threading.Thread(target=self._work, name="headwater-console-watch", daemon=True)
@@ -86,8 +87,6 @@ class Watch:
             self._asked = time.monotonic()
             self._hurry = True
             self._changed.notify_all()
-
-    _hurry = False
 
     def _work(self) -> None:
         while not self._closed:

@@ -20,7 +20,7 @@ from headwater.log.lock import PartitionLock
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.reader import OnDamage, Reader
-from headwater.log.report import RecoveryReport
+from headwater.log.report import Damage, RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.rewrite import Rewriter
 from headwater.log.schemas import SchemaDirectory, Schemas
@@ -182,6 +182,10 @@ class DirectoryPartition(Partition):
 
     def _time_hint(self, timestamp: int) -> int | None:
         return self._reader.time_position(timestamp)
+
+    def note_damage(self, damage: Damage) -> None:
+        """Note damage that was met otherwise than by reading, as if it had been."""
+        self._reader.note(damage)
 
     # Cleaning.
 

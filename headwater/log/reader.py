@@ -162,8 +162,12 @@ class Reader:
             on_damage(Damage(segment.path, position, offset, stop, "the end of a segment is missing"))
         return stop
 
-    def _report(self, damage: Damage, on_damage: OnDamage | None) -> None:
+    def note(self, damage: Damage) -> None:
+        """Note damage for everyone, as if a reader had met it."""
         self._notes.meet(damage)
+
+    def _report(self, damage: Damage, on_damage: OnDamage | None) -> None:
+        self.note(damage)
         if on_damage is None:
             raise FrameDamaged(
                 damage.reason,

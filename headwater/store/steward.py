@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -23,6 +23,7 @@ from headwater.log.retention import SegmentFacts, expired
 from headwater.store.catalog import TopicInfo
 from headwater.store.group import GroupInfo
 from headwater.store.history import HistoryWriter
+from headwater.store.scrubber import Scrubber
 from headwater.store.stopping import Stop, stop_on_signals
 from headwater.store.topic import TopicPartition
 from headwater.store.transaction import STAGES_KEPT
@@ -104,6 +105,15 @@ class Steward:
         self._stopping = threading.Event()
         self.last_report: StewardReport | None = None
         """What the last pass did."""
+        self.scrubber = Scrubber(self._partitions, config, clock)
+        """Who verifies closed segments, while this one cleans in the background."""
+
+    def _partitions(self) -> Iterator[Partition]:
+        """All there are; what is deleted meanwhile is passed over."""
+        for name in self._store.topic_names():
+            with suppress(UnknownTopic, PartitionDeleted):
+                info = self._store.describe_topic(name)
+                yield from (self._store.partition(info, number) for number in range(info.partitions))
 
     def run_once(self, *, dry_run: bool = False) -> StewardReport:
         """One pass over all topics; with `dry_run` it only tells what it would do."""
@@ -129,12 +139,14 @@ class Steward:
                 stop = Stop(self._stopping)
                 self._thread = threading.Thread(target=self._work, args=(stop,), name="headwater-steward", daemon=True)
                 self._thread.start()
+                self.scrubber.start()
         return self
 
     def stop(self) -> None:
         """Finish the partition at hand, and end the thread. Stopping twice does no harm."""
         with self._mutex:
             self._stopping.set()
+            self.scrubber.stop()
             if self._thread is not None:
                 self._thread.join()
                 self._thread = None
@@ -149,7 +161,11 @@ class Steward:
         """Clean now and then every `interval`, until SIGTERM, Ctrl-C or `stop`; then finish the partition at hand."""
         self._stopping = threading.Event()
         with stop_on_signals(self._stopping) as stop:
-            self._work(stop)
+            self.scrubber.start()
+            try:
+                self._work(stop)
+            finally:
+                self.scrubber.stop()
 
     def _work(self, stop: Stop) -> None:
         history = self._history()

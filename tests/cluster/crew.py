@@ -14,6 +14,8 @@ from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.faults.violation import Kind, Violation
 
 TOPIC: Final = "numbers"
+IMPATIENT: Final = hw.ClientConfig(attempt_timeout=3.0)
+"""Clients that soon take a broker for dead that says nothing: then tests need not wait until they do."""
 
 Place = tuple[int, int]
 """A partition and an offset."""
@@ -22,9 +24,10 @@ Place = tuple[int, int]
 class Writer(threading.Thread):
     """Sends numbers, one after the other, and notes where each was acknowledged."""
 
-    def __init__(self, name: str, address: str, seed: int) -> None:
+    def __init__(self, name: str, address: str, seed: int, client: hw.ClientConfig) -> None:
         super().__init__(name=name, daemon=True)
         self._address = address
+        self._client = client
         self._random = random.Random(seed)
         self.ended = threading.Event()
         self.sent = 0
@@ -33,7 +36,7 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         try:
-            with hw.open(self._address) as store, store.producer(TOPIC) as out:
+            with hw.open(self._address, client=self._client) as store, store.producer(TOPIC) as out:
                 while not self.ended.is_set():
                     receipts = {}
                     for _ in range(self._random.randint(1, 20)):
@@ -49,16 +52,17 @@ class Writer(threading.Thread):
 class Reader(threading.Thread):
     """Reads everything, from the beginning on, and notes what it saw, in the order in which it did."""
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, client: hw.ClientConfig) -> None:
         super().__init__(name=name, daemon=True)
         self._address = address
+        self._client = client
         self.ended = threading.Event()
         self.seen: list[tuple[Place, bytes]] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            with hw.open(self._address) as store, store.consumer(TOPIC) as inbox:
+            with hw.open(self._address, client=self._client) as store, store.consumer(TOPIC) as inbox:
                 while not self.ended.is_set():
                     for record in inbox.poll(timeout=0.1):
                         self.seen.append(((record.partition, record.offset), record.value or b""))
@@ -69,12 +73,20 @@ class Reader(threading.Thread):
 class Crew:
     """Writers and a reader of one topic."""
 
-    def __init__(self, cluster: ClusterProcesses, *, partitions: int = 3, writers: int = 2, seed: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: ClusterProcesses,
+        *,
+        partitions: int = 3,
+        writers: int = 2,
+        seed: int = 0,
+        client: hw.ClientConfig = IMPATIENT,
+    ) -> None:
         self._cluster = cluster
         with hw.open(cluster.address) as store:
             store.create_topic(TOPIC, partitions=partitions, segment_bytes=64 * 1024)
-        self.writers = [Writer(f"writer{number}", cluster.address, seed + number) for number in range(writers)]
-        self.reader = Reader("reader", cluster.address)
+        self.writers = [Writer(f"writer{number}", cluster.address, seed + number, client) for number in range(writers)]
+        self.reader = Reader("reader", cluster.address, client)
         for one in (*self.writers, self.reader):
             one.start()
 

@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 from headwater.broker.coordinator import Coordinator
 from headwater.cluster.internal import Record
 from headwater.cluster.metadata import PartitionState
-from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading
+from headwater.cluster.replica import FetchRequest, NotLeading
 from headwater.errors import HeadwaterError, StaleMember
 from headwater.store.group import Commit, GroupInfo
 from headwater.store.membership import Member
 from headwater.store.topic import TopicPartition
 from headwater.testing import ManualClock
 from tests.cluster.etcd import Etcd, Guard, Item
-from tests.cluster.model import PARTITION, Broker, Cluster, Truth, Violation
+from tests.cluster.model import PARTITION, Answer, Broker, Cluster, Truth, Violation
 from tests.cluster.world import Process, World
 
 GROUP: Final = "g"
@@ -120,12 +120,12 @@ class GroupBroker(Broker):
         super()._sync()
         self._coordinate()
 
-    def serve(self, request: FetchRequest) -> FetchResponse | None:
+    def serve(self, request: FetchRequest) -> Answer | None:
         if self.replica is not None:
             self.replica.heard(request)
-        response = super().serve(request)
+        answer = super().serve(request)
         self._coordinate()
-        return response
+        return answer
 
     def _coordinate(self) -> None:
         replica = self.replica
@@ -351,6 +351,7 @@ class GroupCluster(Cluster):
     """Three brokers, and a group whose members never give up."""
 
     broker_kind: type[Broker] = GroupBroker
+    cleans = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""A log on a disk that keeps what was synced, and of the rest whatever it likes."""
+"""A log on a disk that keeps what was synced, and of the rest whatever it likes. Some of it may be damaged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from random import Random
 from typing import NamedTuple
 
 from headwater.cluster.replica import EpochEnd
+
+KEPT = 5
+"""So many of a producer's last records are known when they are sent again."""
 
 
 class Entry(NamedTuple):
@@ -17,61 +20,152 @@ class Entry(NamedTuple):
     sequence: int
 
 
+class DamageMet(Exception):
+    """What was to be read is damaged."""
+
+
+class LogStart(NamedTuple):
+    """Where a log begins, and what it knows of the records before that."""
+
+    offset: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    """The epochs that begin there, each with its first offset."""
+    producers: tuple[tuple[int, int, int], ...] = ()
+    """The last records of each producer: whose, the how-manieth, and where."""
+
+
 class SimulatedLog:
     """The records of one replica."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        """Those that are there: the first is at `start`."""
+        self.begins = LogStart(0)
         self._durable = 0
+        self.damaged: set[int] = set()
+        self.known_damage: set[int] = set()
+        """The part of it that somebody has met, which is not forgotten."""
+
+    @property
+    def start(self) -> int:
+        return self.begins.offset
 
     @property
     def end(self) -> int:
-        return len(self.entries)
+        return self.start + len(self.entries)
 
     @property
     def durable_end(self) -> int:
         return self._durable
 
+    def at(self, offset: int) -> Entry:
+        """The record at an offset that is there."""
+        return self.entries[offset - self.start]
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """The epochs of all records, also of those that are deleted, each with its first offset."""
+        found = list(self.begins.epochs)
+        for offset, entry in enumerate(self.entries, self.start):
+            if not found or entry.epoch > found[-1][0]:
+                found.append((entry.epoch, offset))
+        return found
+
     def epoch_before(self, offset: int) -> int:
-        return self.entries[offset - 1].epoch if 0 < offset <= len(self.entries) else 0
+        if self.start < offset <= self.end:
+            return self.at(offset - 1).epoch
+        return max((epoch for epoch, start in self.begins.epochs if start < offset <= self.end), default=0)
 
     def end_of(self, epoch: int) -> EpochEnd:
-        for offset in range(len(self.entries), 0, -1):
-            if self.entries[offset - 1].epoch <= epoch:
-                return EpochEnd(self.entries[offset - 1].epoch, offset)
+        end = self.end
+        for one, start in reversed(self.epochs()):
+            if one <= epoch:
+                return EpochEnd(one, end)
+            end = start
         return EpochEnd(0, 0)
 
     def read(self, start: int) -> Sequence[Entry]:
-        return tuple(self.entries[start : start + 4])
+        """The next few records; raises DamageMet."""
+        return tuple(map(self.verified, range(max(start, self.start), min(start + 4, self.end))))
+
+    def verified(self, offset: int) -> Entry:
+        """The record at an offset that is there, as it was written; raises DamageMet."""
+        if offset in self.damaged:
+            self.known_damage.add(offset)
+            raise DamageMet
+        return self.at(offset)
 
     def add(self, batches: Sequence[Entry]) -> None:
         self.entries.extend(batches)
 
     def truncate(self, offset: int) -> None:
-        del self.entries[offset:]
-        self._durable = min(self._durable, offset)
+        del self.entries[max(offset - self.start, 0) :]
+        self._durable = min(self._durable, self.end)
+        self.damaged = {one for one in self.damaged if one < offset}
+        self.known_damage &= self.damaged
 
     def sync(self) -> None:
         """Everything is on the device."""
-        self._durable = len(self.entries)
+        self._durable = self.end
+
+    # What goes wrong.
 
     def lose_power(self, random: Random) -> None:
         """What was not synced is there or not, from some record on."""
-        del self.entries[random.randint(self._durable, len(self.entries)) :]
-        self._durable = len(self.entries)  # recovery syncs what it has found
+        self.truncate(random.randint(self._durable, self.end))
+        self._durable = self.end  # recovery syncs what it has found
 
     def lose_disk(self) -> None:
         """A new, empty disk."""
-        self.entries = []
+        self.restart(LogStart(0))
         self._durable = 0
 
+    def damage(self, offset: int) -> None:
+        """A record is not what it was, and nobody knows."""
+        self.damaged.add(offset)
+
+    def scrub(self) -> None:
+        """Look at every record."""
+        self.known_damage |= self.damaged
+
+    # What is deleted.
+
+    def begin_at(self, offset: int) -> LogStart:
+        """What to know of the records before an offset."""
+        epochs = tuple(one for one in self.epochs() if one[1] < offset)
+        producers = [*self.begins.producers]
+        producers += [
+            (entry.producer, entry.sequence, place)
+            for place, entry in enumerate(self.entries, self.start)
+            if place < offset
+        ]
+        names = {name for name, _, _ in producers}
+        kept = [one for name in sorted(names) for one in [one for one in producers if one[0] == name][-KEPT:]]
+        return LogStart(offset, epochs, tuple(kept))
+
+    def delete_before(self, offset: int) -> None:
+        """Begin later."""
+        if offset > self.start:
+            self.begins, self.entries = self.begin_at(offset), self.entries[offset - self.start :]
+            self.damaged = {one for one in self.damaged if one >= offset}
+            self.known_damage &= self.damaged
+
+    def restart(self, begins: LogStart) -> None:
+        """Go on where another log begins, without anything of what was here."""
+        self.begins, self.entries = begins, []
+        self._durable = begins.offset
+        self.damaged, self.known_damage = set(), set()
+
+    # Producers.
+
     def find(self, producer: int, sequence: int) -> int | None:
-        """The offset of a producer's record."""
-        for offset, entry in enumerate(self.entries):
+        """The offset of a producer's record, as far as it is known."""
+        for offset, entry in enumerate(self.entries, self.start):
             if (entry.producer, entry.sequence) == (producer, sequence):
                 return offset
-        return None
+        known = [offset for name, number, offset in self.begins.producers if (name, number) == (producer, sequence)]
+        return known[0] if known else None
 
     def last_sequence(self, producer: int) -> int:
         """The last that the producer has sent; -1 for none."""
-        return max((entry.sequence for entry in self.entries if entry.producer == producer), default=-1)
+        known = [number for name, number, _ in self.begins.producers if name == producer]
+        return max((*known, *(entry.sequence for entry in self.entries if entry.producer == producer)), default=-1)

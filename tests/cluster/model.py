@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from headwater.cluster.election import Election, LogEnd
 from headwater.cluster.metadata import Members, PartitionState, Proposal
 from headwater.cluster.moving import Moving
+from headwater.cluster.repair import can_be_spared
 from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
 from tests.cluster.etcd import Etcd, Guard, Item
-from tests.cluster.log import Entry, SimulatedLog
+from tests.cluster.log import DamageMet, Entry, LogStart, SimulatedLog
 from tests.cluster.world import Process, World
 
 PARTITION = "partition"
@@ -18,6 +20,10 @@ CONTROLLER = "controller"
 LEASE = 1.0
 MIN_INSYNC = 2
 PATIENCE = 0.7
+
+
+Record = tuple[int, int]
+"""A producer, and which of its records it is."""
 
 
 class Violation(Exception):
@@ -29,16 +35,17 @@ class Truth:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._at: dict[int, tuple[int, int]] = {}
-        self._offsets: dict[tuple[int, int], int] = {}
-        self.acknowledged: set[tuple[int, int]] = set()
+        self._at: dict[int, Record] = {}
+        self._offsets: dict[Record, int] = {}
+        self.acknowledged: set[Record] = set()
         self.logs: list[SimulatedLog] = []
         self.whole: Callable[[], bool] = lambda: True
         """Whether all disks are in use that ever were: what was on one that is lost may have been counted before."""
+        self.start = 0
+        """What is before it a leader has deleted."""
 
-    def tell(self, offset: int, entry: Entry, who: str, *, acknowledged: bool = False) -> None:
+    def tell(self, offset: int, record: Record, who: str, *, acknowledged: bool = False) -> None:
         """A client has seen this record at this offset."""
-        record = (entry.producer, entry.sequence)
         known = self._at.setdefault(offset, record)
         if known != record:
             raise Violation(f"diverged: offset {offset} was {known}, and {who} shows {record}")
@@ -46,22 +53,34 @@ class Truth:
             raise Violation(f"doubled: {record} is at {self._offsets[record]} and, for {who}, at {offset}")
         if acknowledged:
             self.acknowledged.add(record)
-            self._check_copies(offset, entry, who)
+            self._check_copies(offset, record, who)
 
-    def _check_copies(self, offset: int, entry: Entry, who: str) -> None:
-        """An acknowledged record is on so many disks that losing one does no harm."""
-        copies = sum(offset < log.durable_end and log.entries[offset] == entry for log in self.logs)
-        if copies < MIN_INSYNC and self.whole():
+    def _check_copies(self, offset: int, record: Record, who: str) -> None:
+        """An acknowledged record is on so many disks that losing one does no harm, or was before it was deleted."""
+        copies = sum(
+            log.start <= offset < log.durable_end and log.at(offset)[1:] == record and offset not in log.damaged
+            for log in self.logs
+        )
+        if copies < MIN_INSYNC and offset >= self.start and self.whole():
             raise Violation(f"thin: {who} acknowledged offset {offset}, of which there are {copies} durable copies")
 
     def check(self, log: SimulatedLog, who: str) -> None:
-        """Everything that a client has seen is in this log, at its place."""
+        """Everything that a client has seen, and no leader has deleted, is in this log, at its place."""
+        if log.start > self.start:
+            raise Violation(f"lost: the log of {who} begins at {log.start}, and nobody wanted it to")
         for offset, record in self._at.items():
             if offset >= log.end:
                 raise Violation(f"lost: {record} was seen at {offset}, and the log of {who} ends at {log.end}")
-            entry = log.entries[offset]
-            if (entry.producer, entry.sequence) != record:
-                raise Violation(f"lost: {record} was seen at {offset}, where {who} has {entry}")
+            if offset >= log.start and log.at(offset)[1:] != record:
+                raise Violation(f"lost: {record} was seen at {offset}, where {who} has {log.at(offset)}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a leader sends a follower: the protocol's answer, and where its log begins."""
+
+    response: FetchResponse
+    begins: LogStart
 
 
 class Broker(Process):
@@ -69,6 +88,7 @@ class Broker(Process):
 
     replica_kind: type[Replica] = Replica
     election_kind: type[Election] = Election
+    log_kind: type[SimulatedLog] = SimulatedLog
     moving_kind: type[Moving] = Moving
 
     def __init__(self, world: World, number: int, etcd: Etcd, truth: Truth) -> None:
@@ -76,17 +96,21 @@ class Broker(Process):
         self.number = number
         self.etcd = etcd
         self.truth = truth
-        self.log = SimulatedLog()
+        self.log = self.log_kind()
         self.checkpoint = 0
         self.lost = False
         """Whether the disk is a new one since the replica was last in sync."""
+        self.retains = False
+        """Whether old records are deleted."""
+        self._unworthy = False
+        """Whether it has left the in-sync set because of damage, which can be removed then."""
         self.peers: dict[int, Broker] = {}
         self.replica: Replica | None = None
         self.alive: dict[int, int] = {}
         self.incarnation = 0
         self._controlling = 0
         self._ends: dict[int, tuple[int, LogEnd]] = {}
-        self._waiting: list[tuple[int, Callable[[int], None]]] = []
+        self._waiting: list[tuple[int, Record, Callable[[int], None]]] = []
 
     # A life.
 
@@ -96,6 +120,7 @@ class Broker(Process):
         self.replica = None
         self.incarnation = self._controlling = 0
         self.alive, self._ends, self._waiting = {}, {}, []
+        self._unworthy = False
         if self.log.end < self.checkpoint:
             self.lost = True
         self.world.note(f"{self.name} starts, log {self.log.end}, checkpoint {self.checkpoint}, lost {self.lost}")
@@ -104,25 +129,32 @@ class Broker(Process):
     def _prepare(self) -> None:
         if self.incarnation:
             return
-        if self.must_leave():
-            self.ask(self.etcd, lambda: self.etcd.items[PARTITION], self._leave)
-        else:
-            self._register()
+        self.ask(self.etcd, lambda: dict(self.etcd.items), self._prepared)
         self.after(0.3, self._prepare)
 
-    def must_leave(self) -> bool:
-        """Whether this replica has to leave the in-sync set before it may be elected."""
-        return self.lost
-
-    def _leave(self, item: Item) -> None:
-        state: PartitionState = item.value
-        if self.number in state.in_sync:
-            guard = [Guard(PARTITION, changed=item.changed)]
+    def _prepared(self, items: dict[str, Item]) -> None:
+        if self.incarnation:
+            return
+        state: PartitionState = items[PARTITION].value
+        damaged = bool(self.log.known_damage) and self.can_be_spared(state, _alive(items))
+        if not self.must_leave(damaged=damaged):
+            self._register()
+        elif self.number in state.in_sync:
+            guard = [Guard(PARTITION, changed=items[PARTITION].changed)]
             self.ask(self.etcd, lambda: self.etcd.write(guard, {PARTITION: state.without(self.number)}), lambda _: None)
         else:
-            self.lost = False
-            self.checkpoint = 0
+            self._unworthy = damaged
+            if self.lost:
+                self.lost, self.checkpoint = False, 0
             self._register()
+
+    def must_leave(self, *, damaged: bool) -> bool:
+        """Whether this replica has to leave the in-sync set before it may be elected."""
+        return self.lost or damaged
+
+    def can_be_spared(self, state: PartitionState, alive: Members) -> bool:
+        """Whether it may begin anew from its damage on."""
+        return can_be_spared(state, self.number, MIN_INSYNC, alive)
 
     def _register(self) -> None:
         key, value = f"broker/{self.number}", self.life
@@ -158,6 +190,8 @@ class Broker(Process):
         self.every(0.3, self._checkpoint)
         self.every(0.15, self._propose)
         self.every(0.2, self._control)
+        self.every(0.3, self._look_for_damage)
+        self.every(0.5, self._retain)
 
     def _keep_alive(self) -> None:
         key, incarnation = f"broker/{self.number}", self.incarnation
@@ -200,9 +234,7 @@ class Broker(Process):
         self.ask(self.etcd, lambda: dict(self.etcd.items), self._seen)
 
     def _seen(self, items: dict[str, Item]) -> None:
-        self.alive = {
-            int(key.removeprefix("broker/")): item.created for key, item in items.items() if key.startswith("broker/")
-        }
+        self.alive = _alive(items)
         if PARTITION in items:
             self._observe(items[PARTITION])
 
@@ -210,6 +242,7 @@ class Broker(Process):
         assert self.replica is not None
         before = self.replica.epoch
         self.replica.observe(item.value, item.changed, self.world.now)
+        self._mend()
         if self.replica.epoch != before:
             self._waiting = []
             if self.replica.leads:
@@ -228,24 +261,72 @@ class Broker(Process):
             leader = self.peers[self.replica.state.leader]
             self.ask(leader, lambda: leader.serve(request), self._take)
 
-    def serve(self, request: FetchRequest) -> FetchResponse | None:
+    def serve(self, request: FetchRequest) -> Answer | None:
         """Answer a follower."""
         if self.replica is None:
             return None
         try:
             response = self.replica.fetch(request, self.world.now)
-        except NotLeading:
+        except (NotLeading, DamageMet):
             return None
         self._answer()
-        return response
+        return Answer(response, self.log.begins)
 
-    def _take(self, response: FetchResponse | None) -> None:
-        if response is not None and self.replica is not None:
-            before = self.log.end
-            self.replica.take(response)
-            if self.log.end < before:
-                self.world.note(f"{self.name} cuts its log from {before} to {self.log.end}")
-                self._check_cut()
+    def _take(self, answer: Answer | None) -> None:
+        replica = self.replica
+        if answer is None or replica is None or replica.leads:
+            return
+        response, begins = answer.response, answer.begins
+        if response.epoch == replica.epoch and response.end == self.log.end < begins.offset:
+            self.world.note(f"{self.name} goes on at {begins.offset}, from {self.log.end}")
+            self.restart(begins)
+            return
+        before = self.log.end
+        replica.take(response)
+        if self.log.end < before:
+            self.world.note(f"{self.name} cuts its log from {before} to {self.log.end}")
+            self._check_cut()
+        if response.epoch == replica.epoch:
+            self.log.delete_before(min(begins.offset, replica.high_watermark, self.log.end))
+
+    def restart(self, begins: LogStart) -> None:
+        """Go on where the leader's log begins: what is before that is gone."""
+        self.log.restart(begins)
+
+    def _retain(self) -> None:
+        """Now and then a leader deletes something old, however little."""
+        if self.retains and self.replica is not None and self.replica.leads:
+            most = max(self.deletable(), self.log.start)
+            self.log.delete_before(self.world.random.choice([most, self.world.random.randint(self.log.start, most)]))
+            self.truth.start = max(self.truth.start, self.log.start)
+
+    def deletable(self) -> int:
+        """Before which offset a leader may delete."""
+        assert self.replica is not None
+        return min(self.replica.high_watermark, self.log.end)
+
+    def _look_for_damage(self) -> None:
+        """Begin anew, as another one, if something is damaged that others have."""
+        if self.world.calm or self.world.random.random() < 0.3:
+            self.log.scrub()
+        state = None if self.replica is None else self.replica.state
+        if self.log.known_damage and state is not None and self.can_be_spared(state, self.alive):
+            self.repair()
+
+    def repair(self) -> None:
+        """Register anew, and leave the in-sync set on the way."""
+        self.world.note(f"{self.name} is damaged at {sorted(self.log.known_damage)}, and begins anew")
+        self.crash()
+        self.world.after(0.1, self.begin)
+
+    def _mend(self) -> None:
+        """Remove what is damaged, once nobody counts on this replica."""
+        assert self.replica is not None
+        if self._unworthy and not self.replica.leads:
+            self._unworthy = False
+            self.log.truncate(min(self.log.known_damage, default=self.log.end))
+            self.world.note(f"{self.name} cuts its log at the damage, to {self.log.end}")
+            self.replica.high_watermark = min(self.replica.high_watermark, self.log.end)
 
     def _check_cut(self) -> None:
         assert self.replica is not None
@@ -304,9 +385,7 @@ class Broker(Process):
         self._controlling, items = found
         if not self._controlling:
             return
-        alive = {
-            int(key.removeprefix("broker/")): item.created for key, item in items.items() if key.startswith("broker/")
-        }
+        alive = _alive(items)
         state: PartitionState = items[PARTITION].value
         election = self.election_kind(MIN_INSYNC)
         if election.is_led(state, alive):
@@ -347,17 +426,21 @@ class Broker(Process):
     # Clients.
 
     def produce(self, producer: int, sequence: int, answer: Callable[[int], None]) -> None:
-        """Take a record, if this one leads and the record is the producer's next; answer when it is acknowledged."""
+        """Take a record, if this one leads, and answer when it is acknowledged.
+
+        One that is not the next of those that are known is refused, and comes again from its producer under another
+        name: so it is taken, though it may be there already.
+        """
         replica = self.replica
         if replica is None or not replica.leads:
             return
         offset = self.log.find(producer, sequence)
         if offset is None:
-            if sequence != self.log.last_sequence(producer) + 1:
+            if sequence <= self.log.last_sequence(producer):
                 return
             offset = self.log.end
             self.log.add([Entry(replica.epoch, producer, sequence)])
-        self._waiting.append((offset, answer))
+        self._waiting.append((offset, (producer, sequence), answer))
         self._answer()
 
     def answered(self, offset: int) -> bool:
@@ -369,12 +452,12 @@ class Broker(Process):
         if self.replica is None or not self.replica.leads:
             return
         left = []
-        for offset, answer in self._waiting:
+        for offset, record, answer in self._waiting:
             if self.answered(offset):
-                self.truth.tell(offset, self.log.entries[offset], self.name, acknowledged=True)
+                self.truth.tell(offset, record, self.name, acknowledged=True)
                 answer(offset)
             else:
-                left.append((offset, answer))
+                left.append((offset, record, answer))
         self._waiting = left
 
     def readable(self) -> int:
@@ -386,8 +469,15 @@ class Broker(Process):
         """A client reads on; another one, everything."""
         if self.replica is not None and self.replica.leads:
             end = min(self.readable(), self.log.end)
-            for offset in range(max(end - 20, 0) if self.world.random.random() < 0.8 else 0, end):
-                self.truth.tell(offset, self.log.entries[offset], f"a reader of {self.name}")
+            start = max(end - 20, self.log.start) if self.world.random.random() < 0.8 else self.log.start
+            with suppress(DamageMet):
+                for offset in range(start, end):
+                    self.truth.tell(offset, self.log.verified(offset)[1:], f"a reader of {self.name}")
+
+
+def _alive(items: dict[str, Item]) -> dict[int, int]:
+    """The brokers that are registered, and their incarnations."""
+    return {int(key.removeprefix("broker/")): item.created for key, item in items.items() if key.startswith("broker/")}
 
 
 @dataclass
@@ -402,6 +492,8 @@ class Cluster:
     """How likely it is that a death takes what was not synced."""
     count: int = 3
     """How many brokers there are; the first three hold the partition."""
+    cleans = True
+    """Whether old records are deleted, and some are damaged; what a cluster is all about may need all of them."""
 
     def __post_init__(self) -> None:
         self.world = World(self.seed)
@@ -429,6 +521,11 @@ class Cluster:
             self._client_forgets,
         ]
         self._faults = {fault: temper.random() ** 3 for fault in faults}
+        if self.cleans and temper.random() < 0.5:
+            self._faults[self._damage_one] = 1.0
+        retains = self.cleans and temper.random() < 0.6
+        for broker in self.brokers.values():
+            broker.retains = retains
         self.clients = [Client(self.world, number, self) for number in range(3)]
 
     def run(self) -> None:
@@ -457,9 +554,10 @@ class Cluster:
     def _settled(self) -> bool:
         """Whether all logs are the same, and all of it is acknowledged."""
         replicas = [broker.replica for broker in self.brokers.values()]
-        logs = {tuple(broker.log.entries) for broker in self.brokers.values()}
+        logs = {(broker.log.start, *broker.log.entries) for broker in self.brokers.values()}
         leads = [one for one in replicas if one is not None and one.leads and one.high_watermark == one.log.end]
-        return len(logs) == 1 and len(leads) == 1 and all(one is not None for one in replicas)
+        damaged = any(broker.log.damaged for broker in self.brokers.values())
+        return len(logs) == 1 and len(leads) == 1 and all(one is not None for one in replicas) and not damaged
 
     def _read(self) -> None:
         for broker in self.brokers.values():
@@ -522,11 +620,29 @@ class Cluster:
             if self.world.random.random() < 0.3:
                 self._all_die()
 
+    def _damage_one(self) -> None:
+        """One replica at a time, and only what all others have: nothing survives damage to the only copy."""
+        state: PartitionState = self.etcd.items[PARTITION].value
+        broker = self._one()
+        shared = min(one.log.durable_end for one in self.brokers.values())
+        start = max(one.log.start for one in self.brokers.values())
+        if self._whole() and len(state.in_sync) == len(self.brokers) and start < shared:
+            self._lost = broker
+            offset = self.world.random.randrange(start, shared)
+            broker.log.damage(offset)
+            self.world.note(f"{broker.name} is damaged at {offset}")
+            if self.world.random.random() < 0.5:  # and found at once, but another one dies while it is repaired
+                broker.log.scrub()
+                leader = self.brokers.get(state.leader, broker)
+                self.world.after(self.world.delay(0.4), lambda: self._die(leader))
+
     def _whole(self) -> bool:
-        """Whether the disk that was lost last has been made up for."""
+        """Whether the disk that was lost last, or damaged, has been made up for."""
         last = self._lost
         state: PartitionState = self.etcd.items[PARTITION].value
-        return last is None or (not last.lost and state.in_sync.get(last.number) == last.incarnation)
+        return last is None or (
+            not last.lost and not last.log.damaged and state.in_sync.get(last.number) == last.incarnation
+        )
 
     def _heal(self) -> None:
         self.world.note("everything heals")
@@ -545,7 +661,9 @@ class Cluster:
         leader.read()
         for broker in self.brokers.values():
             self.truth.check(broker.log, broker.name)
-            if broker.log.entries != leader.log.entries:
+            if broker.log.damaged:
+                raise Violation(f"stuck: {broker.name} is damaged in the end")
+            if (broker.log.start, broker.log.entries) != (leader.log.start, leader.log.entries):
                 raise Violation(f"diverged: the logs of {broker.name} and {leader.name} differ in the end")
         if not self.truth.acknowledged:
             raise Violation("stuck: nothing was ever acknowledged")
@@ -559,6 +677,7 @@ class Client(Process):
         self.number = number
         self._cluster = cluster
         self._sequence = 0
+        self._sent = 0
         self._stopped = False
         self._leader = 0
 
@@ -568,7 +687,7 @@ class Client(Process):
 
     def forget(self) -> None:
         """Send the last one again, though it was acknowledged: as if the answer had been lost."""
-        self._sequence = max(self._sequence - 1, 0)
+        self._sequence = max(self._sent - 1, 0)
 
     def produce(self) -> None:
         """Try the broker that answered last, or else any: the one that leads takes it."""
@@ -591,3 +710,4 @@ class Client(Process):
         self._leader = leader
         if sequence == self._sequence:
             self._sequence += 1
+            self._sent = max(self._sent, self._sequence)

@@ -12,6 +12,7 @@ import pytest
 from headwater.cluster.election import Election, LogEnd
 from headwater.cluster.metadata import Members, PartitionState, Proposal
 from headwater.cluster.replica import EpochEnd, FetchRequest, Replica
+from tests.cluster.log import Entry, LogStart, SimulatedLog
 from tests.cluster.model import PARTITION, Broker, Cluster, Violation
 
 HISTORIES = 150
@@ -82,9 +83,9 @@ class UncleanElection(Election):
 
 
 class LostDiskStaysInSync(Broker):
-    def must_leave(self) -> bool:
+    def must_leave(self, *, damaged: bool) -> bool:
         self.lost = False
-        return False
+        return damaged
 
 
 class WritesWhateverHasChanged(Broker):
@@ -96,7 +97,7 @@ class AnswersRepeatsAtOnce(Broker):
     def produce(self, producer: int, sequence: int, answer: Callable[[int], None]) -> None:
         offset = self.log.find(producer, sequence)
         if self.replica is not None and self.replica.leads and offset is not None:
-            self.truth.tell(offset, self.log.entries[offset], self.name, acknowledged=True)
+            self.truth.tell(offset, (producer, sequence), self.name, acknowledged=True)
             answer(offset)
         else:
             super().produce(producer, sequence, answer)
@@ -107,6 +108,44 @@ class ShowsWhatIsNotAcknowledged(Broker):
         return self.log.end
 
 
+class DeletesWhatIsNotAcknowledged(Broker):
+    def deletable(self) -> int:
+        return self.log.end
+
+
+class RestartsWithoutProducers(Broker):
+    def restart(self, begins: LogStart) -> None:
+        super().restart(begins._replace(producers=()))
+
+
+class RestartsWithoutEpochs(Broker):
+    def restart(self, begins: LogStart) -> None:
+        super().restart(begins._replace(epochs=()))
+
+
+class ShowsDamage(SimulatedLog):
+    def verified(self, offset: int) -> Entry:
+        entry = self.at(offset)
+        return entry._replace(producer=-1) if offset in self.damaged else entry
+
+
+class ServesDamage(Broker):
+    log_kind = ShowsDamage
+
+
+class RepairsWithoutLeaving(Broker):
+    def must_leave(self, *, damaged: bool) -> bool:
+        self._unworthy = damaged
+        return self.lost
+
+
+class RepairsAsTheSameOne(Broker):
+    def repair(self) -> None:
+        assert self.replica is not None
+        self._unworthy = True
+        self._mend()
+
+
 def with_replica(kind: type[Replica], election: type[Election] = Election) -> type[Broker]:
     return type(kind.__name__, (Broker,), {"replica_kind": kind, "election_kind": election})
 
@@ -115,16 +154,22 @@ def with_replica(kind: type[Replica], election: type[Election] = Election) -> ty
     ("broken", "seed"),
     [
         (with_replica(FollowersReportWhatIsNotDurable), 0),
-        (with_replica(LeaderCountsWhatIsNotDurable), 0),
-        (with_replica(NewIncarnationInherits, InheritingElection), 0),
-        (with_replica(JoinsBeforeItHasCaughtUp), 224),
-        (with_replica(DivergenceIsNotNoticed), 0),
-        (with_replica(TruncatesEverything), 0),
-        (with_replica(Replica, UncleanElection), 0),
-        (LostDiskStaysInSync, 25),
-        (WritesWhateverHasChanged, 465),
+        (with_replica(LeaderCountsWhatIsNotDurable), 1),
+        (with_replica(NewIncarnationInherits, InheritingElection), 6),
+        (with_replica(JoinsBeforeItHasCaughtUp), 218),
+        (with_replica(DivergenceIsNotNoticed), 61),
+        (with_replica(TruncatesEverything), 17),
+        (with_replica(Replica, UncleanElection), 12),
+        (LostDiskStaysInSync, 210),
+        (WritesWhateverHasChanged, 329),
         (AnswersRepeatsAtOnce, 0),
-        (ShowsWhatIsNotAcknowledged, 0),
+        (ShowsWhatIsNotAcknowledged, 8),
+        (DeletesWhatIsNotAcknowledged, 160),
+        (RestartsWithoutProducers, 133),
+        (RestartsWithoutEpochs, 25),
+        (ServesDamage, 1),
+        (RepairsWithoutLeaving, 531),
+        (RepairsAsTheSameOne, 306),
     ],
     ids=lambda kind: getattr(kind, "__name__", str(kind)),
 )

@@ -29,6 +29,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
     """One for all tests here."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HEADWATER_STEWARD_INTERVAL", "0.5s")
+        environment.setenv("HEADWATER_STEWARD_SCRUB_INTERVAL", "0s")
         with ClusterProcesses(tmp_path_factory.mktemp("cluster")) as processes:
             yield processes
 
@@ -222,11 +223,7 @@ def test_a_damaged_leader_is_repaired_by_the_others_and_no_reader_sees_it(cluste
                 out.flush()
     damaged = cluster.wait("numbers", in_sync={0, 1, 2}).leader
     (log,) = cluster.files(damaged, "numbers").glob("*.log")
-    with log.open("r+b") as file:
-        file.seek(log.stat().st_size // 2)
-        (byte,) = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))
+    flip(log)
     with hw.open(cluster.address) as store:
         partition = store.partition(store.describe_topic("numbers"), 0)
         assert [record.value for record in partition.records()] == [b"%d" % number for number in range(50)]
@@ -234,6 +231,37 @@ def test_a_damaged_leader_is_repaired_by_the_others_and_no_reader_sees_it(cluste
     assert cluster.wait("numbers", in_sync={0, 1, 2}).leader != damaged
     for copy in cluster.wait_for_copies("numbers").values():
         assert [value for _, value in copy] == [*(b"%d" % number for number in range(50)), b"after"]
+
+
+def test_damage_that_nobody_reads_is_found_and_repaired(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", segment_bytes=4096)
+        with store.producer("numbers") as out:
+            for number in range(60):
+                out.send(b"%d" % number * 200)
+                out.flush()
+    follower = (cluster.wait("numbers", in_sync={0, 1, 2}).leader + 1) % 3
+    (expected,) = {tuple(copy) for copy in cluster.wait_for_copies("numbers").values()}
+    log = min(cluster.files(follower, "numbers").glob("*.log"))
+    flip(log)
+    with pytest.raises(hw.FrameDamaged):
+        cluster.records(follower, "numbers")
+    deadline = time.monotonic() + PATIENCE
+    while "is damaged here, and is fetched from another broker" not in cluster.log(follower):
+        assert time.monotonic() < deadline, "nobody has looked there"
+        time.sleep(0.05)
+    cluster.wait("numbers", in_sync={0, 1, 2})
+    for copy in cluster.wait_for_copies("numbers").values():
+        assert tuple(copy) == expected
+
+
+def flip(log: Path) -> None:
+    """Change a bit in the middle of a file."""
+    with log.open("r+b") as file:
+        file.seek(log.stat().st_size // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
 
 
 @needs_openssl

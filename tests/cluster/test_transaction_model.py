@@ -75,8 +75,8 @@ class CarriesOutInAnyOrder(Decider):
 
 
 class TellsBeforeItIsDone(Decider):
-    async def commit(self, wanted: Wanted, also: Any = lambda: None) -> Verdict:
-        deciding = asyncio.ensure_future(super().commit(wanted, also))
+    async def commit(self, wanted: Wanted, also: Any = lambda: None, check: Any = None) -> Verdict:
+        deciding = asyncio.ensure_future(super().commit(wanted, also, check))
         while not deciding.done() and self._book.ruling_on(wanted.request) is None:
             await asyncio.sleep(0.001)
         return deciding.result() if deciding.done() else Verdict({})

@@ -19,6 +19,7 @@ from typing import Final
 
 from headwater.log.disk import REAL_DISK
 from headwater.testing import Device, RecordingDisk, Step, write_image
+from headwater.testing.device import Mood
 
 _LENGTH: Final = struct.Struct("<I")
 
@@ -52,10 +53,11 @@ def read_trace(file: Path) -> Iterator[Step]:
             yield pickle.loads(step)
 
 
-def lose_power(directory: Path, random: Random) -> None:
-    """Have in a directory what a power loss may leave of it; the broker is dead."""
+def lose_power(directory: Path, random: Random, mood: Mood | None = None) -> None:
+    """Have in a directory what a power loss may leave of it; the broker is dead. The mood is that of the device."""
+    device = Device().follow(read_trace(trace_of(directory)))
     torn, reordered = random.random() < 0.3, random.random() < 0.3
-    image = Device().follow(read_trace(trace_of(directory))).image(random, torn=torn, reordered=reordered)
+    image = device.image(random, torn=torn, reordered=reordered, names=mood, data=mood)
     shutil.rmtree(directory)
     write_image(image, directory)
 

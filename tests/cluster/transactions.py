@@ -443,7 +443,7 @@ class History:
         for batch, values in attempts.items():
             if len(values) > 1:
                 raise Violation(f"doubled: batch {batch} counts in several attempts: {sorted(values)}")
-            self._check_whole(*values, visible)
+            self._check_whole(next(iter(values)), visible)
         for batch in self.told - attempts.keys():
             raise Violation(f"lost: batch {batch} was told to be done, and nothing of it can be read")
         for number, place in enumerate(self.places):

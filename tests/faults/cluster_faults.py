@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import headwater as hw
 from headwater.cluster.local import find_etcd
+from headwater.testing.device import Mood
 from tests.cluster.cluster import ETCD, ClusterProcesses, host_of
-from tests.cluster.crew import TOPIC, Crew
+from tests.cluster.crew import IMPATIENT, TOPIC, Crew
 from tests.cluster.network import CLIENTS, Network, NoNetwork
 from tests.cluster.traced_broker import lose_power
 from tests.faults import Run, Unavailable, Violation, proof
@@ -29,7 +31,8 @@ def suffer(run: Run, fault: Fault, times: int, **options: Any) -> Iterator[Viola
         raise Unavailable("there is no etcd here: install etcd-server")
     lease = ("--etcd-lease", "3s") if run.quick else ()
     with ClusterProcesses(run.directory / "cluster", 3, *lease, **options) as cluster:
-        crew = Crew(cluster, seed=run.random.randrange(1 << 30))
+        client = IMPATIENT if run.quick else hw.ClientConfig()
+        crew = Crew(cluster, seed=run.random.randrange(1 << 30), client=client)
         yield from crew.go_on()
         for _ in range(times):
             time.sleep(run.random.uniform(0.0, 0.5))
@@ -81,12 +84,14 @@ def cluster_outage(run: Run) -> Iterator[Violation]:
 
 @proof(row=18, title="all brokers of a cluster lose their power at once", runs=200, quick=1, timeout=400.0)
 def cluster_power_loss(run: Run) -> Iterator[Violation]:
-    """Kill all of them; of what they had not synced any part is left, torn and in any order, of each another one."""
+    """Kill all of them; of what they had not synced nothing is left, or any part, torn and in any order."""
+    moods: Iterator[Mood | None] = chain(("oldest",), repeat(None))
 
     def lose(run: Run, cluster: ClusterProcesses) -> None:
         cluster.kill(0, 1, 2)
+        mood = next(moods)
         for broker in range(3):
-            lose_power(cluster.directory / f"broker{broker}", run.random)
+            lose_power(cluster.directory / f"broker{broker}", run.random, mood)
         cluster.begin(*run.random.sample(range(3), 3))
 
     yield from suffer(run, lose, 2 if run.quick else 6, program="tests.cluster.traced_broker")

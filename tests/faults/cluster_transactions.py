@@ -37,7 +37,7 @@ class Feeder(threading.Thread):
     def run(self) -> None:
         try:
             with hw.open(self._address) as store, store.producer(SOURCE) as out:
-                while not self.ended.wait(0.02):
+                while not self.ended.wait(0.1):
                     for _ in range(5):
                         out.send(b"%d" % self.sent, partition=self.sent % PARTITIONS)
                         self.sent += 1
@@ -133,14 +133,13 @@ def _suffer(run: Run, cluster: ClusterProcesses, programs: list[Program]) -> Ite
         yield from _go_on(cluster)
 
 
-def _go_on(cluster: ClusterProcesses, more: int = 20) -> Iterator[Violation]:
+def _go_on(cluster: ClusterProcesses, more: int = 10) -> Iterator[Violation]:
     """Wait until more records have come to each of the topics that are written in transactions."""
     deadline = time.monotonic() + PATIENCE
     with hw.open(cluster.address) as store:
-        before: dict[str, int] = {}
+        before = now = {name: _records(store, name) for name in ("shipments", "right")}
         while time.monotonic() < deadline:
-            now = {name: _records(store, name) for name in ("shipments", "right")}
-            before = before or now
+            now = {name: _records(store, name) for name in before}
             if all(now[name] >= before[name] + more for name in now):
                 return
             time.sleep(0.05)

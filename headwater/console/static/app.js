@@ -83,14 +83,16 @@ let refreshing = null;
 /** Have the page look again; not twice at once. */
 async function refresh() {
   if (refreshing === shown || !shown?.refresh) return;
-  refreshing = shown;
+  const mine = shown;
+  refreshing = mine;
   try {
-    await shown.refresh();
-    tellState(events?.state ?? 'live');
+    await mine.refresh();
+    tellState('live');
   } catch (error) {
-    if (error.status !== 401) problem(error);
+    // What a page that was left since could not show is nobody's problem any more.
+    if (error.status !== 401 && shown === mine) problem(error);
   } finally {
-    refreshing = null;
+    if (refreshing === mine) refreshing = null;
   }
 }
 

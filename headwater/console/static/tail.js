@@ -16,6 +16,9 @@ export class Tail {
       note: (note) => this.noted(note),
       quiet: () => {},
       failed: (found) => this.fail(found.error),
+    }, (state) => {
+      this.open = state === 'open';
+      this.change();
     });
   }
 
@@ -29,6 +32,7 @@ export class Tail {
     this.notes = [];
     this.error = null;
     this.added = 0;
+    this.open = false;
   }
 
   address() {

@@ -146,7 +146,7 @@ export function messages({ session, query }, name) {
     status.dataset.seen = live ? tail.seen : pageRows.length;
     status.dataset.missing = tail.missing;
     status.dataset.lookedAt = live ? tail.lookedAt : lookedAt;
-    status.dataset.paused = String(paused);
+    status.dataset.open = String(tail.open);
     status.dataset.done = String(done);
     if (live) {
       const waits = paused && about ? tail.behind(about.partitions) : 0;

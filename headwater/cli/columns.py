@@ -1,0 +1,57 @@
+"""Columns as people write them, `price:float64` or `symbol:string!`, and back."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headwater.errors import SchemaError
+
+_ZONED: Final = re.compile(r"timestamp\[\s*(s|ms|us|ns)\s*,\s*(?:tz=)?([\w+:/-]+)\s*\]")
+_DECIMAL: Final = re.compile(r"decimal(?:128)?\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_LIST: Final = re.compile(r"list<(?:item:\s*)?(.+)>")
+_ALIASES: Final = {
+    "text": "string",
+    "int": "int64",
+    "float": "float64",
+    "timestamp": "timestamp[us]",
+    "bytes": "binary",
+}
+
+
+def parse_schema(columns: list[str]) -> pa.Schema:
+    """The schema of these columns; several may be in one text, with commas between."""
+    parts = [part for text in columns for part in re.split(r",(?![^\[(<]*[\])>])", text)]
+    return pa.schema([parse_column(part) for part in parts])
+
+
+def parse_column(text: str) -> pa.Field:
+    """`name:type`, with `!` behind it where it must not be null; raises SchemaError."""
+    name, separator, kind = text.strip().partition(":")
+    if not name.strip() or not separator:
+        raise SchemaError(f"a column is written name:type, such as price:float64, not {text!r:.100}")
+    required = kind.strip().endswith("!")
+    return pa.field(name.strip(), _parse_type(kind.strip().removesuffix("!").strip()), nullable=not required)
+
+
+def _parse_type(text: str) -> Any:
+    if found := _ZONED.fullmatch(text):
+        return pa.timestamp(found[1], found[2])
+    if found := _LIST.fullmatch(text):
+        return pa.list_(_parse_type(found[1]))
+    try:
+        if found := _DECIMAL.fullmatch(text):
+            return pa.decimal128(int(found[1]), int(found[2]))
+        return pa.type_for_alias(_ALIASES.get(text, text))
+    except ValueError:
+        raise SchemaError(
+            f"there is no type {text!r:.60}: use string, int64, float64, bool, binary, date32, timestamp[us, UTC], "
+            f"decimal(12,2), list<int64> or another of Arrow's"
+        ) from None
+
+
+def written(schema: pa.Schema) -> list[dict[str, Any]]:
+    """The columns for programs."""
+    return [{"name": one.name, "type": str(one.type), "nullable": one.nullable} for one in schema]

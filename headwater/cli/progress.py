@@ -1,0 +1,42 @@
+"""Progress bars: on standard error, where that is a terminal, for what takes longer than a moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Literal
+
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from headwater.cli.output import console
+
+_PATIENCE: Final = 0.5
+"""What is done within so many seconds shows no bar."""
+
+
+@contextmanager
+def progress(doing: str, total: int | None, unit: Literal["bytes", "records"]) -> Iterator[Callable[[int], None]]:
+    """A bar for so much work; what the block gets is called with how much more of it is done."""
+    people = console(stderr=True)
+    amounts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),)
+    if unit == "bytes":
+        amounts = (DownloadColumn(binary_units=True), TransferSpeedColumn())
+    columns = (TextColumn(doing, markup=False), BarColumn(), *amounts, TimeRemainingColumn())
+    began = time.monotonic()
+    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
+        task = bar.add_task(doing, total=total, visible=False)
+
+        def advance(more: int) -> None:
+            bar.update(task, advance=more, visible=time.monotonic() - began > _PATIENCE)
+
+        yield advance

@@ -1,0 +1,36 @@
+"""Options of a configuration on a command line: `--set retention_age=7d`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from headwater.errors import InvalidConfiguration
+from headwater.option import options_of
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="An option, such as retention_age=7d; more than once for more."),
+]
+
+
+def parse_settings(kind: type[Any], said: list[str] | None) -> dict[str, Any]:
+    """The options that were said, by name; raises InvalidConfiguration."""
+    known = {option.name: option for option in options_of(kind)}
+    found: dict[str, Any] = {}
+    for text in said or []:
+        name, separator, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not separator or name not in known:
+            raise InvalidConfiguration(f"--set takes name=value, not {text!r:.100}; names are {', '.join(known)}")
+        try:
+            found[name] = known[name].parse(value)
+        except InvalidConfiguration as error:
+            raise InvalidConfiguration(f"--set {text!r:.100}: {error}") from None
+    return found
+
+
+def written(config: Any) -> dict[str, str]:
+    """Every option of a configuration as text, such as `parse_settings` takes."""
+    return {option.name: option.written(getattr(config, option.name)) for option in options_of(type(config))}

@@ -1,0 +1,208 @@
+"""`hw backup`, `hw restore`, `hw steward` and `hw check` of whole stores, in directories and behind brokers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headwater
+from headwater import Record
+from tests.command import Command, hw, local_hw
+
+__all__ = ["hw", "local_hw"]
+
+
+@pytest.fixture
+def filled(hw: Command) -> Command:
+    """A raw topic with gaps, a typed one that has grown, and a group."""
+    with hw.open() as store:
+        store.create_topic("orders", 2, segment_bytes=8192, compact=True)
+        store.create_topic("trades", schema=pa.schema([("x", pa.int64())]))
+        with store.producer("orders") as out:
+            for number in range(300):
+                out.send(b"v%d" % number * 10, b"k%d" % (number % 10), {"h": b"%d" % number})
+                if number % 20 == 0:
+                    out.flush()
+        with store.producer("trades") as out:
+            out.send({"x": 1})
+        store.topic("trades").evolve(pa.schema([("x", pa.int64()), ("y", pa.string())]))
+        with store.producer("trades") as out:
+            out.send({"x": 2, "y": "two"})
+        with store.consumer("orders", group="billing", static=(0, 1)) as inbox:
+            for record in inbox.poll(50, timeout=10.0):
+                inbox.ack(record)
+    return hw
+
+
+def content(place: str | Path) -> dict[str, list[list[Record]]]:
+    with headwater.open(place) as store:
+        return {name: [list(one.records()) for one in store.topic(name).partitions()] for name in store.topics()}
+
+
+def more(hw: Command, count: int) -> None:
+    with hw.open() as store, store.producer("orders") as out:
+        for number in range(count):
+            out.send(b"more", b"m%d" % number)
+
+
+def test_a_backup_goes_on_where_it_was_and_a_restore_is_the_same_store(filled: Command, tmp_path: Path) -> None:
+    place = tmp_path / "backup"
+    first = filled.json("backup", place)
+    assert (first["topics"], first["copied_records"], first["records"]) == (2, 302, 302)
+    assert filled.json("backup", place)["copied_records"] == 0
+    more(filled, 25)
+    assert filled.json("backup", place)["copied_records"] == 25
+    with filled.open() as store:
+        positions = store.group("billing").committed()
+    before = content(filled.store)
+    assert content(place / "store") == before, "a backup is a store"
+    told = filled.json("restore", place, tmp_path / "restored")
+    assert (told["records"], told["topics"]) == (327, 2)
+    assert content(tmp_path / "restored") == before
+    with headwater.open(tmp_path / "restored") as store:
+        found = store.group("billing").committed()
+        assert {key: one.offset for key, one in found.items()} == {key: one.offset for key, one in positions.items()}
+        assert store.topic("trades").info.schemas, "it can be written to"
+        with store.producer("trades") as out:
+            out.send({"x": 3})
+    assert filled.json("check", tmp_path / "restored")["damaged"] is False
+    filled.refused("restore", place, tmp_path / "restored", text="is not empty")
+    filled.refused("restore", place, "hw://127.0.0.1:1", text="hw topic copy")
+    assert filled.json("restore", place, tmp_path / "some", "--topic", "trades")["topics"] == 1
+    assert list(content(tmp_path / "some")) == ["trades"]
+
+
+def test_what_compaction_and_retention_removed_is_no_hindrance(filled: Command, tmp_path: Path) -> None:
+    place = tmp_path / "backup"
+    with filled.open() as store:
+        for partition in store.topic("orders").partitions():
+            partition.roll()
+            partition.compact()
+    if filled.store.startswith("hw"):
+        filled.refused("backup", place, text="back up the directory that it serves")
+        return
+    filled("backup", place)
+    assert content(place / "store") == content(filled.store)
+    more(filled, 50)
+    with filled.open() as store:
+        for partition in store.topic("orders").partitions():
+            partition.roll()
+            partition.compact()
+            partition.delete_before(partition.bounds().end - 3)
+    filled("backup", place)
+    assert content(place / "store") == content(filled.store)
+    with filled.open() as store:
+        store.delete_topic("trades")
+        store.create_topic("trades")
+        with store.producer("trades") as out:
+            out.send(b"another")
+    filled("backup", place)
+    assert content(place / "store") == content(filled.store)
+
+
+def test_a_flipped_bit_in_a_backup_is_found_and_nothing_is_restored(filled: Command, tmp_path: Path) -> None:
+    place = tmp_path / "backup"
+    filled("backup", place)
+    filled("restore", place, "--verify")
+    file = max((place / "store" / "orders").rglob("*.log"), key=lambda one: one.stat().st_size)
+    damaged = bytearray(file.read_bytes())
+    damaged[-3] ^= 4
+    file.write_bytes(damaged)
+    filled.refused("restore", place, "--verify", text="is not what was backed up")
+    filled.refused("restore", place, tmp_path / "restored", text="is not what was backed up")
+    assert not (tmp_path / "restored").exists()
+    damaged[-3] ^= 4
+    file.write_bytes(damaged)
+    assert filled.json("restore", place, tmp_path / "restored")["records"] == 302, "it goes on from what it had copied"
+    manifest = place / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"offset": ', '"offset": 1'))
+    filled.refused("restore", place, "--verify", text="does not match its own checksum")
+    manifest.unlink()
+    filled.refused("restore", place, "--verify", text="was not finished")
+    filled.refused("restore", tmp_path / "config", "--verify", text="is no backup")
+    filled.refused("backup", tmp_path / "config", text="is not empty, and is no backup")
+
+
+def test_a_backup_that_is_killed_goes_on(local_hw: Command, tmp_path: Path) -> None:
+    with local_hw.open() as store:
+        store.create_topic("orders", 2)
+        with store.producer("orders") as out:
+            for number in range(60):
+                out.send_batch([b"%d" % number * 2000] * 100, partition=number % 2)
+    place = tmp_path / "backup"
+    command = [sys.executable, "-m", "headwater.cli", "backup", str(place), "--store", local_hw.store]
+    for _ in range(3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while not list(place.glob("store/orders/0/*.log")) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    local_hw("backup", place)
+    assert content(place / "store") == content(local_hw.store)
+    local_hw("restore", place, "--verify")
+
+
+def test_a_backup_of_another_store_is_refused(local_hw: Command, tmp_path: Path) -> None:
+    local_hw("topic", "create", "orders")
+    local_hw("produce", "orders", stdin="one\ntwo\n")
+    shutil.copytree(local_hw.store, tmp_path / "twin")
+    local_hw("produce", "orders", stdin="three\n")
+    local_hw("backup", tmp_path / "backup")
+    local_hw.store = str(tmp_path / "twin")
+    local_hw("produce", "orders", stdin="drei\nvier\n")
+    local_hw.refused("backup", tmp_path / "backup", text="is another record in the backup")
+
+
+# Check and steward.
+
+
+def test_a_store_a_topic_and_a_partition_are_checked_and_repaired(local_hw: Command) -> None:
+    hw, root = local_hw, Path(local_hw.store)
+    hw("topic", "create", "orders", "-p", 2)
+    hw("topic", "create", "trades", "-c", "x:int64")
+    hw("produce", "orders", stdin="one\n")
+    hw("produce", "trades", stdin='{"x": 1}\n')
+    assert [len(hw.json("check", one)["partitions"]) for one in (root, root / "orders")] == [3, 2]
+    assert hw.json("check", root / "trades" / "0")["damaged"] is False, "its schemas are the topic's"
+    state = root / "trades" / "0" / "state"
+    state.write_bytes(bytes(state.stat().st_size))
+    assert [one["kind"] for one in hw.json("check", root / "trades" / "0")["findings"]] == ["note"]
+    repaired = hw.json("check", "--repair", root)
+    assert (repaired["damaged"], len(repaired["repaired"])) == (False, 1)
+    assert [one["findings"] for one in hw.json("check", root)["partitions"]] == [[], [], []]
+    log = next((root / "trades" / "0").glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-9] + b"\xff" + log.read_bytes()[-8:])
+    assert json.loads(hw.verdict("check", "--repair", root))["damaged"] is True
+
+
+def test_the_steward_tells_what_it_would_do_and_does_it(hw: Command) -> None:
+    hw("topic", "create", "orders", "--set", "segment_bytes=4KiB", "--set", "retention_bytes=4KiB")
+    for _ in range(4):
+        hw("produce", "orders", stdin="x" * 3000)
+    planned = hw.json("steward", "--dry-run")
+    assert (planned["dry_run"], planned["segments"] > 0) == (True, True)
+    assert hw.json("topic", "describe", "orders")["parts"][0]["start"] == 0
+    done = hw.json("steward", "--set", "protect_unread=false")
+    assert done["segments"] == planned["segments"]
+    assert hw.json("topic", "describe", "orders")["parts"][0]["start"] > 0
+    hw.refused("steward", "--dry-run", "--forever", code=2, text="--dry-run is done once")
+
+
+def test_a_steward_works_until_it_is_told_to_stop(local_hw: Command) -> None:
+    local_hw("topic", "create", "orders")
+    command = [sys.executable, "-m", "headwater.cli", "steward", "--forever", "--store", local_hw.store]
+    with subprocess.Popen([*command, "--set", "interval=10ms"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        reports = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.terminate()
+        process.communicate(timeout=60)
+    assert (process.returncode, [one["errors"] for one in reports]) == (0, [[], []])

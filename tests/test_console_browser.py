@@ -1,0 +1,258 @@
+"""The console in a real browser, as people use it. One browser and one console for all, and topics for each test."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater.console.server import Console
+from headwater.console.serving import Serving
+from headwater.console.sessions import Sessions
+from headwater.wire.address import Address
+from tests.browser import Browser, needs_browser
+
+pytestmark = needs_browser
+SCRIPT = b"<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
+PICTURES = os.environ.get("HEADWATER_CONSOLE_PICTURES")
+"""A directory for pictures of the pages, which docs/console.md shows."""
+
+
+class Opened:
+    """A console in a browser."""
+
+    def __init__(self, store: hw.Store, browser: Browser) -> None:
+        self.store = store
+        self.browser = browser
+        self.sessions = Sessions(store, interval=0.3)
+        self.serving = Serving(Console(self.sessions, write=True), Address("127.0.0.1", 0))
+
+    def go(self, page: str) -> None:
+        """Open a page of it."""
+        self.browser.driver.get(f"{self.serving.link}#/{page}")
+
+    def launch(self) -> None:
+        """Open it by the link that the command prints."""
+        self.browser.driver.get("about:blank")
+        self.browser.driver.get(f"{self.serving.link}#launch={self.sessions.launch_token}")
+        self.browser.find("h1", "Overview")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = Browser(tmp_path_factory.mktemp("downloads"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A console over a store in a directory, opened by its link."""
+    opened = Opened(hw.open(tmp_path_factory.mktemp("console") / "store"), browser)
+    with opened.serving:
+        opened.launch()
+        yield opened
+
+
+def picture(browser: Browser, name: str) -> None:
+    if PICTURES:
+        browser.driver.save_screenshot(str(Path(PICTURES) / f"{name}.png"))
+
+
+def test_an_empty_store_says_so_and_a_topic_is_made_altered_and_deleted(opened: Opened) -> None:
+    browser = opened.browser
+    browser.find(".hint-box", "This store is empty.")
+    assert "launch" not in browser.driver.current_url
+    opened.go("topics")
+    browser.click("button", "New topic")
+    browser.type("dialog input[name=name]", "made")
+    browser.click("dialog button[type=submit]")
+    browser.find("h1", "made")
+    assert opened.store.topics() == ["made"]
+    browser.click("button", "Change")
+    field = browser.find("dialog input[aria-label=retention_age]")
+    field.clear()
+    field.send_keys("7d")
+    browser.click("dialog button[type=submit]")
+    browser.find("td", "7d")
+    assert opened.store.topic("made").info.config.retention_age == 7 * 86400
+    browser.click("button", "Delete")
+    browser.type("dialog input", "mad")
+    browser.click("dialog button[type=submit]")
+    browser.find("dialog .problem", "type the name of the topic")
+    browser.type("dialog input", "e")
+    browser.click("dialog button[type=submit]")
+    browser.find("h1", "Topics")
+    assert opened.store.topics() == []
+    assert browser.complaints() == []
+
+
+def test_a_live_tail_at_10_000_a_second_misses_nothing_over_pauses(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("fast", 4, sync="never")
+    opened.go("topics/fast/messages")
+    browser.find(".tail-status", "live")
+    browser.until(lambda: browser.attribute(".tail-status", "data-open") == "true")
+    stop, sent = threading.Event(), 0
+
+    def write() -> None:
+        nonlocal sent
+        begun = time.monotonic()
+        with store.producer("fast") as out:
+            while not stop.is_set():
+                while sent < (time.monotonic() - begun) * 10_000:
+                    out.send(b'{"n": %d}' % sent)
+                    sent += 1
+                time.sleep(0.005)
+
+    def seen() -> int:
+        return int(browser.attribute(".tail-status", "data-seen"))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        browser.until(lambda: seen() > 1000)
+        for _ in range(2):
+            browser.click("button", "Pause")
+            browser.find(".tail-status", "paused")
+            at_pause, written = seen(), sent
+            browser.until(lambda: sent > written + 3000)  # noqa: B023 - it is called at once
+            assert seen() == at_pause
+            browser.find(".tail-status", "waiting")
+            browser.click("button", "Resume")
+            browser.until(lambda: seen() > at_pause + 3000)  # noqa: B023
+        first = int(browser.run("return document.querySelectorAll('.vt-row').length"))
+        assert 10 < first < 80  # only what can be seen exists
+    finally:
+        stop.set()
+        writer.join()
+    # The tail began with what came first, so it has seen all of it.
+    browser.until(lambda: seen() == sent)
+    assert browser.attribute(".tail-status", "data-missing") == "0"
+
+
+def test_a_hostile_message_is_shown_as_text(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("hostile")
+    with store.producer("hostile") as out:
+        out.send(SCRIPT, key=SCRIPT, headers={SCRIPT.decode(): SCRIPT})
+    opened.go("topics/hostile/messages?mode=browse")
+    assert SCRIPT.decode() in browser.find(".vt-row").text
+    browser.click(".vt-row")
+    assert browser.find(".drawer").text.count(SCRIPT.decode()) == 4
+    assert browser.run("return document.querySelectorAll('main script, main img').length") == 0
+    assert browser.driver.title == "hostile, messages · Headwater"
+    assert browser.complaints() == []
+
+
+def test_a_message_is_produced_by_hand_and_found_by_filters(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("notes", 2)
+    opened.go("topics/notes/messages")
+    browser.find(".tail-status", "live")
+    browser.click("button", "New record")
+    browser.type("dialog textarea[name=value]", '{"hello": "wörld"}')
+    browser.type("dialog input[name=key]", "me")
+    browser.type("dialog textarea[name=headers]", "trace: 7")
+    browser.click("dialog button[type=submit]")
+    browser.find(".vt-row", '{"hello": "wörld"}')  # the tail was listening
+    (record,) = store.topic("notes").recent()
+    assert (record.key, json.loads(record.value), record.headers) == (b"me", {"hello": "wörld"}, {"trace": b"7"})
+    browser.click(".segmented button", "Browse")
+    browser.find(".tail-status", "1 message, that is all")
+    browser.type("input[aria-label=Expression]", 'key = "you"\n')
+    browser.find(".vt-empty", "No messages.")
+    browser.find("input[aria-label=Expression]").clear()
+    browser.type("input[aria-label=Expression]", "nonsense =\n")
+    browser.find(".problem", "there is no column 'nonsense'")
+
+
+def test_a_group_is_reset_after_the_difference_was_shown(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("orders", 2)
+    with store.producer("orders") as out:
+        for number in range(100):
+            out.send(b"%d" % number, partition=number % 2)
+    with store.consumer("orders", group="billing") as inbox:
+        for record in inbox.poll(100, timeout=60):
+            inbox.ack(record)
+    opened.go("groups/billing")
+    browser.find(".figure .value", "0")
+    browser.click("button", "Reset…")
+    browser.click("dialog button", "Show the difference")
+    browser.find("dialog .plan", "100 records will be handled again.")
+    assert [one.offset for one in store.group("billing").committed().values()] == [50, 50]
+    browser.click("dialog button", "Set these positions")
+    browser.find(".toast", "2 positions of billing were set.")
+    assert [one.offset for one in store.group("billing").committed().values()] == [0, 0]
+    browser.find(".figure .value", "100")  # by itself
+
+
+def test_charts_move_and_keys_lead_around_in_light_and_dark(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("moving")
+    opened.go("")
+
+    def last() -> float:
+        return float(browser.run("return document.querySelector('.chart')?.dataset.last || 0"))
+
+    before = browser.until(last)
+    browser.until(lambda: browser.run("return document.querySelectorAll('.chart canvas').length") == 4)
+    browser.until(lambda: last() > before)
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    light = browser.run(ground)
+    body = browser.find("body")
+    body.send_keys("d")
+    browser.until(lambda: browser.run(ground) != light)
+    browser.driver.refresh()
+    browser.find("h1", "Overview")
+    assert browser.run(ground) != light  # it is remembered
+    browser.find("body").send_keys("d")
+    browser.until(lambda: browser.run(ground) == light)
+    browser.find("body").send_keys("gt")
+    browser.find("h1", "Topics")
+    browser.find("body").send_keys("/")
+    browser.type("input[type=search]", "movi")
+    browser.until(lambda: len(browser.driver.find_elements("css selector", ".vt-row")) == 1)
+    browser.find("input[type=search]").send_keys("\ue015")  # down, into the list
+    browser.find(".vt-body").send_keys("\n")
+    browser.find("h1", "moving")
+    browser.look(390, 800)
+    assert browser.run("return document.documentElement.scrollWidth <= 390")
+    browser.look(1280, 860)
+    assert browser.complaints() == []
+
+
+def test_a_damaged_segment_is_shown(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("hurt")
+    for number in range(5):
+        with store.producer("hurt") as out:
+            for index in range(20):
+                out.send(b"record %d of %d" % (index, number) * 10)
+    (file,) = (Path(str(store)) / "hurt" / "0").glob("*.log")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    opened.go("topics/hurt/segments")
+    browser.find(".card", "1 damaged stretch")
+    browser.find("td", "the body of a frame does not match its checksum")
+    assert browser.run("return document.querySelectorAll('.map .cell.damaged').length") > 0
+    opened.go("topics/hurt/messages?mode=browse")
+    browser.find(".tail-status", "damaged")
+
+
+def test_nobody_gets_in_without_the_link_and_a_console_that_ends_says_so(browser: Browser, tmp_path: Path) -> None:
+    other = Opened(hw.open(tmp_path / "store"), browser)
+    with other.serving:
+        browser.driver.get("about:blank")
+        other.go("topics")
+        browser.find("h1", "Open the link in the terminal")
+        other.launch()
+    browser.find("#state", "not connected")
