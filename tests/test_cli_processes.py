@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import headwater
+from headwater.cli.descriptors import readable
 from tests.command import KINDS, served
 
 HW = [sys.executable, "-m", "headwater.cli"]
@@ -67,7 +67,7 @@ class Terminal:
         end = time.monotonic() + PATIENCE
         while text not in COLOURS.sub("", self.shown):
             assert time.monotonic() < end, self.shown
-            if select.select([self.fd], [], [], 1.0)[0]:
+            if readable(self.fd, 1.0):
                 self.shown += os.read(self.fd, 65536).decode()
 
     def press(self, key: bytes) -> None:

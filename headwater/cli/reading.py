@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from headwater.cli.descriptors import readable
 from headwater.cli.record_json import bytes_of, key_of, moment_of, read_record
 from headwater.errors import HeadwaterError, InvalidRecord
 from headwater.schema import Schema
@@ -216,7 +216,7 @@ def _some(source: IO[bytes]) -> bytes:
         return source.read(_CHUNK)
     fd = source.fileno()
     content = os.read(fd, _CHUNK)
-    while content and len(content) < _CHUNK and select.select([fd], [], [], 0)[0]:
+    while content and len(content) < _CHUNK and readable(fd):
         more = os.read(fd, _CHUNK)
         if not more:
             break

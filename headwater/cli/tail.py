@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 import termios
 import tty
@@ -15,6 +14,7 @@ import pyarrow as pa
 import typer
 
 from headwater.cli.condition import Condition, Where, filtered
+from headwater.cli.descriptors import readable
 from headwater.cli.output import Json
 from headwater.cli.target import StoreOption, complete_topic, opened
 from headwater.cli.writing import HELP, Writer, writer_of
@@ -127,7 +127,7 @@ class _Keys:
 
     def pressed(self, seconds: float) -> str:
         """The key that is pressed within so much time; nothing when none is."""
-        if self.fd is None or not select.select([self.fd], [], [], seconds)[0]:
+        if self.fd is None or not readable(self.fd, seconds):
             return ""
         return os.read(self.fd, 1).decode("ascii", "ignore")
 

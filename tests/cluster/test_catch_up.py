@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +85,23 @@ class NextDoors(Links):
         return self._link
 
 
+_stores: list[DirectoryStore] = []
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    """Close in the end what a test has opened."""
+    yield
+    while _stores:
+        _stores.pop().close()
+
+
 class Pair:
     """A leader with some partitions, and one that follows them from the beginning."""
 
     def __init__(self, path: Path, partitions: int, clock: Clock) -> None:
         there, here = (DirectoryStore(path / name) for name in ("leader", "follower"))
+        _stores.extend((there, here))
         info = there.create_topic("numbers", partitions=partitions, sync="never").info
         here.adopt_topic(info, [there.schema_by_id(info, one) for one in info.schemas])
         self.leaders = {number: _hosted(there, info, number, LEADER) for number in range(partitions)}

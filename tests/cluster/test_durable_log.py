@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,20 @@ from headwater.testing import RecordingDisk
 UUID = bytes(range(16))
 
 
+_opened: list[DirectoryPartition] = []
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    """Close in the end what a test has opened."""
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
 def opened(path: Path, disk: Disk = REAL_DISK) -> DurableLog:
-    return DurableLog(DirectoryPartition(path, uuid=UUID, disk=disk), disk)
+    _opened.append(DirectoryPartition(path, uuid=UUID, disk=disk))
+    return DurableLog(_opened[-1], disk)
 
 
 def append(log: DurableLog, count: int = 1) -> None:
