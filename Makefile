@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint etcd browser test test-streams test-spark test-faults demo serve bench peers soak faults clean help
+.PHONY: setup lock proto lint etcd browser test test-streams test-processes test-spark test-faults demo serve bench peers soak faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -42,8 +42,10 @@ lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks examples tests
 
-# The tests that start Spark and all others run side by side, and the proofs beside whichever of the two takes longer.
+# Two of these run side by side, on two cores: first the tests that start Spark, which have both cores busy, and those that start
+# brokers, clusters, browsers and commands, which wait a lot; then all others, and the proofs.
 SPARK_TESTS := tests/spark tests/test_documents.py
+PROCESS_TESTS := tests/cluster $(sort $(wildcard $(foreach noun,broker cli client cluster console etcd example,tests/test_$(noun)*.py)))
 
 # Clusters are proved with the etcd of the system. The one among the Python packages is of a version that can corrupt its own
 # data when it is killed, which is what most of these proofs do to it: it serves for `hw cluster up` alone.
@@ -63,10 +65,13 @@ browser: ## install the system's Chromium and its driver, where this is root on 
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test: lint etcd browser ## lint, the tests, and the short form of every fault proof
-	@$(MAKE) --no-print-directory --jobs=2 test-streams test-spark test-faults
+	@$(MAKE) --no-print-directory --jobs=2 test-spark test-processes test-streams test-faults
 
-test-streams: $(STAMP) ## the tests without Spark
-	$(BIN)/python -m pytest --quiet $(addprefix --ignore=,$(SPARK_TESTS)) -o cache_dir=.pytest_cache/streams
+test-streams: $(STAMP) ## the tests that start neither Spark nor servers, but those that all kinds of stores share
+	@$(BIN)/python -m pytest --quiet $(addprefix --ignore=,$(SPARK_TESTS) $(PROCESS_TESTS)) -o cache_dir=.pytest_cache/streams
+
+test-processes: $(STAMP) ## the tests that start brokers, clusters, browsers and commands
+	@$(BIN)/python -m pytest --quiet $(PROCESS_TESTS) -o cache_dir=.pytest_cache/processes
 
 test-spark: $(STAMP) ## the tests that start Spark
 	$(BIN)/python -m pytest --quiet $(SPARK_TESTS) -o cache_dir=.pytest_cache/spark
