@@ -47,19 +47,21 @@ class Sender(threading.Thread):
         self._broker = broker
         self.acknowledged: list[int] = []
         self.sent = 0
+        self._ended = threading.Event()
 
     def _requests(self) -> Iterator[pb.ProduceRequest]:
-        while self.sent - len(self.acknowledged) < 100:
+        while not self._ended.is_set():
             yield produce(b"%d" % self.sent, self.sent)
             self.sent += 1
-            while self.sent - len(self.acknowledged) >= 50:
-                time.sleep(0.001)
+            while self.sent - len(self.acknowledged) >= 50 and not self._ended.wait(0.001):
+                pass
 
     def run(self) -> None:
         with self._broker.connected() as stub, suppress(grpc.RpcError):
             for answer in stub.ProduceStream(self._requests()):
                 if not answer.HasField("error"):
                     self.acknowledged.append(answer.id)
+        self._ended.set()
 
 
 @pytest.mark.parametrize("how", ["drained", "killed"])
