@@ -17,7 +17,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from headwater.cli import broker_status, broker_token
-from headwater.cli.output import console, printable, shown, wants_json, write_json
+from headwater.cli.output import Json, console, printable, shown, wants_json, write_json
 from headwater.config import PATH, BrokerConfig
 from headwater.option import Option, options_of
 
@@ -166,7 +166,7 @@ def serve(directory: _Directory = None, config: _Config = None, *, flags: dict[s
 def check_config(
     directory: _Directory = None,
     config: _Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
+    as_json: Json = False,
     *,
     flags: dict[str, str | None],
 ) -> None:

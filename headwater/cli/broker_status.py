@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.output import console, shown, size, wants_json, write_json
+from headwater.cli.output import Json, console, shown, size, wants_json, write_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.config import ClientConfig
 from headwater.errors import InvalidConfiguration
@@ -28,7 +28,7 @@ def status(
     wait: Annotated[
         str, typer.Option(metavar="TIME", help="How long to go on trying, such as 1min for a broker that is starting.")
     ] = _WAIT,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show how a broker is: what it serves, what it has done, and what is wrong. The exit code is 1 if something is.
 

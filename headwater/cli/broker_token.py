@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.output import console, printable, shown, wants_json, write_json
+from headwater.cli.output import Json, console, printable, shown, wants_json, write_json
 from headwater.errors import InvalidConfiguration
 from headwater.option import CENTURY, seconds
 
@@ -80,9 +80,7 @@ def _length(text: str) -> float:
     "  hw broker token list --access access.yaml\n"
     "  hw broker token list --access access.yaml | jq -r '.tokens[].id'",
 )
-def list_tokens(
-    access: _Access, as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False
-) -> None:
+def list_tokens(access: _Access, as_json: Json = False) -> None:
     """List tokens: whose they are, since when and until when. The tokens themselves are nowhere."""
     from headwater.broker.tokens import read_tokens, tokens_beside
 

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from headwater.cli.cluster_status import call, table
-from headwater.cli.output import console, shown, wants_json, write_json
+from headwater.cli.output import Json, console, shown, wants_json, write_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.errors import InvalidConfiguration, StoreError
 from headwater.wire.address import parse_store
@@ -31,7 +31,7 @@ def elect(
     tls_ca: TlsAuthority = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Let a broker lead a partition that nobody may lead any more, because one that was in sync is lost for good.
 

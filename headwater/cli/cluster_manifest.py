@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 import typer
 from rich.text import Text
 
-from headwater.cli.output import console, shown, wants_json, write_json
+from headwater.cli.output import Json, console, shown, wants_json, write_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.config import ClientConfig
 from headwater.errors import InvalidConfiguration, PermissionDenied, StoreError
@@ -38,7 +38,7 @@ def apply(
     tls_ca: TlsAuthority = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Make a cluster as a file says: topics, and who may do what. Doing it again changes nothing.
 

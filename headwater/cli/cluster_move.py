@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from headwater.cli.cluster_status import call, table
-from headwater.cli.output import console, shown, size, wants_json
+from headwater.cli.output import Yes, console, shown, size, wants_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.errors import StoreError
 from headwater.wire.address import Address, parse_store
@@ -26,7 +26,6 @@ _TIMEOUT: Final = 30.0
 _LOOK: Final = 0.5
 _INTERRUPTED: Final = 130
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
 Cancel = Annotated[bool, typer.Option("--cancel", help="Take back what has not happened yet.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, a document a line, as in a pipe.")]

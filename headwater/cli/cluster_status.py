@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.output import console, shown, wants_json, write_json
+from headwater.cli.output import Json, console, shown, wants_json, write_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.config import ClientConfig
 from headwater.errors import BrokerUnavailable, HeadwaterError, StoreError
@@ -29,7 +29,7 @@ def status(
     tls_ca: TlsAuthority = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show how a cluster is. The exit code is 1 when a partition has too few replicas in sync, or nobody leads it.
 

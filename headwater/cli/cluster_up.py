@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from headwater.cli.cluster_manifest import apply_manifest, read
-from headwater.cli.output import console, printable, shown, wants_json, write_json
+from headwater.cli.output import Json, console, printable, shown, wants_json, write_json
 from headwater.cli.remote import credentials_of
 from headwater.errors import StoreError
 from headwater.wire.address import DEFAULT_PORT, parse_store
@@ -41,7 +41,7 @@ def up(
     manifest: Annotated[
         Path | None, typer.Option("--manifest", metavar="FILE", help="Topics and permissions to begin with.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Start an etcd and some brokers on this machine, and stop them at Ctrl-C. For trying out and for tests.
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.cli.apart import apart
-from headwater.cli.output import console, printable, shown, wants_json, write_json
+from headwater.cli.output import Json, Yes, console, printable, shown, wants_json, write_json
 from headwater.errors import InvalidPipeline, PipelineRunning
 
 app = typer.Typer(
@@ -27,7 +27,6 @@ app = typer.Typer(
 )
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="A declaration: YAML, TOML or Python.")]
-_Json = Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")]
 
 
 def _load(file: Path) -> Any:
@@ -100,7 +99,7 @@ def run(
     metrics_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write metrics for Prometheus to this file.")
     ] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Run a pipeline: go on from where it was, each row once, until it is done, Ctrl-C or SIGTERM.
 
@@ -146,7 +145,7 @@ def _trigger(text: str | None) -> Any:
 @app.command(
     epilog="[bold]Examples[/]\n\n  hw pipeline status revenue.yaml\n  hw pipeline status revenue.yaml | jq .lag"
 )
-def status(file: _File, as_json: _Json = False) -> None:
+def status(file: _File, as_json: Json = False) -> None:
     """Show how far a pipeline is, whether it runs, and what its last run did. Spark is not needed."""
     from headwater.spark.pipeline.status import Status
 
@@ -184,7 +183,7 @@ def status(file: _File, as_json: _Json = False) -> None:
 def reset(
     file: _File,
     tables: Annotated[bool, typer.Option("--tables", help="Remove the tables of Parquet and Delta too.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Forget how far a pipeline is: the next run begins where its sources say, and writes again what it makes.
 

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from headwater.cli.apart import apart
 from headwater.cli.check import describe
-from headwater.cli.output import console, shown, size, wants_json, write_json
+from headwater.cli.output import Json, console, shown, size, wants_json, write_json
 from headwater.errors import InvalidConfiguration
 from headwater.store import time as moment
 
@@ -44,7 +44,6 @@ Master = Annotated[
     str, typer.Option("--master", metavar="WHERE", help="Where Spark runs: local[4], spark://host:7077.")
 ]
 Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 4g.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, as in a pipe.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 Roll = Annotated[bool, typer.Option("--roll", help="Close the growing segments first, so that all of it is included.")]
 
@@ -72,7 +71,7 @@ def archive_command(
     ] = False,
     master: Master = "local[*]",
     memory: Memory = "1g",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Copy the closed segments of a topic to Parquet, proven against the log row for row.
 
@@ -125,7 +124,7 @@ def compact_command(
     roll: Roll = False,
     master: Master = "local[*]",
     memory: Memory = "1g",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Keep only the newest record of each key of a compacted topic, with more keys than fit in memory.
 
@@ -169,7 +168,7 @@ def verify_command(
     topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics.")] = None,
     master: Master = "local[*]",
     memory: Memory = "1g",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Verify every frame of every segment, many at a time, and name what is damaged: file, position, offsets.
 
@@ -208,7 +207,7 @@ def replay_command(
     name: Annotated[str | None, typer.Option("--name", help="It is done once under this name.")] = None,
     master: Master = "local[*]",
     memory: Memory = "1g",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Write a range of a topic to another one, changed by SQL or not: all of it, and once.
 

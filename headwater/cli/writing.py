@@ -11,6 +11,7 @@ import io
 import json
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import IO, Any, Final, NamedTuple, cast
 
@@ -43,17 +44,17 @@ class Row(NamedTuple):
     headers: dict[str, bytes]
 
 
-class Writer:
+class Writer(ABC):
     """Writes batches of records to standard output."""
 
     whole = False
     """Whether it needs every column of a record, rather than those that are to be written."""
 
+    @abstractmethod
     def write(self, topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -> None:
         """Write a batch; when it returns, the records have left this process, but for Parquet."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most need none
         """End what needs an end."""
 
 
