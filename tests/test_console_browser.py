@@ -13,37 +13,14 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.console.server import Console
-from headwater.console.serving import Serving
-from headwater.console.sessions import Sessions
-from headwater.wire.address import Address
 from tests.browser import Browser, needs_browser
+from tests.console import Opened
 from tests.console_scene import go_on, play
 
 pytestmark = needs_browser
 SCRIPT = b"<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
 PICTURES = os.environ.get("HEADWATER_CONSOLE_PICTURES")
 """A directory for pictures of the pages, which docs/console.md shows."""
-
-
-class Opened:
-    """A console in a browser."""
-
-    def __init__(self, store: hw.Store, browser: Browser) -> None:
-        self.store = store
-        self.browser = browser
-        self.sessions = Sessions(store, interval=0.3)
-        self.serving = Serving(Console(self.sessions, write=True), Address("127.0.0.1", 0))
-
-    def go(self, page: str) -> None:
-        """Open a page of it."""
-        self.browser.driver.get(f"{self.serving.link}#/{page}")
-
-    def launch(self) -> None:
-        """Open it by the link that the command prints."""
-        self.browser.driver.get("about:blank")
-        self.browser.driver.get(f"{self.serving.link}#launch={self.sessions.launch_token}")
-        self.browser.find("h1", "Overview")
 
 
 @pytest.fixture(scope="module")
