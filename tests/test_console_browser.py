@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -145,6 +146,22 @@ def test_a_message_is_produced_by_hand_and_found_by_filters(opened: Opened) -> N
     browser.find("input[aria-label=Expression]").clear()
     browser.type("input[aria-label=Expression]", "nonsense =\n")
     browser.find(".problem", "there is no column 'nonsense'")
+
+
+def test_messagepack_is_decoded_where_it_is_installed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("packed")
+    with store.producer("packed") as out:
+        out.send(b"\x81\xa1a\x01")
+    opened.go("topics/packed/messages?mode=browse")
+    browser.find(".vt-row", "81 a1 61 01")
+    browser.choose("select[aria-label='How values are shown']", "msgpack")
+    browser.find(".vt-row", '{"a": 1}')
+    monkeypatch.setitem(sys.modules, "msgpack", None)  # as if it were not
+    browser.driver.refresh()
+    browser.find(".vt-row", "81 a1 61 01")
+    assert browser.attribute("option[value=msgpack]", "disabled") == "true"
+    assert "pip install msgpack" in browser.find("option[value=msgpack]").text
 
 
 def test_a_group_is_reset_after_the_difference_was_shown(opened: Opened) -> None:
