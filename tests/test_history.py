@@ -10,7 +10,7 @@ import pytest
 import headwater as hw
 from headwater.log import encode
 from headwater.store import DirectoryStore, history
-from headwater.store.history import HistoryWriter, Sample, entries
+from headwater.store.history import HistoryWriter, Sample, Samples, entries
 from headwater.store.names import HISTORY
 from headwater.store.survey import Survey
 from headwater.testing import ManualClock
@@ -58,6 +58,21 @@ def test_what_was_noted_is_read_back(handle: Handles, clock: ManualClock) -> Non
 
     # From the middle on it is the same: there is a whole sample before every difference that is read.
     assert samples(store, expected[40].time_ns) == expected[40:]
+
+
+def test_nothing_counts_on_a_sample_that_could_not_be_written(handle: Handles, clock: ManualClock) -> None:
+    store, now_ns = handle(), clock.now_ns()
+    partition = store.internal_topic(HISTORY).partition(0)
+    noting = Samples()
+    first = Sample(now_ns - 3 * SECOND, {"a": (1, 10, 100), "b": (1, 10, 100)})
+    lost = Sample(now_ns - 2 * SECOND, {"a": (2, 20, 200), "b": (2, 20, 200)})
+    last = Sample(now_ns - SECOND, {"a": (3, 30, 300), "b": (2, 20, 200)})
+    for sample in (first, lost, last):
+        frame = noting.frame(sample)
+        if sample is not lost:
+            partition.append(frame)
+            noting.written(sample)
+    assert samples(store) == [first, last]
 
 
 def test_two_stewards_do_not_note_everything_twice(handle: Handles, clock: ManualClock) -> None:
