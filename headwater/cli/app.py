@@ -11,6 +11,7 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
@@ -140,6 +141,8 @@ def hw(
 def main() -> NoReturn:
     """Run the command line and exit."""
     debug = "--debug" in sys.argv[1:]
+    if len(sys.argv) == 1 or not {"-h", "--help"}.isdisjoint(sys.argv):
+        _hasten_help()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to fail
     try:
@@ -159,6 +162,19 @@ def main() -> NoReturn:
         if debug:
             raise
         _fail(_told(error), 1)
+
+
+def _hasten_help() -> None:
+    """Import what shows help, without its Markdown and tracebacks: a third of the time, and no help has either."""
+    spared = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
+    for module, name in spared.items():
+        sys.modules[module] = ModuleType(module)
+        setattr(sys.modules[module], name, None)
+    try:
+        importlib.import_module("typer.rich_utils")
+    finally:
+        for module in spared:
+            del sys.modules[module]
 
 
 def _told(error: Exception) -> str:
