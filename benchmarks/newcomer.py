@@ -45,9 +45,8 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
 
 def _program(document: str) -> str:
     """The first program of a document."""
-    found = re.search(
-        r"^```python\n(.*?)^```$", (_ROOT / document).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    text = (_ROOT / document).read_text(encoding="utf-8")
+    found = re.search(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert found is not None, f"{document} begins with a program"
     return found[1]
 
