@@ -231,6 +231,7 @@ def test_a_format_says_what_is_written(filled: Command) -> None:
     told = filled(*flags, "-o", r"%p %o %t %k %h %n %s%%\t[\x41]")
     assert told == "0 3 1970-01-01T00:00:03.000000000Z k0 trace=3 orders 29%\t[A]\n"
     assert filled(*flags, "--format", r"%k\c") == "k0"
+    filled.refused(*flags, "--format", "jsn", text="there is no format 'jsn'; there are json, csv")
     filled("topic", "create", "typed", "-c", "x:int64,y:string")
     filled("produce", "typed", stdin='{"x": 1, "y": "why"}')
     assert filled("consume", "typed", "-o", "%{y} %{x} %v") == 'why 1 {"x": 1, "y": "why"}\n'

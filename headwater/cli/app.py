@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from headwater import __version__
 from headwater.cli.output import end_quietly, printable
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, TopicExists, UnknownTopic
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """The root of the errors about the command line itself, which typer does not export."""
@@ -178,7 +178,11 @@ def _hasten_help() -> None:
 
 
 def _told(error: Exception) -> str:
-    """An error without the noise that Python puts around some of them."""
+    """An error without the noise that Python puts around some of them, with advice for people who type commands."""
+    if isinstance(error, UnknownTopic):
+        return str(error).replace("create it first", "hw topic list shows those that there are")
+    if isinstance(error, TopicExists):
+        return str(error).replace("pass exist_ok=True", "give --exist-ok")
     if isinstance(error, HeadwaterError):
         return str(error)
     if isinstance(error, OSError):
