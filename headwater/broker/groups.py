@@ -24,6 +24,7 @@ from headwater.store.pattern import TopicFilter
 from headwater.store.subscription import partitions_of
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import pack_error
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -34,6 +35,10 @@ _SWEEP: Final = 0.5
 _LONGEST_SESSION: Final = HOUR
 """Whatever a member asks for: the partitions of one that is gone have to be read by someone."""
 _MAX_POLL_INTERVAL: Final = 300.0
+COMMITS_AT_ONCE: Final = 1000
+"""The most that one call takes."""
+_TOGETHER: Final = 0.5
+"""How long commits that have come in one call wait for each other. Seconds."""
 _POLLED_BYTES: Final = MIB
 _POLLED_RECORDS: Final = 500
 
@@ -232,6 +237,25 @@ class Groups:
         call.check("read", "group", request.group)
         _check_topics(request.positions, call)
         return await self._change(request.group, self._commit, request, call.caller)
+
+    async def commit_all(self, request: pb.CommitAllRequest, call: Call) -> pb.CommitAllResponse:
+        if len(request.commits) > COMMITS_AT_ONCE:
+            raise InvalidConfiguration(f"a call has at most {COMMITS_AT_ONCE} commits")
+        tasks = [asyncio.create_task(self._outcome(one, call)) for one in request.commits]
+        try:
+            if tasks:
+                # One whose log waits for a replica keeps the others waiting for no longer than this.
+                await asyncio.wait(tasks, timeout=_TOGETHER)
+            return pb.CommitAllResponse(outcomes=[one.result() if one.done() else pb.CommitOutcome() for one in tasks])
+        finally:
+            for one in tasks:
+                one.cancel()
+
+    async def _outcome(self, request: pb.CommitRequest, call: Call) -> pb.CommitOutcome:
+        try:
+            return pb.CommitOutcome(response=await self.commit(request, call))
+        except HeadwaterError as error:
+            return pb.CommitOutcome(error=pack_error(error))
 
     def _commit(self, request: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
         group = self._group(request.group)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from weakref import ref
 
 from headwater.client.connection import Connection
+from headwater.client.joint_commits import commit
 from headwater.errors import HeadwaterError, PartitionForked, StaleMember, StoreClosed, StoreError
 from headwater.log.entropy import random_bytes
 from headwater.store.group import Assignment, Commit, Group, GroupInfo, PartitionsOf, TopicKey
@@ -220,7 +221,7 @@ class RemoteGroup(Group):
         known: Mapping[TopicKey, int] | None = None,
     ) -> frozenset[TopicPartition]:
         request = pb.CommitRequest(group=self.name, member_id=member_id or "", positions=advances(commits, known))
-        return _places(self._connection.call("Commit", request).refused)
+        return _places(commit(request, self._connection).refused)
 
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
         self._connection.call("ResetGroup", pb.ResetGroupRequest(group=self.name, positions=advances(positions)))

@@ -11,6 +11,7 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from headwater.cluster.assignment import default_min_insync
@@ -43,8 +44,8 @@ _FRAME_BYTES: Final = MIB
 _RECORD_BYTES: Final = 32
 """What a record costs beside its key and value, about."""
 _AGAIN: Final = 1.0
-_GATHERING: Final = 0.003
-"""How long more is waited for where several have come together. Seconds."""
+_GATHERING: Final = 0.02
+"""For how long more is waited for at most, where several have come together. Seconds."""
 
 Record = tuple[bytes, bytes | None]
 """A key and its value; None in place of a value says that there is none any more."""
@@ -96,6 +97,9 @@ class InternalLog:
         self._failed = False
         self._waiting: list[tuple[Sequence[Record], asyncio.Future[Appended]]] = []
         self._writing: asyncio.Task[None] | None = None
+        self._expected = 0
+        """How many are to wait before the next write begins."""
+        self._come = asyncio.Event()
 
     @property
     def place(self) -> TopicPartition:
@@ -164,6 +168,8 @@ class InternalLog:
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self._waiting.append((records, future))
+        if len(self._waiting) >= self._expected:
+            self._come.set()
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
         return future
@@ -175,6 +181,7 @@ class InternalLog:
         """
         while self._waiting:
             batch, self._waiting = self._waiting, []
+            begun = time.monotonic()
             futures = [future for _, future in batch]
             records = [record for some, _ in batch for record in some]
             try:
@@ -188,8 +195,21 @@ class InternalLog:
             for future in futures:
                 if not future.done():
                     future.set_result(appended)
-            if len(batch) > 1:  # those who have been told come again together: the first does not go alone
-                await asyncio.sleep(_GATHERING)
+            if len(batch) > 1:
+                await self._gather(len(batch) + len(self._waiting), (time.monotonic() - begun) / 2)
+
+    async def _gather(self, number: int, longest: float) -> None:
+        """Wait for those who have just been told: if they come again, all of them go with the next write.
+
+        Otherwise they and those who have come meanwhile would take turns from now on, with a write for each half. It is
+        never waited for as long as a write takes.
+        """
+        self._expected = number
+        self._come.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(longest, _GATHERING)):
+                await self._come.wait()
+        self._expected = 0
 
     def _append(self, records: list[Record]) -> Appended:
         """In a thread: write what has come together, and sync it."""

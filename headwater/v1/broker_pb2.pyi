@@ -597,6 +597,26 @@ class CommitResponse(_message.Message):
     refused: _containers.RepeatedCompositeFieldContainer[TopicPartition]
     def __init__(self, refused: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
 
+class CommitAllRequest(_message.Message):
+    __slots__ = ("commits",)
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    commits: _containers.RepeatedCompositeFieldContainer[CommitRequest]
+    def __init__(self, commits: _Optional[_Iterable[_Union[CommitRequest, _Mapping]]] = ...) -> None: ...
+
+class CommitAllResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[CommitOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[CommitOutcome, _Mapping]]] = ...) -> None: ...
+
+class CommitOutcome(_message.Message):
+    __slots__ = ("response", "error")
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    response: CommitResponse
+    error: Error
+    def __init__(self, response: _Optional[_Union[CommitResponse, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
 class ResetGroupRequest(_message.Message):
     __slots__ = ("group", "positions", "clamp")
     GROUP_FIELD_NUMBER: _ClassVar[int]

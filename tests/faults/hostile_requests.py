@@ -76,6 +76,7 @@ def _good(member_id: str, token: bytes) -> dict[str, Message]:
         "Heartbeat": pb.HeartbeatRequest(**member),
         "LeaveGroup": pb.LeaveGroupRequest(**member),
         "Commit": pb.CommitRequest(**member, positions=[advance]),
+        "CommitAll": pb.CommitAllRequest(commits=[pb.CommitRequest(**member, positions=[advance])]),
         "ResetGroup": pb.ResetGroupRequest(group="g", positions=[advance]),
         "Poll": pb.PollRequest(**member, max_records=2),
         "Stage": pb.StageRequest(topic="t", partition=0, frames=[frame_of(b"x")]),
