@@ -303,6 +303,17 @@ class Groups:
         else:
             group.reset(commits)
 
+    async def expire_group(self, request: pb.ExpireGroupRequest, call: Call) -> pb.ExpireGroupResponse:
+        call.check("write", "group", request.group)
+        expired = await self._change(request.group, self._expire, request)
+        self._tell(request.group)
+        return pb.ExpireGroupResponse(expired=expired)
+
+    def _expire(self, request: pb.ExpireGroupRequest) -> bool:
+        if not self._has(request.group):
+            return False
+        return self._group(request.group).expire(request.before_ns, dry_run=request.dry_run)
+
     # What the brokers of a cluster ask each other.
 
     async def list_readers(self, request: pb.ListReadersRequest, call: Call) -> pb.ListReadersResponse:  # noqa: ARG002
@@ -339,7 +350,7 @@ class Groups:
     def _poll(self, request: pb.PollRequest, caller: Caller) -> pb.PollResponse:
         group = self._known(request.group)
         session = group.session(request.member_id, caller.name)
-        left = min(request.max_records or _POLLED_RECORDS, _POLLED_RECORDS * 20)
+        left = most_records(request)
         answer = pb.PollResponse(generation=group.generation())
         owners = group.describe().owners
         places = [place for place, owner in owners.items() if owner == request.member_id]
@@ -413,6 +424,11 @@ class Groups:
 
     def _tell(self, group: str) -> None:
         self._core.arrivals.tell([(group, GROUP)])
+
+
+def most_records(request: pb.PollRequest) -> int:
+    """How many records a poll gets at most."""
+    return min(request.max_records or _POLLED_RECORDS, _POLLED_RECORDS * 20)
 
 
 def _check_topics(positions: Iterable[pb.Advance], call: Call) -> None:

@@ -631,6 +631,22 @@ class ResetGroupResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ExpireGroupRequest(_message.Message):
+    __slots__ = ("group", "before_ns", "dry_run")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_NS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    before_ns: int
+    dry_run: bool
+    def __init__(self, group: _Optional[str] = ..., before_ns: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ExpireGroupResponse(_message.Message):
+    __slots__ = ("expired",)
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    expired: bool
+    def __init__(self, expired: _Optional[bool] = ...) -> None: ...
+
 class PollRequest(_message.Message):
     __slots__ = ("group", "member_id", "max_records", "max_wait_ms")
     GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -78,6 +78,7 @@ def _good(member_id: str, token: bytes) -> dict[str, Message]:
         "Commit": pb.CommitRequest(**member, positions=[advance]),
         "CommitAll": pb.CommitAllRequest(commits=[pb.CommitRequest(**member, positions=[advance])]),
         "ResetGroup": pb.ResetGroupRequest(group="g", positions=[advance]),
+        "ExpireGroup": pb.ExpireGroupRequest(group="g", before_ns=1 << 62),
         "Poll": pb.PollRequest(**member, max_records=2),
         "Stage": pb.StageRequest(topic="t", partition=0, frames=[frame_of(b"x")]),
         "DropStages": pb.DropStagesRequest(staged=[staged]),
