@@ -66,11 +66,14 @@ class InternalTopics:
         self._replication = replication
 
     async def ensure(self, name: str) -> ClusterTopic:
-        """The topic, made if there is none."""
-        known = self._node.membership.view.topics.get(name)
+        """The topic, made if there is none; raises NotLeader while this broker has heard of no cluster yet."""
+        view = self._node.membership.view
+        known = view.topics.get(name)
         if known is not None:
             return known
-        replication = self._replication or min(len(self._node.membership.view.members), DEFAULT_REPLICATION)
+        if not view.members:
+            raise NotLeader(name, 0, None)
+        replication = self._replication or min(len(view.members), DEFAULT_REPLICATION)
         info = TopicInfo(name, random_bytes(16), self._partitions, (RAW.id,), _CONFIG, time.time_ns())
         try:
             return await self._node.topics.create(

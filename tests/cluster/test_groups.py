@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import grpc
 import pytest
 
 import headwater as hw
@@ -18,14 +22,16 @@ from headwater.client.connection import Connection
 from headwater.client.credentials import Credentials
 from headwater.client.leaders import Leaders
 from headwater.cluster.etcd import Etcd
-from headwater.cluster.internal import number_of
-from headwater.errors import WriteFailed
+from headwater.cluster.internal import InternalTopics, number_of
+from headwater.cluster.node import ClusterNode
+from headwater.errors import NotLeader, WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.store import DirectoryStore
 from headwater.store.group import Commit
 from headwater.store.names import GROUPS
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.address import Address
+from headwater.wire.service import Stub
 from tests.backends import SharedCluster
 from tests.broker import ANY_PORT
 from tests.etcd_server import needs_etcd
@@ -275,11 +281,48 @@ def test_plain_records_are_polled_from_whoever_coordinates(cluster: SharedCluste
         assert position(store, "plain", partition) == 20
     assert member.poll() == []
     for broker in cluster.brokers:
-        broker._store.partition(broker._store.describe_topic("orders"), 0).delete_before(20)
+        log = broker._store.partition(broker._store.describe_topic("orders"), 0)
+        if log.bounds().end == 20:  # one that is behind follows
+            log.delete_before(20)
     with store.producer("orders") as out:
         out.send(b"late", partition=0)
     assert member.poll_until(1) == [b"late"]
     other = PlainMember(cluster, "other")  # which begins where the log does by now
     assert len(other.poll_until(21)) == 21
-    for one in (member, other):
-        one.close()
+    member.close()
+    other.close()
+
+
+def test_a_broker_that_has_heard_of_no_cluster_yet_makes_no_topic() -> None:
+    nothing: Any = SimpleNamespace(membership=SimpleNamespace(view=SimpleNamespace(topics={}, members={})))
+    with pytest.raises(NotLeader):
+        asyncio.run(InternalTopics(nothing, 3, None).ensure(GROUPS))
+
+
+def test_a_broker_that_has_not_joined_its_cluster_yet_answers_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rules and its signatures would be its own: what it gave out then, nobody would know again."""
+    ended = threading.Event()
+
+    async def start(_: ClusterNode, address: str) -> None:
+        while not ended.is_set():
+            await asyncio.sleep(0.01)
+        raise hw.StoreError(f"{address} joins no cluster today")
+
+    monkeypatch.setattr(ClusterNode, "start", start)
+    with DirectoryStore(tmp_path, exclusive=True) as kept, ThreadPoolExecutor(1) as pool:
+        broker = Broker(kept, listen=ANY_PORT, etcd=lambda: Etcd([Address("127.0.0.1", 1)]))
+        starting = pool.submit(broker.start)
+        try:
+            until(lambda: broker._address is not None)
+            with grpc.insecure_channel(str(broker.address)) as channel:
+                for method, request in ((Stub(channel).OpenProducer, pb.OpenProducerRequest()),
+                                        (Stub(channel).ListGroups, pb.ListGroupsRequest())):  # fmt: skip
+                    with pytest.raises(grpc.RpcError, match="has not joined its cluster yet") as refused:
+                        method(request, wait_for_ready=True, timeout=PATIENCE)
+                    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        finally:
+            ended.set()
+        with pytest.raises(hw.StoreError, match="joins no cluster today"):
+            starting.result(PATIENCE)
