@@ -36,6 +36,7 @@ from headwater.broker.sessions import sessions_in
 from headwater.broker.topics import Topics
 from headwater.broker.transactions import Transactions
 from headwater.cluster.etcd import Etcd
+from headwater.cluster.growing import Growing
 from headwater.cluster.node import ClusterNode
 from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, StoreError
@@ -173,6 +174,7 @@ class Broker:
                 if isinstance(self._access, Guard):
                     go_by_cluster(core.cluster, self._access)
                 core.joined = True
+                core.cluster.begin(Growing(core.cluster, self.config.replication).run())
                 core.scrubber = self._scrubber()
                 stack.push_async_callback(asyncio.to_thread, core.scrubber.stop)
             else:

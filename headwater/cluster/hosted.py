@@ -93,6 +93,13 @@ class Hosted:
             self.replica.keep_beside(self.stage.replica)
         self._changed_role()
 
+    def require(self, min_insync: int) -> None:
+        """So many have to be in sync from now on before anything is acknowledged."""
+        self.min_insync = min_insync
+        self.replica.require(min_insync)
+        if self.stage is not None:
+            self.stage.require(min_insync)
+
     def observe(self, state: PartitionState, revision: int) -> None:
         """Take note of the partition's state."""
         before = self.replica.epoch

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from headwater.cluster.assignment import default_min_insync
+from headwater.cluster.assignment import DEFAULT_REPLICATION, default_min_insync
 from headwater.cluster.following import Threads
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import ClusterTopic, PartitionKey
@@ -36,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 INTERNAL: Final = frozenset({GROUPS, WRITERS})
 """Topics that only brokers make, change and write."""
-DEFAULT_REPLICATION: Final = 3
-"""How often records are kept where nobody says so, if there are as many brokers."""
 _CONFIG: Final = TopicConfig(segment_bytes=16 * MIB)
 """Nothing is deleted by age or size: who coordinates says what is no longer needed."""
 _FRAME_BYTES: Final = MIB
