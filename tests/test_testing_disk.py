@@ -219,6 +219,18 @@ def test_a_rename_over_a_name_leaves_the_old_file_or_the_new_one(tmp_path: Path)
     assert same(images(tmp_path, script), [{"a": b"old", "b": b"new"}, {"a": b"new"}])
 
 
+def test_a_rename_into_another_directory_may_leave_both_names_or_none(tmp_path: Path) -> None:
+    def script(disk: RecordingDisk, root: Path) -> None:
+        for name in ("from", "to"):
+            disk.mkdir(root / name)
+        disk.sync_directory(root)
+        put(disk, root / "from" / "a", b"x")
+        disk.rename(root / "from" / "a", root / "to" / "b")
+
+    found = [{path for path, content in image.items() if content is not None} for image in images(tmp_path, script)]
+    assert all(names in found for names in (set(), {"from/a"}, {"to/b"}, {"from/a", "to/b"}))
+
+
 def test_a_rename_before_the_sync_of_the_file_may_name_nothing(tmp_path: Path) -> None:
     def script(disk: RecordingDisk, root: Path) -> None:
         put(disk, root / "a", b"old")
