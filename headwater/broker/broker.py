@@ -38,6 +38,7 @@ from headwater.broker.sessions import sessions_in
 from headwater.broker.topics import Topics
 from headwater.broker.transactions import Transactions
 from headwater.cluster.etcd import Etcd
+from headwater.cluster.growing import Growing
 from headwater.cluster.node import ClusterNode
 from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, StoreError
@@ -164,15 +165,19 @@ class Broker:
             stack.enter_context(sessions_in(self._store, self.config.session_timeout))
             if self._etcd is not None:
                 core.cluster = self._node(core, self._etcd())
+                core.joined = False
             groups = Groups(core) if core.cluster is None else ClusterGroups(core, core.cluster)
             self._groups = groups
             server, checks = await self._listening(core, groups)
+            stack.push_async_callback(server.stop, None)  # also when what follows fails
             if core.cluster is not None:
                 stack.push_async_callback(core.cluster.leave)
                 await core.cluster.start(str(self._reached_at()))
                 core.secrets = Secrets(core.cluster.membership.registration.secret)
                 if isinstance(self._access, Guard):
                     go_by_cluster(core.cluster, self._access)
+                core.joined = True
+                core.cluster.begin(Growing(core.cluster, self.config.replication).run())
                 core.scrubber = self._scrubber()
                 stack.push_async_callback(asyncio.to_thread, core.scrubber.stop)
             else:

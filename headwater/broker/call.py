@@ -200,6 +200,8 @@ class Calls:
     def _connected(self, context: Context) -> Connection:
         """The connection, which counts the call until it is over."""
         core, peer = self._core, context.peer()
+        if not core.joined:
+            raise Refused("the broker has not joined its cluster yet: connect to another one, or try again")
         if core.draining.is_set():
             raise Refused("the broker is stopping: connect to another one, or try again")
         connection = core.connections.get(peer)

@@ -64,6 +64,8 @@ class Core:
         self.secrets = secrets
         self.loop = asyncio.get_running_loop()
         self.arrivals = Arrivals()
+        self.joined = True
+        """Whether it knows what its cluster knows: who may do what, and how it signs. One on its own has none."""
         self.draining = asyncio.Event()
         self.requests = Budget(config.max_in_flight_bytes)
         self.responses = Budget(config.max_in_flight_bytes)
