@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -55,6 +56,10 @@ def test_what_was_noted_is_read_back(handle: Handles, clock: ManualClock) -> Non
     assert "b" in found[15].topics
     assert "b" not in found[-1].topics
     assert found[-1].lags["g"]["a"] == found[-1].topics["a"][0] - 20
+
+    # Twice in a quarter of an hour it is written whole: what has not changed is not written again.
+    written = [json.loads(record.value) for record in store.topic(HISTORY).partition(0).records()]
+    assert [number for number, entry in enumerate(written) if entry.get("whole")] == [0, 40]
 
     # From the middle on it is the same: there is a whole sample before every difference that is read.
     assert samples(store, expected[40].time_ns) == expected[40:]
