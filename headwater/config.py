@@ -219,9 +219,10 @@ class StewardConfig(Options):
     in topics that are gone are forgotten as long after their last commit."""
 
     history: Annotated[float | None, seconds(0.1, DAY)] = 15.0
-    """How often a steward in the background notes how fast topics grow and how far groups are behind, for the charts of
-    the console. Shorter costs a look at every partition each time, and reaches less far back, because the internal
-    topic `__history` is bounded; None notes nothing, and charts begin when the console is opened."""
+    """How often a steward in the background, or the brokers of a cluster, note how fast topics grow and how far groups
+    are behind, for the charts of the console. Shorter costs a look at every partition each time, and reaches less far
+    back, because the internal topic `__history` is bounded; None notes nothing, and charts begin when the console is
+    opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -407,6 +407,16 @@ def test_a_short_write_is_gone_on_with(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"123456789"
 
 
+@pytest.mark.parametrize(("count", "size"), [(5, 700_000), (3000, 10), (3, 3_000_000)])
+def test_a_long_write_goes_in_several_calls_and_is_whole(tmp_path: Path, count: int, size: int) -> None:
+    disk = FailingDisk(RecordingDisk(tmp_path), Failpoint(operation="pwritev", part=11, times=1))
+    fd = disk.create(tmp_path / "a")
+    parts = [bytes([number % 251]) * size for number in range(count)]
+    disk.writev(fd, [b"head", *parts], 5, 4 + count * size)
+    disk.close(fd)
+    assert (tmp_path / "a").read_bytes() == b"\0" * 5 + b"head" + b"".join(parts)
+
+
 def test_a_full_disk_takes_what_fits_and_then_nothing(tmp_path: Path) -> None:
     disk = FailingDisk(RecordingDisk(tmp_path), room=5)
     fd = disk.create(tmp_path / "a")

@@ -307,7 +307,7 @@ class ClusterGroups(Groups):
                         places.append((topic.info.uuid, place.partition))
                 for key in dict.fromkeys(places):
                     position = found.positions.get(key)
-                    offset = 0 if position is None else position.offset
+                    offset = -1 if position is None else position.offset
                     answer.readers.append(pb.Reader(group=name, topic_uuid=key[0], partition=key[1], offset=offset))
         return answer
 
@@ -344,7 +344,18 @@ class ClusterGroups(Groups):
         found: dict[tuple[bytes, int], int] = {}
         for one in (reader for answer in answers for reader in answer.readers):
             key = (one.topic_uuid, one.partition)
-            found[key] = min(one.offset, found.get(key, one.offset))
+            found[key] = max(min(one.offset, found.get(key, one.offset)), 0)
+        return found
+
+    async def positions(self) -> dict[str, dict[PartitionKey, int]]:
+        """How far each group is in each partition where it has a position; raises NotLeader when nobody knows."""
+        found: dict[str, dict[PartitionKey, int]] = {}
+        for answer in await self._ask_all():
+            for name in answer.groups:
+                found.setdefault(name, {})
+            for one in answer.readers:
+                if one.offset >= 0:
+                    found[one.group][one.topic_uuid, one.partition] = one.offset
         return found
 
     # Transactions.

@@ -63,6 +63,11 @@ def look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
     return _document(metadata, brokers, ends, problems)
 
 
+def standing_of(metadata: pb.Metadata) -> dict[str, Any]:
+    """The same by what one broker knows: it is not told how far followers are behind."""
+    return _document(metadata, {one.id: Address(one.host, one.port) for one in metadata.brokers}, {}, {})
+
+
 def call(
     addresses: list[Address], credentials: Credentials, method: str, request: object, timeout: float = _TIMEOUT
 ) -> Any:

@@ -26,7 +26,8 @@ from headwater.log.entropy import random_bytes
 from headwater.option import MIB
 from headwater.schema import RAW
 from headwater.store.catalog import TopicInfo
-from headwater.store.names import GROUPS, WRITERS
+from headwater.store.history import LIMITS
+from headwater.store.names import GROUPS, HISTORY, WRITERS
 from headwater.store.topic import TopicPartition
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-INTERNAL: Final = frozenset({GROUPS, WRITERS})
+COORDINATED: Final = frozenset({GROUPS, WRITERS})
+"""Topics whose records say what is true: only who coordinates by them says which of them are no longer needed."""
+INTERNAL: Final = COORDINATED | {HISTORY}
 """Topics that only brokers make, change and write."""
-_CONFIG: Final = TopicConfig(segment_bytes=16 * MIB)
+_COORDINATED: Final = TopicConfig(segment_bytes=16 * MIB)
 """Nothing is deleted by age or size: who coordinates says what is no longer needed."""
+_HISTORY: Final = TopicConfig(**LIMITS)
 _FRAME_BYTES: Final = MIB
 _RECORD_BYTES: Final = 32
 """What a record costs beside its key and value, about."""
@@ -72,7 +76,8 @@ class InternalTopics:
         if not view.members:
             raise NotLeader(name, 0, None)
         replication = self._replication or min(len(view.members), DEFAULT_REPLICATION)
-        info = TopicInfo(name, random_bytes(16), self._partitions, (RAW.id,), _CONFIG, time.time_ns())
+        partitions, config = (1, _HISTORY) if name == HISTORY else (self._partitions, _COORDINATED)
+        info = TopicInfo(name, random_bytes(16), partitions, (RAW.id,), config, time.time_ns())
         try:
             return await self._node.topics.create(
                 ClusterTopic(info, (RAW,), replication, default_min_insync(replication))
