@@ -161,6 +161,21 @@ def test_gaps_survive_a_power_loss(stack: ExitStack, tmp_path: Path, seed: int) 
         assert check(after, truth) == [one for one in whole if one.offset < after.bounds().end]
 
 
+def test_a_log_can_end_before_within_and_behind_a_gap(stack: ExitStack, tmp_path: Path) -> None:
+    copy, truth, _ = gapped(stack, tmp_path)
+    whole = check(copy, truth)
+    gaps = [
+        (one.header.next_offset, after.header.base_offset)
+        for one, after in pairwise(copy.frames())
+        if after.header.base_offset > one.header.next_offset
+    ]
+    for first, after in reversed(gaps):
+        for target in (after + 1, after, (first + after) // 2, first):
+            copy.truncate(target)
+            assert copy.bounds().end == target
+            assert check(copy, truth) == [one for one in whole if one.offset < target]
+
+
 def test_a_lost_state_and_a_lost_index_are_made_anew(stack: ExitStack, tmp_path: Path) -> None:
     copy, truth, _ = gapped(stack, tmp_path)
     bounds, whole = copy.bounds(), check(copy, truth)

@@ -42,14 +42,14 @@ class Rewriter:
             start += len(content)
         self._stamp = stamp
 
-    def add(self, frame: Frame, base_offset: int, leader_epoch: int) -> None:
+    def add(self, frame: Frame, base_offset: int, leader_epoch: int, group: int = GROUP_ONLY) -> None:
         """A frame made anew."""
         header, self._stamp = frame.stamp(
             base_offset,
             durable_end=base_offset,
             leader_epoch=leader_epoch,
             previous=self._stamp,
-            group=GROUP_ONLY,
+            group=group,
             seed=self._seed,
         )
         self._disk.writev(self._fd, [header, frame.message], self.position, frame.length)
@@ -87,7 +87,8 @@ def copy_prefix(
     try:
         rewriter.copy(file.fd, SEGMENT_HEADER_BYTES, position, stamp)
         if last is not None:
-            rewriter.add(last[0], last[1].base_offset, last[1].leader_epoch)
+            frame, old = last
+            rewriter.add(frame, old.base_offset, old.leader_epoch, GROUP_ONLY | (old.group & AFTER_GAP))
         header = rewriter.finish(compacted=compacted or segment.header.compacted)
     finally:
         rewriter.close()
@@ -103,7 +104,7 @@ def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> 
         stamp = segment.header.chain
         for position, header in file.walk_stamped(SEGMENT_HEADER_BYTES, segment.base):
             if header.next_offset > target:
-                within_gap = bool(header.group & AFTER_GAP) and header.base_offset > target
+                within_gap = bool(header.group & AFTER_GAP) and header.base_offset >= target
                 rest = None
                 if header.base_offset < target:  # else it goes as a whole, and may be damaged
                     content = bytes(file.view(position, header.length))
