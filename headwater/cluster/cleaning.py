@@ -14,7 +14,7 @@ from functools import partial
 
 from headwater.cluster.following import Threads
 from headwater.cluster.hosted import Hosted
-from headwater.cluster.internal import INTERNAL
+from headwater.cluster.internal import COORDINATED
 from headwater.cluster.keys import PartitionKey
 from headwater.config import StewardConfig, TopicConfig
 
@@ -50,7 +50,7 @@ class Cleaning:
 
     async def _clean(self, readers: Readers, hosted: Hosted) -> None:
         config = self._config_of(hosted)
-        if hosted.partition is not None or hosted.place.topic in INTERNAL or config is None:
+        if hosted.partition is not None or hosted.place.topic in COORDINATED or config is None:
             return  # a stage log, or one that brokers clean by themselves
         if config.compact and (hosted.leads or hosted.replica.in_sync):
             await self._compact(hosted)

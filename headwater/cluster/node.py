@@ -228,6 +228,7 @@ class ClusterNode:
             stage_log = await self._holdings.stage_log(owner.info, key[1]) if wants_stage else None
             if known_here is not None:
                 hosted = known_here
+                hosted.require(owner.min_insync)
             else:
                 hosted = self._open(key, owner, await self._holdings.log(owner.info, key[1]))
                 known = view.partitions.get(key, (state, revision))
