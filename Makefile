@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint etcd browser test test-streams test-processes test-spark test-faults demo serve bench peers soak faults clean help
+.PHONY: setup lock proto lint etcd browser test test-streams test-processes test-spark test-faults docs demo serve bench peers soak faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -40,7 +40,7 @@ proto: $(STAMP) ## generate the messages of the broker's protocol, and of etcd's
 lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks examples tests
+	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks docs/pages.py examples tests
 
 # Two of these run side by side, on two cores: first the tests that start Spark, which have both cores busy, and those that start
 # brokers, clusters, browsers and commands, which wait a lot; then all others, and the proofs.
@@ -78,6 +78,9 @@ test-spark: $(STAMP) ## the tests that start Spark
 
 test-faults: $(STAMP) ## the short form of every fault proof
 	$(BIN)/python -m tests.faults all --quick --seed 1
+
+docs: $(STAMP) ## make a site of the documents, in build/site
+	$(BIN)/mkdocs build --strict --quiet
 
 demo: $(STAMP) ## a tour of Headwater in the terminal, in about a minute; it leaves its data in .demo
 	@rm -rf .demo

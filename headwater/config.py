@@ -219,9 +219,10 @@ class StewardConfig(Options):
     in topics that are gone are forgotten as long after their last commit."""
 
     history: Annotated[float | None, seconds(0.1, DAY)] = 15.0
-    """How often a steward in the background notes how fast topics grow and how far groups are behind, for the charts of
-    the console. Shorter costs a look at every partition each time, and reaches less far back, because the internal
-    topic `__history` is bounded; None notes nothing, and charts begin when the console is opened."""
+    """How often a steward in the background, or the brokers of a cluster, note how fast topics grow and how far groups
+    are behind, for the charts of the console. Shorter costs a look at every partition each time, and reaches less far
+    back, because the internal topic `__history` is bounded; None notes nothing, and charts begin when the console is
+    opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,9 +256,10 @@ class BrokerConfig(Options):
     """How many brokers keep each partition of a topic that does not say so itself. With one, its death is an outage and
     its disk's death a loss; each one more costs a copy. None is three, or all where there are fewer."""
 
-    internal_partitions: Annotated[int, count(1, 1000)] = 16
+    internal_partitions: Annotated[int, count(1, 1000)] = 3
     """How many partitions the cluster's own topics get when they are made, over which groups are spread. Few make few
-    brokers keep all groups; each one more is a log on every replica. It cannot be changed afterwards."""
+    brokers keep all groups; each one more is a log on every replica, and commits that go to different ones share no
+    write and no sync. It cannot be changed afterwards."""
 
     catch_up_bytes_per_second: Annotated[int | None, size(64 * KIB, TIB)] = None
     """How much it fetches in a second of all partitions together in which it is not in sync. Less than producers write,

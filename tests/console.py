@@ -1,9 +1,10 @@
-"""A console for tests: in this process, at a free port, asked by HTTP as a browser would."""
+"""A console for tests: in this process, at a free port, asked by HTTP as a browser would, or by a browser."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from headwater.console.server import Console
 from headwater.console.serving import Serving
 from headwater.console.sessions import Sessions
 from headwater.wire.address import Address
+from tests.browser import Browser
 
 PATIENCE = 60.0
 
@@ -115,3 +117,24 @@ def served(store: hw.Store, *, write: bool = True, signed_in: bool = True) -> It
         if signed_in:
             asking.sign_in()
         yield asking
+
+
+class Opened:
+    """A console in a browser."""
+
+    def __init__(self, store: hw.Store, browser: Browser) -> None:
+        self.store = store
+        self.browser = browser
+        self.began = time.time()
+        self.sessions = Sessions(store, interval=0.3)
+        self.serving = Serving(Console(self.sessions, write=True), Address("127.0.0.1", 0))
+
+    def go(self, page: str) -> None:
+        """Open a page of it."""
+        self.browser.driver.get(f"{self.serving.link}#/{page}")
+
+    def launch(self) -> None:
+        """Open it by the link that the command prints."""
+        self.browser.driver.get("about:blank")
+        self.browser.driver.get(f"{self.serving.link}#launch={self.sessions.launch_token}")
+        self.browser.find("h1", "Overview")

@@ -169,13 +169,17 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert made.returncode == 0
     assert token.startswith("hw_")
     assert stat.S_IMODE((tmp_path / "access.tokens").stat().st_mode) == 0o600
-    hw("broker", "token", "create", "watcher", HEADWATER_BROKER_ACCESS=str(access))
+    second = json.loads(
+        hw("broker", "token", "create", "watcher", "--json", HEADWATER_BROKER_ACCESS=str(access)).stdout
+    )
+    assert second["token"].startswith(f"hw_{second['id']}_")
     listed = hw("broker", "token", "list", "--access", access)
     tokens = json.loads(listed.stdout)["tokens"]
     assert [one["user"] for one in tokens] == ["billing", "watcher"]
     assert [one["expires"] is None for one in tokens] == [False, True]
     assert token.split("_", 2)[2] not in listed.stdout
-    assert hw("broker", "token", "revoke", tokens[0]["id"], "--access", access).returncode == 0
+    revoked = hw("broker", "token", "revoke", tokens[0]["id"], "--access", access)
+    assert json.loads(revoked.stdout) == {"revoked": tokens[0]["id"], "user": "billing"}
     assert len(json.loads(hw("broker", "token", "list", "--access", access).stdout)["tokens"]) == 1
     for arguments, message in (
         (["create", "biling"], "there is no user 'biling' for a token in"),

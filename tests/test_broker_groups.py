@@ -13,6 +13,7 @@ from headwater.broker import arrivals
 from headwater.config import BrokerConfig
 from headwater.errors import CommitRefused, StaleMember
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import unpack_error
 from tests.broker import Served, fetch, refusal, served
 
 
@@ -281,3 +282,23 @@ def test_a_heartbeat_waits_for_another_generation(tmp_path: Path) -> None:
         known = broker.stub.Heartbeat(pb.HeartbeatRequest(group="g"))  # of who is no member
         assert known.generation == waiting.result().generation
         assert broker.stub.Heartbeat(pb.HeartbeatRequest(group="none")).generation == 0
+
+
+def test_commits_of_one_call_have_outcomes_of_their_own(broker: Served) -> None:
+    broker.create("t")
+    broker.send("t", b"a", b"b", b"c")
+
+    def advance(group: str, offset: int, **fields: str) -> pb.CommitRequest:
+        position = pb.Advance(topic="t", partition=0, offset=offset)
+        return pb.CommitRequest(group=group, positions=[position], **fields)
+
+    broker.stub.Commit(advance("back", 3))
+    commits = [advance("one", 1), advance("back", 2), advance("g", 1, member_id="0" * 32), advance("two", 2)]
+    outcomes = broker.stub.CommitAll(pb.CommitAllRequest(commits=commits)).outcomes
+    assert [one.WhichOneof("outcome") for one in outcomes] == ["response", "error", "response", "response"]
+    assert isinstance(unpack_error(outcomes[1].error), CommitRefused)
+    assert [len(one.response.refused) for one in outcomes] == [0, 0, 1, 0]
+    found = {name: [one.offset for one in describe(broker, name).positions] for name in ("one", "back", "g", "two")}
+    assert found == {"one": [1], "back": [3], "g": [], "two": [2]}
+    too_many = pb.CommitAllRequest(commits=[advance("one", 1)] * 1001)
+    assert refusal(broker.stub.CommitAll, too_many)[0] is grpc.StatusCode.INVALID_ARGUMENT

@@ -221,6 +221,7 @@ def test_a_missing_right_is_named(served: Served) -> None:
             (stub.AlterTopic, pb.AlterTopicRequest(name="orders.eu", partitions=2), "admin", "topic 'orders.eu'"),
             (stub.JoinGroup, pb.JoinGroupRequest(group="shipping", topics=["invoices"]), "read", "group 'shipping'"),
             (stub.ResetGroup, pb.ResetGroupRequest(group="billing"), "write", "group 'billing'"),
+            (stub.ExpireGroup, pb.ExpireGroupRequest(group="billing"), "write", "group 'billing'"),
             (stub.ElectLeader, elect, "admin", "topic 'invoices'"),
             (stub.GetStatus, pb.GetStatusRequest(), "read", "broker"),
             (stub.RunSteward, pb.RunStewardRequest(), "admin", "broker"),

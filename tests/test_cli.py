@@ -99,7 +99,7 @@ def test_hw_alone_gives_help() -> None:
     [
         (["check", "nowhere"], 1, "nowhere: No such file or directory"),
         (["check", "."], 1, "is not a partition"),
-        (["check"], 2, "PATH"),
+        (["inspect"], 2, "FILE"),
         (["inspect", "nowhere"], 1, "nowhere: No such file or directory"),
         (["inspect", "."], 1, "directory"),
         (["inspect", "--frames", "many", "x"], 2, "--frames"),

@@ -76,9 +76,6 @@ def test_lag_is_told_by_group_and_by_its_exit_code(filled: Command) -> None:
 
 
 def test_a_group_is_forgotten_where_it_is_kept(filled: Command) -> None:
-    if filled.store.startswith("hw"):
-        filled.refused("group", "delete", "billing", "--yes", text="forgotten by the broker's steward")
-        return
     filled.refused("group", "delete", "billing", text="Give --yes")
     with filled.open() as store, store.consumer("orders", group="live"):
         filled.refused("group", "delete", "live", "--yes", text="has living members")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from headwater.cli.record_json import moment_of, written_moment
 from headwater.cli.span import parse_span
 from headwater.errors import InvalidConfiguration
+from headwater.log import Disk
 from headwater.store.start import Time, time
 from tests.command import Command, hw, local_hw
 
@@ -51,6 +53,26 @@ def test_a_million_lines_need_few_frames(local_hw: Command) -> None:
     with local_hw.open() as store:
         statistics = store.topic("orders").partition(0).statistics()
     assert (statistics.total_records, statistics.total_frames < 20) == (300_000, True)
+
+
+def test_all_is_synced_when_it_returns_also_where_syncs_are_rare(
+    hw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[int, int] = {}
+
+    def watched(disk: Disk, fd: int) -> None:
+        found = os.fstat(fd)
+        sync(disk, fd)
+        synced[found.st_ino] = found.st_size
+
+    sync = Disk.sync
+    monkeypatch.setattr(Disk, "sync", watched)
+    hw("topic", "create", "orders", "--partitions", "2", "--set", "sync=1h")  # so only the command itself syncs
+    for options, stdin in (["-K", ":"], "a:1\nb:2\nc:3\nd:4\n"), (["-p", "1", "-H", "h=1"], "5\n"):
+        hw("produce", "orders", *options, stdin=stdin)
+        logs = [log.stat() for log in (tmp_path / "events").glob("orders/*/*.log")]
+        assert len(logs) == 2
+        assert {log.st_ino: log.st_size for log in logs}.items() <= synced.items()
 
 
 def test_json_objects_fill_columns_and_give_keys(hw: Command) -> None:
@@ -209,6 +231,7 @@ def test_a_format_says_what_is_written(filled: Command) -> None:
     told = filled(*flags, "-o", r"%p %o %t %k %h %n %s%%\t[\x41]")
     assert told == "0 3 1970-01-01T00:00:03.000000000Z k0 trace=3 orders 29%\t[A]\n"
     assert filled(*flags, "--format", r"%k\c") == "k0"
+    filled.refused(*flags, "--format", "jsn", text="there is no format 'jsn'; there are json, csv")
     filled("topic", "create", "typed", "-c", "x:int64,y:string")
     filled("produce", "typed", stdin='{"x": 1, "y": "why"}')
     assert filled("consume", "typed", "-o", "%{y} %{x} %v") == 'why 1 {"x": 1, "y": "why"}\n'

@@ -46,7 +46,8 @@ REFUSED = [
     (["create", "t", "-c", "a:bogus"], "there is no type 'bogus'"),
     (["create", "t", "-c", "a"], "a column is written name:type"),
     (["create", "../t"], "name"),
-    (["describe", "nope"], "there is no topic 'nope'"),
+    (["create", "orders"], "already: choose another name or give --exist-ok"),
+    (["describe", "nope"], "hw topic list shows those that there are"),
     (["alter", "nope"], "nothing to change"),
     (["copy", "nope"], "there is no topic 'nope'"),
 ]

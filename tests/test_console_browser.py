@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,37 +14,14 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.console.server import Console
-from headwater.console.serving import Serving
-from headwater.console.sessions import Sessions
-from headwater.wire.address import Address
 from tests.browser import Browser, needs_browser
+from tests.console import Opened
 from tests.console_scene import go_on, play
 
 pytestmark = needs_browser
 SCRIPT = b"<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
 PICTURES = os.environ.get("HEADWATER_CONSOLE_PICTURES")
 """A directory for pictures of the pages, which docs/console.md shows."""
-
-
-class Opened:
-    """A console in a browser."""
-
-    def __init__(self, store: hw.Store, browser: Browser) -> None:
-        self.store = store
-        self.browser = browser
-        self.sessions = Sessions(store, interval=0.3)
-        self.serving = Serving(Console(self.sessions, write=True), Address("127.0.0.1", 0))
-
-    def go(self, page: str) -> None:
-        """Open a page of it."""
-        self.browser.driver.get(f"{self.serving.link}#/{page}")
-
-    def launch(self) -> None:
-        """Open it by the link that the command prints."""
-        self.browser.driver.get("about:blank")
-        self.browser.driver.get(f"{self.serving.link}#launch={self.sessions.launch_token}")
-        self.browser.find("h1", "Overview")
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +146,22 @@ def test_a_message_is_produced_by_hand_and_found_by_filters(opened: Opened) -> N
     browser.find("input[aria-label=Expression]").clear()
     browser.type("input[aria-label=Expression]", "nonsense =\n")
     browser.find(".problem", "there is no column 'nonsense'")
+
+
+def test_messagepack_is_decoded_where_it_is_installed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("packed")
+    with store.producer("packed") as out:
+        out.send(b"\x81\xa1a\x01")
+    opened.go("topics/packed/messages?mode=browse")
+    browser.find(".vt-row", "81 a1 61 01")
+    browser.choose("select[aria-label='How values are shown']", "msgpack")
+    browser.find(".vt-row", '{"a": 1}')
+    monkeypatch.setitem(sys.modules, "msgpack", None)  # as if it were not
+    browser.driver.refresh()
+    browser.find(".vt-row", "81 a1 61 01")
+    assert browser.attribute("option[value=msgpack]", "disabled") == "true"
+    assert "pip install msgpack" in browser.find("option[value=msgpack]").text
 
 
 def test_a_group_is_reset_after_the_difference_was_shown(opened: Opened) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from importlib.util import find_spec
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,14 +56,33 @@ def test_a_decoder_is_chosen_by_its_name(decoder: str, value: bytes, kind: str) 
     assert found["kind"] == kind
 
 
-def test_a_decoder_that_is_none_or_not_installed_is_told() -> None:
+def test_a_decoder_that_is_none_or_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidConfiguration, match="is no way to decode"):
         decoder_named("rot13")
-    if find_spec("msgpack") is None:
-        with pytest.raises(InvalidConfiguration, match="pip install msgpack"):
-            shown(b"\x81\xa1a\x01", "msgpack")
-    else:
-        assert shown(b"\x81\xa1a\x01", "msgpack") == {"kind": "msgpack", "text": '{"a": 1}', "size": 4, "cut": False}
+    monkeypatch.setitem(sys.modules, "msgpack", None)  # as if it were not installed
+    with pytest.raises(InvalidConfiguration, match="pip install msgpack"):
+        shown(b"\x81\xa1a\x01", "msgpack")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (b"\x81\xa1a\x01", "msgpack", '{"a": 1}'),
+        (msgpack.packb({"n": [1, None, True], 7: b"\xff"}), "msgpack", '{"n": [1, null, true], "7": "0xff"}'),
+        (msgpack.packb(datetime(2026, 1, 31, tzinfo=UTC), datetime=True), "msgpack", '"2026-01-31T00:00:00+00:00"'),
+        (msgpack.packb(float("nan")), "msgpack", '"nan"'),
+        (b"\x91" * 5000, "hex", None),  # too deep to be one
+        (b"\xc1", "hex", "c1"),
+        (b"tea and more", "text", "tea and more"),
+    ],
+)
+def test_messagepack_is_shown_as_json_and_what_is_none_as_what_it_looks_like(
+    value: bytes, kind: str, text: str | None
+) -> None:
+    found = shown(value, "msgpack")
+    assert found is not None
+    assert (found["kind"], found["size"]) == (kind, len(value))
+    assert text is None or found["text"] == text
 
 
 def test_what_json_has_no_word_for_becomes_text() -> None:
@@ -73,7 +93,7 @@ def test_what_json_has_no_word_for_becomes_text() -> None:
     json.dumps(found, allow_nan=False)
 
 
-@given(st.binary(max_size=200), st.sampled_from(["auto", "text", "json", "hex"]))
+@given(st.binary(max_size=200), st.sampled_from(["auto", "text", "json", "hex", "msgpack"]))
 def test_whatever_the_bytes_are_they_can_be_sent(content: bytes, decoder: Decoder) -> None:
     found = shown(content, decoder, limit=50)
     assert found is not None

@@ -402,3 +402,21 @@ def test_members_of_a_closed_store_are_dead(tmp_path: Path) -> None:
             group = store.group("g")
             assert isinstance(group, DirectoryGroup)
             assert len(group.describe().members) == 1
+
+
+def test_a_group_without_members_can_be_forgotten(handle: Handles) -> None:
+    store = handle()
+    whenever = (1 << 63) - 1
+    with store.consumer("orders", group="g", auto_ack=True) as inbox:
+        while sum(committed(store, number) or 0 for number in range(4)) < 40:
+            inbox.poll(timeout=0.1)
+        assert not store.group("g").expire(whenever)
+    assert committed(store, 0) == 10
+    assert not store.group("g").expire(0)
+    assert store.group("g").expire(whenever, dry_run=True)
+    assert committed(store, 0) == 10
+    assert store.group("g").expire(whenever)
+    assert not store.group("g").describe().positions
+    assert not store.group("g").expire(whenever)
+    with store.consumer("orders", group="g") as inbox:
+        assert next(iter(inbox.poll(timeout=30))).offset == 0

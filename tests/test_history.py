@@ -10,7 +10,8 @@ import pytest
 import headwater as hw
 from headwater.log import encode
 from headwater.store import DirectoryStore, history
-from headwater.store.history import HISTORY, HistoryWriter, Sample, entries
+from headwater.store.history import HistoryWriter, Sample, entries
+from headwater.store.names import HISTORY
 from headwater.store.survey import Survey
 from headwater.testing import ManualClock
 from tests.backends import Handles, OpenStore
@@ -99,7 +100,7 @@ def test_history_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_it_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_LIMITS", {"segment_bytes": 4096, "retention_bytes": 8192, "sync": "never"})
+    monkeypatch.setattr(history, "_OPTIONS", {"segment_bytes": 4096, "retention_bytes": 8192, "sync": "never"})
     clock = ManualClock()
     with DirectoryStore(tmp_path / "store", clock=clock) as store:
         for number in range(3):

@@ -219,6 +219,18 @@ def test_a_rename_over_a_name_leaves_the_old_file_or_the_new_one(tmp_path: Path)
     assert same(images(tmp_path, script), [{"a": b"old", "b": b"new"}, {"a": b"new"}])
 
 
+def test_a_rename_into_another_directory_may_leave_both_names_or_none(tmp_path: Path) -> None:
+    def script(disk: RecordingDisk, root: Path) -> None:
+        for name in ("from", "to"):
+            disk.mkdir(root / name)
+        disk.sync_directory(root)
+        put(disk, root / "from" / "a", b"x")
+        disk.rename(root / "from" / "a", root / "to" / "b")
+
+    found = [{path for path, content in image.items() if content is not None} for image in images(tmp_path, script)]
+    assert all(names in found for names in (set(), {"from/a"}, {"to/b"}, {"from/a", "to/b"}))
+
+
 def test_a_rename_before_the_sync_of_the_file_may_name_nothing(tmp_path: Path) -> None:
     def script(disk: RecordingDisk, root: Path) -> None:
         put(disk, root / "a", b"old")
@@ -393,6 +405,16 @@ def test_a_short_write_is_gone_on_with(tmp_path: Path) -> None:
     disk.writev(fd, [b"123", b"4567", b"89"], 0, 9)
     disk.close(fd)
     assert (tmp_path / "a").read_bytes() == b"123456789"
+
+
+@pytest.mark.parametrize(("count", "size"), [(5, 700_000), (3000, 10), (3, 3_000_000)])
+def test_a_long_write_goes_in_several_calls_and_is_whole(tmp_path: Path, count: int, size: int) -> None:
+    disk = FailingDisk(RecordingDisk(tmp_path), Failpoint(operation="pwritev", part=11, times=1))
+    fd = disk.create(tmp_path / "a")
+    parts = [bytes([number % 251]) * size for number in range(count)]
+    disk.writev(fd, [b"head", *parts], 5, 4 + count * size)
+    disk.close(fd)
+    assert (tmp_path / "a").read_bytes() == b"\0" * 5 + b"head" + b"".join(parts)
 
 
 def test_a_full_disk_takes_what_fits_and_then_nothing(tmp_path: Path) -> None:

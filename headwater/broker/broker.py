@@ -18,6 +18,8 @@ from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.call import Calls
 from headwater.broker.cluster_access import AccessMethods, go_by_cluster
 from headwater.broker.cluster_groups import ClusterGroups
+from headwater.broker.cluster_history import ClusterHistory
+from headwater.broker.cluster_operations import ClusterOperations
 from headwater.broker.cluster_topics import ClusterTopicMethods
 from headwater.broker.cluster_transactions import ClusterTransactions
 from headwater.broker.core import Core
@@ -36,6 +38,7 @@ from headwater.broker.sessions import sessions_in
 from headwater.broker.topics import Topics
 from headwater.broker.transactions import Transactions
 from headwater.cluster.etcd import Etcd
+from headwater.cluster.growing import Growing
 from headwater.cluster.node import ClusterNode
 from headwater.config import BrokerConfig
 from headwater.errors import HeadwaterError, StoreError
@@ -87,6 +90,7 @@ class Broker:
         self._core: Core | None = None
         self._groups: Groups | None = None
         self._transactions: Transactions | ClusterTransactions | None = None
+        self._history: ClusterHistory | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -161,15 +165,19 @@ class Broker:
             stack.enter_context(sessions_in(self._store, self.config.session_timeout))
             if self._etcd is not None:
                 core.cluster = self._node(core, self._etcd())
+                core.joined = False
             groups = Groups(core) if core.cluster is None else ClusterGroups(core, core.cluster)
             self._groups = groups
             server, checks = await self._listening(core, groups)
+            stack.push_async_callback(server.stop, None)  # also when what follows fails
             if core.cluster is not None:
                 stack.push_async_callback(core.cluster.leave)
                 await core.cluster.start(str(self._reached_at()))
                 core.secrets = Secrets(core.cluster.membership.registration.secret)
                 if isinstance(self._access, Guard):
                     go_by_cluster(core.cluster, self._access)
+                core.joined = True
+                core.cluster.begin(Growing(core.cluster, self.config.replication).run())
                 core.scrubber = self._scrubber()
                 stack.push_async_callback(asyncio.to_thread, core.scrubber.stop)
             else:
@@ -221,8 +229,12 @@ class Broker:
             transactions = ClusterTransactions(core, node, groups)
         self._transactions = transactions
         topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
+        operations = Operations(core) if node is None else ClusterOperations(core, node)
+        if node is not None and isinstance(groups, ClusterGroups) and isinstance(operations, ClusterOperations):
+            self._history = ClusterHistory(core, node, groups, operations)
+            node.begin(self._history.keep())
         cluster = (Electing(core), MovingMethods(core), AccessMethods(core), Replicating(core))
-        parts = (topics, Producing(core), Reading(core, groups), groups, transactions, Operations(core), *cluster)
+        parts = (topics, Producing(core), Reading(core, groups), groups, transactions, operations, *cluster)
         server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
         checks = Health()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)

@@ -22,6 +22,7 @@ from headwater.broker.budget import Hold
 from headwater.broker.core import Connection, Core
 from headwater.cluster.internal import INTERNAL
 from headwater.errors import HeadwaterError, PermissionDenied, StoreError
+from headwater.store.names import HISTORY
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
 from headwater.wire.service import METHODS
 
@@ -62,19 +63,20 @@ class Call:
     def check(self, right: Right, kind: Kind, name: str) -> None:
         """Raise PermissionDenied unless the caller has the right. A broker has asked its own caller for it.
 
-        What a cluster keeps for itself is written by nobody else, and read by who may do everything with it.
+        What a cluster keeps for itself is written by nobody else, and read by who may do everything with it; its
+        history by who may read it.
         """
         if self.by_broker:
             return
         if kind == "topic" and self._core.cluster is not None and name in INTERNAL:
             if right == "write":
                 raise PermissionDenied(self.caller.name, right, kind, name)
-            right = "admin"
+            right = right if name == HISTORY else "admin"
         self._core.access.check(self.caller, right, kind, name)
 
     def sees(self, name: str, kind: Kind = "topic") -> bool:
         """Whether the caller may know of the topic, or of the group."""
-        return self._core.access.sees(self.caller, name, kind)
+        return self.by_broker or self._core.access.sees(self.caller, name, kind)
 
     def check_seen(self, topic: str) -> None:
         """Raise UnknownTopic unless the caller may know of the topic."""
@@ -198,6 +200,8 @@ class Calls:
     def _connected(self, context: Context) -> Connection:
         """The connection, which counts the call until it is over."""
         core, peer = self._core, context.peer()
+        if not core.joined:
+            raise Refused("the broker has not joined its cluster yet: connect to another one, or try again")
         if core.draining.is_set():
             raise Refused("the broker is stopping: connect to another one, or try again")
         connection = core.connections.get(peer)

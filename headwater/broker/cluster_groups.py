@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
 from headwater.broker.access import BROKER, Caller
 from headwater.broker.call import Call
+from headwater.broker.cluster_polling import ClusterPolling, Start
 from headwater.broker.coordinator import Coordinator, LoggedSessions
 from headwater.broker.core import Core
-from headwater.broker.groups import Groups
+from headwater.broker.groups import Groups, most_records
+from headwater.broker.reading import Reading
+from headwater.broker.sessions import Session
 from headwater.cluster.deciding import Decider, Note
 from headwater.cluster.internal import Coordinators, InternalLog, Record
 from headwater.cluster.keys import ClusterTopic, PartitionKey
@@ -159,6 +163,7 @@ class ClusterGroups(Groups):
         """Makes who decides over the transactions of consumers."""
         self.coordinators: Coordinators[Coordination] = Coordinators(node, GROUPS, self._coordination)
         node.readers = self.readers
+        self._polling = ClusterPolling(node, Reading(core, self))
 
     def _coordination(self, log: InternalLog) -> Coordination:
         rules = Coordinator(self._store._clock, self._core.config.session_timeout, log.epoch)
@@ -194,6 +199,11 @@ class ClusterGroups(Groups):
     def _has(self, name: str) -> bool:
         return name in self.coordinators.at(name).rules.groups
 
+    def _known(self, name: str) -> LoggedSessions:
+        found = super()._known(name)
+        assert isinstance(found, LoggedSessions)
+        return found
+
     def _group(self, name: str) -> LoggedSessions:
         return self.coordinators.at(name).rules.group(name)
 
@@ -215,6 +225,12 @@ class ClusterGroups(Groups):
             for number in range(topic.info.partitions)
         ]
 
+    def _expire(self, request: pb.ExpireGroupRequest) -> bool:
+        expired = super()._expire(request)
+        if expired and not request.dry_run:
+            self.coordinators.at(request.group).rules.forget_empty()
+        return expired
+
     # Looking at them.
 
     async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.Group:
@@ -231,8 +247,44 @@ class ClusterGroups(Groups):
         names = {name for answer in await self._ask_all() for name in answer.groups}
         return pb.ListGroupsResponse(groups=sorted(name for name in names if call.sees(name, "group")))
 
-    async def poll(self, request: pb.PollRequest, call: Call) -> pb.PollResponse:  # noqa: ARG002
-        raise StoreError("Poll is not offered in a cluster: settle as a member, and fetch from the partitions' leaders")
+    # Plain records.
+
+    async def poll(self, request: pb.PollRequest, call: Call) -> pb.PollResponse:
+        call.check("read", "group", request.group)
+        deadline = time.monotonic() + call.patience(request.max_wait_ms)
+        most = most_records(request)
+        while True:
+            places = await self._change(request.group, self._assigned, request, call.caller)
+            for place in places:  # rights may have changed since the member joined
+                call.check("read", "topic", place.topic)
+            group = self._known(request.group)
+            session = group.session(request.member_id, call.caller.name)
+            starts = {place: start for place in places if (start := self._start(group, session, place)) is not None}
+            # Partitions that others have yet to give up come without anything being told of it.
+            wait = max(min(deadline - time.monotonic(), 1.0), 0.0)
+            found = await self._polling.fetch(starts, most, wait)
+            answer = pb.PollResponse(generation=self.generation(request.group))
+            for place, fetched in found.items():
+                polled = _polled(place, fetched, starts[place][0], most)
+                most -= len(polled.records)
+                # The one that was read longest ago comes first.
+                session.reading.pop(place, None)
+                session.reading[place] = (polled.topic_uuid, polled.next_offset)
+                if polled.records:
+                    answer.partitions.append(polled)
+            if answer.partitions or time.monotonic() >= deadline or self._core.draining.is_set():
+                return answer
+
+    def _start(self, group: LoggedSessions, session: Session, place: TopicPartition) -> Start | None:
+        """Where a member goes on; None when the topic is gone."""
+        topic = self._node.membership.view.topics.get(place.topic)
+        if topic is None:
+            return None
+        uuid, offset = session.reading.get(place, (b"", 0))
+        if uuid == topic.info.uuid:
+            return uuid, offset
+        position = group.position((topic.info.uuid, place.partition))
+        return topic.info.uuid, 0 if position is None else position.offset
 
     # How far they are, for those who delete.
 
@@ -255,7 +307,7 @@ class ClusterGroups(Groups):
                         places.append((topic.info.uuid, place.partition))
                 for key in dict.fromkeys(places):
                     position = found.positions.get(key)
-                    offset = 0 if position is None else position.offset
+                    offset = -1 if position is None else position.offset
                     answer.readers.append(pb.Reader(group=name, topic_uuid=key[0], partition=key[1], offset=offset))
         return answer
 
@@ -292,7 +344,18 @@ class ClusterGroups(Groups):
         found: dict[tuple[bytes, int], int] = {}
         for one in (reader for answer in answers for reader in answer.readers):
             key = (one.topic_uuid, one.partition)
-            found[key] = min(one.offset, found.get(key, one.offset))
+            found[key] = max(min(one.offset, found.get(key, one.offset)), 0)
+        return found
+
+    async def positions(self) -> dict[str, dict[PartitionKey, int]]:
+        """How far each group is in each partition where it has a position; raises NotLeader when nobody knows."""
+        found: dict[str, dict[PartitionKey, int]] = {}
+        for answer in await self._ask_all():
+            for name in answer.groups:
+                found.setdefault(name, {})
+            for one in answer.readers:
+                if one.offset >= 0:
+                    found[one.group][one.topic_uuid, one.partition] = one.offset
         return found
 
     # Transactions.
@@ -334,6 +397,20 @@ class ClusterGroups(Groups):
         group.expire(expired_ns)
         group.prune({topic.info.uuid for topic in self._node.membership.view.topics.values()}, expired_ns)
         one.rules.forget_empty()
+
+
+def _polled(place: TopicPartition, found: pb.FetchedPartition, uuid: bytes, most: int) -> pb.PolledPartition:
+    """As many of the records as are wanted, and where to go on behind them."""
+    records, others = found.records[:most], found.records[most:]
+    offset = others[0].offset if others else found.next_offset
+    return pb.PolledPartition(
+        topic=place.topic,
+        partition=place.partition,
+        topic_uuid=uuid,
+        records=records,
+        next_offset=offset,
+        lag=max(found.log_end - offset, 0),
+    )
 
 
 class GroupProgress:

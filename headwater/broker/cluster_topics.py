@@ -10,8 +10,8 @@ from headwater import __version__
 from headwater.broker.call import Call
 from headwater.broker.core import Core
 from headwater.broker.topics import Topics, schema_from
-from headwater.cluster.assignment import default_min_insync
-from headwater.cluster.internal import DEFAULT_REPLICATION, INTERNAL
+from headwater.cluster.assignment import DEFAULT_REPLICATION, default_min_insync
+from headwater.cluster.internal import INTERNAL
 from headwater.cluster.keys import ClusterTopic
 from headwater.cluster.metadata import NOBODY
 from headwater.cluster.node import ClusterNode

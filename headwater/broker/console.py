@@ -88,11 +88,10 @@ def _arguments(config: BrokerConfig, broker: Address) -> list[str]:
     if config.console_write:
         found.append("--write")
     if config.tls_certificate is not None and config.tls_key is not None:
+        # Whoever has signed it: there is one broker that the console is to talk to, and this is its certificate.
+        found += ["--tls-ca", config.tls_certificate]
         if config.tls_client_ca is not None:
-            found += ["--tls-ca", config.tls_client_ca]
             found += ["--tls-certificate", config.tls_certificate, "--tls-key", config.tls_key]
-        else:
-            found.append("--tls")
         if not parse_address(config.console).local:
             found += ["--serve-certificate", config.tls_certificate, "--serve-key", config.tls_key]
     return found

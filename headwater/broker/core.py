@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from headwater.broker.access import Access
 from headwater.broker.arrivals import Arrivals
@@ -17,10 +17,12 @@ from headwater.broker.metrics import CallMetrics
 from headwater.broker.secrets import Secrets
 from headwater.config import BrokerConfig
 from headwater.errors import PartitionDeleted
-from headwater.log import Partition
+from headwater.log import Partition, PartitionStatistics
 from headwater.store.catalog import TopicInfo
+from headwater.store.directory_store import DirectoryStore
 from headwater.store.scrubber import Scrubber
 from headwater.store.store import Store
+from headwater.store.topic import TopicStatistics
 from headwater.v1 import broker_pb2 as pb
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_NOTHING: Final = PartitionStatistics(**{one.name: 0 for one in fields(PartitionStatistics)})  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -61,6 +64,8 @@ class Core:
         self.secrets = secrets
         self.loop = asyncio.get_running_loop()
         self.arrivals = Arrivals()
+        self.joined = True
+        """Whether it knows what its cluster knows: who may do what, and how it signs. One on its own has none."""
         self.draining = asyncio.Event()
         self.requests = Budget(config.max_in_flight_bytes)
         self.responses = Budget(config.max_in_flight_bytes)
@@ -97,6 +102,20 @@ def topic_of(store: Store, place: pb.TopicPartition | pb.ProduceRequest | pb.Sta
 def partition_of(store: Store, place: pb.TopicPartition) -> Partition:
     """The partition that a request names."""
     return store.partition(topic_of(store, place), place.partition)
+
+
+def statistics_of(core: Core, name: str) -> TopicStatistics:
+    """A topic in numbers, for threads. In a cluster, partitions that others hold are not here, and have none."""
+    if not isinstance(core.store, DirectoryStore) or core.cluster is None:
+        return core.store.topic(name).statistics()
+    store, info = core.store, core.store.describe_topic(name)
+    return TopicStatistics.of(
+        name,
+        [
+            store.partition(info, number).statistics() if store.holds_partition(info, number) else _NOTHING
+            for number in range(info.partitions)
+        ],
+    )
 
 
 def memory_bytes() -> int:

@@ -24,6 +24,7 @@ from headwater.store.pattern import TopicFilter
 from headwater.store.subscription import partitions_of
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import pack_error
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -34,6 +35,10 @@ _SWEEP: Final = 0.5
 _LONGEST_SESSION: Final = HOUR
 """Whatever a member asks for: the partitions of one that is gone have to be read by someone."""
 _MAX_POLL_INTERVAL: Final = 300.0
+COMMITS_AT_ONCE: Final = 1000
+"""The most that one call takes."""
+_TOGETHER: Final = 0.5
+"""How long commits that have come in one call wait for each other. Seconds."""
 _POLLED_BYTES: Final = MIB
 _POLLED_RECORDS: Final = 500
 
@@ -233,6 +238,25 @@ class Groups:
         _check_topics(request.positions, call)
         return await self._change(request.group, self._commit, request, call.caller)
 
+    async def commit_all(self, request: pb.CommitAllRequest, call: Call) -> pb.CommitAllResponse:
+        if len(request.commits) > COMMITS_AT_ONCE:
+            raise InvalidConfiguration(f"a call has at most {COMMITS_AT_ONCE} commits")
+        tasks = [asyncio.create_task(self._outcome(one, call)) for one in request.commits]
+        try:
+            if tasks:
+                # One whose log waits for a replica keeps the others waiting for no longer than this.
+                await asyncio.wait(tasks, timeout=_TOGETHER)
+            return pb.CommitAllResponse(outcomes=[one.result() if one.done() else pb.CommitOutcome() for one in tasks])
+        finally:
+            for one in tasks:
+                one.cancel()
+
+    async def _outcome(self, request: pb.CommitRequest, call: Call) -> pb.CommitOutcome:
+        try:
+            return pb.CommitOutcome(response=await self.commit(request, call))
+        except HeadwaterError as error:
+            return pb.CommitOutcome(error=pack_error(error))
+
     def _commit(self, request: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
         group = self._group(request.group)
         commits, known = self.commits_of(group, request.positions)
@@ -279,6 +303,17 @@ class Groups:
         else:
             group.reset(commits)
 
+    async def expire_group(self, request: pb.ExpireGroupRequest, call: Call) -> pb.ExpireGroupResponse:
+        call.check("write", "group", request.group)
+        expired = await self._change(request.group, self._expire, request)
+        self._tell(request.group)
+        return pb.ExpireGroupResponse(expired=expired)
+
+    def _expire(self, request: pb.ExpireGroupRequest) -> bool:
+        if not self._has(request.group):
+            return False
+        return self._group(request.group).expire(request.before_ns, dry_run=request.dry_run)
+
     # What the brokers of a cluster ask each other.
 
     async def list_readers(self, request: pb.ListReadersRequest, call: Call) -> pb.ListReadersResponse:  # noqa: ARG002
@@ -315,7 +350,7 @@ class Groups:
     def _poll(self, request: pb.PollRequest, caller: Caller) -> pb.PollResponse:
         group = self._known(request.group)
         session = group.session(request.member_id, caller.name)
-        left = min(request.max_records or _POLLED_RECORDS, _POLLED_RECORDS * 20)
+        left = most_records(request)
         answer = pb.PollResponse(generation=group.generation())
         owners = group.describe().owners
         places = [place for place, owner in owners.items() if owner == request.member_id]
@@ -389,6 +424,11 @@ class Groups:
 
     def _tell(self, group: str) -> None:
         self._core.arrivals.tell([(group, GROUP)])
+
+
+def most_records(request: pb.PollRequest) -> int:
+    """How many records a poll gets at most."""
+    return min(request.max_records or _POLLED_RECORDS, _POLLED_RECORDS * 20)
 
 
 def _check_topics(positions: Iterable[pb.Advance], call: Call) -> None:

@@ -18,7 +18,6 @@ from headwater.broker.cluster_metrics import cluster_metrics
 from headwater.errors import HeadwaterError
 from headwater.exposition import Family, Histogram, Labels, Sample, exposition
 from headwater.store.group import GroupInfo
-from headwater.store.store import Store
 from headwater.store.topic import TopicStatistics
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class CallMetrics:
 
 def broker_metrics(core: Core, groups: Mapping[str, GroupInfo]) -> str:
     """All of a broker's metrics, as Prometheus reads them; the groups are those that it keeps."""
-    return exposition((*_broker(core), *cluster_metrics(core.cluster), *_topics(core.store, groups), *_process()))
+    return exposition((*_broker(core), *cluster_metrics(core.cluster), *_topics(core, groups), *_process()))
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Family:
@@ -105,16 +104,17 @@ def _broker(core: Core) -> Iterator[Family]:
     )
 
 
-def _topics(store: Store, groups: Mapping[str, GroupInfo]) -> Iterator[Family]:
+def _topics(core: Core, groups: Mapping[str, GroupInfo]) -> Iterator[Family]:
+    from headwater.broker.core import statistics_of
+
     found: dict[str, TopicStatistics] = {}
     unhealthy: dict[str, int] = {}
     uuids: dict[bytes, str] = {}
-    for name in store.topics():
+    for name in core.store.topics():
         unhealthy[name] = 1
         with suppress(HeadwaterError):
-            topic = store.topic(name)
-            found[name] = topic.statistics()
-            uuids[topic.info.uuid] = name
+            found[name] = statistics_of(core, name)
+            uuids[core.store.describe_topic(name).uuid] = name
             unhealthy[name] = int(bool(found[name].unhealthy))
     for suffix, kind, meaning, attribute in (
         ("records_total", "counter", "Records that were ever appended.", "total_records"),

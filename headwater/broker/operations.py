@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater import __version__
 from headwater.broker.access import BROKER
 from headwater.broker.call import Call
-from headwater.broker.core import Core, memory_bytes, partition_of
+from headwater.broker.core import Core, memory_bytes, partition_of, statistics_of
 from headwater.config import StewardConfig
 from headwater.errors import HeadwaterError, InvalidConfiguration, UnknownTopic
 from headwater.log import Partition, PartitionStatistics
@@ -33,13 +33,14 @@ class Operations:
     async def get_statistics(self, request: pb.GetStatisticsRequest, call: Call) -> pb.Statistics:
         for name in request.topics:
             call.check("read", "topic", name)
-        return await self._core.read(self._statistics, list(request.topics), call)
+        return await self._core.read(self._statistics, list(request.topics), call.sees)
 
-    def _statistics(self, names: list[str], call: Call) -> pb.Statistics:
+    def _statistics(self, names: list[str], sees: Callable[[str], bool]) -> pb.Statistics:
+        """Of these topics; without names, of all that are seen."""
         answer = pb.Statistics()
-        for name in names or [name for name in self._store.topics() if call.sees(name)]:
+        for name in names or [name for name in self._store.topics() if sees(name)]:
             with suppress(*(() if names else (UnknownTopic,))):  # deleted since its name was read
-                found = self._store.topic(name).statistics()
+                found = statistics_of(self._core, name)
                 answer.topics.append(
                     pb.TopicStatistics(name=name, partitions=[pack_statistics(one) for one in found.partitions])
                 )
@@ -109,7 +110,7 @@ class Operations:
         unhealthy: list[str] = []
         for name in self._store.topics():
             try:
-                found = self._store.topic(name).statistics()
+                found = statistics_of(self._core, name)
             except UnknownTopic:
                 continue
             except HeadwaterError:

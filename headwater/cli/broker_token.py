@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.output import Json, console, printable, shown, wants_json, write_json
+from headwater.cli.output import Json, console, done, printable, shown, wants_json, write_json
 from headwater.errors import InvalidConfiguration
 from headwater.option import CENTURY, seconds
 
@@ -45,6 +45,7 @@ def create(
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it is good, such as 90d; for ever if not given.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, also in a pipe.")] = False,
 ) -> None:
     """Make a token for a user. It is shown once: the broker keeps a hash of it, in a file beside the access file."""
     from headwater.broker.access import ANONYMOUS
@@ -56,7 +57,11 @@ def create(
     if user not in users or user == ANONYMOUS.name:
         known = sorted(set(users) - {ANONYMOUS.name})
         raise InvalidConfiguration(f"there is no user {user!r} for a token in {access}: {suggestion(user, known)}")
-    token = create_token(tokens_beside(access), user, None if expires is None else time.time() + _length(expires))
+    until = None if expires is None else time.time() + _length(expires)
+    token = create_token(tokens_beside(access), user, until)
+    if as_json:
+        write_json({"id": token.split("_")[1], "user": user, "expires": _moment(until), "token": token})
+        return
     if sys.stdout.isatty():
         people = console()
         people.print(Text.assemble(("✓ ", "bold green"), printable(f"a token for {user}; it is shown this once:")))
@@ -108,10 +113,14 @@ def _moment(seconds_since_1970: float | None) -> str | None:
 def revoke(
     token: Annotated[str, typer.Argument(metavar="ID", help="The id, as the list shows it; a token works too.")],
     access: _Access,
+    as_json: Json = False,
 ) -> None:
     """Forget a token. A running broker refuses it within a second or two."""
     from headwater.broker.tokens import revoke_token, tokens_beside
 
     identity = token.split("_")[1] if token.startswith("hw_") and token.count("_") > 1 else token
     revoked = revoke_token(tokens_beside(access), identity)
-    console().print(Text.assemble(("✓ ", "bold green"), printable(f"token {revoked.id} of {revoked.user} is revoked")))
+    if wants_json(as_json):
+        write_json({"revoked": revoked.id, "user": revoked.user})
+    else:
+        done(f"token {revoked.id} of {revoked.user} is revoked")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from headwater.cli.output import Json, console, shown, size, table, wants_json, write_json
+from headwater.cli.target import check_is_store, find
+from headwater.errors import HeadwaterError
 from headwater.log import DirectoryPartition, SchemaDirectory, Schemas
 from headwater.log.check import Check, Finding, OnProgress
 from headwater.store import DirectoryStore, TopicInfo
@@ -23,6 +26,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command(
     epilog="[bold]Examples[/]\n\n"
+    "  hw check                              every partition of the store that HEADWATER_STORE or the context names\n"
     "  hw check events                       every partition of a store\n"
     "  hw check events/orders/0              one partition, segment by segment\n"
     "  hw check --repair events/orders       what the engine makes anew by itself, now\n"
@@ -30,9 +34,13 @@ app = typer.Typer(add_completion=False)
 )
 def check(
     path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="The directory of a partition, topic or store.", show_default=False),
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="[PATH]",
+            help="The directory of a partition, topic or store; else the store of HEADWATER_STORE or the context.",
+            show_default=False,
+        ),
+    ] = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Open each for writing first, which rebuilds and cuts what can be.")
     ] = False,
@@ -44,7 +52,16 @@ def check(
     puts right what is no damage yet: indexes, the state, an append that was cut off. Records that are damaged come back
     only from a backup or another replica.
     """
-    raise typer.Exit(run(path, as_json, repair=repair))
+    raise typer.Exit(run(path or _store(), as_json, repair=repair))
+
+
+def _store() -> Path:
+    """The store that the environment or the context names."""
+    target = find(os.environ.get("HEADWATER_STORE"))
+    if target.remote:
+        raise HeadwaterError(f"files are checked where they are: run hw check PATH on the machine of {target.where}")
+    check_is_store(Path(target.where))
+    return Path(target.where)
 
 
 def run(path: Path, as_json: bool, *, repair: bool = False) -> int:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headwater.cli.output import Json, console, shown, wants_json, write_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
+from headwater.cluster.assignment import DEFAULT_REPLICATION
 from headwater.config import ClientConfig
 from headwater.errors import BrokerUnavailable, HeadwaterError, StoreError
 from headwater.wire.address import Address, parse_store
@@ -60,6 +61,11 @@ def look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
         except HeadwaterError as error:
             problems[number] = "not reached" if isinstance(error, BrokerUnavailable) else str(error)
     return _document(metadata, brokers, ends, problems)
+
+
+def standing_of(metadata: pb.Metadata) -> dict[str, Any]:
+    """The same by what one broker knows: it is not told how far followers are behind."""
+    return _document(metadata, {one.id: Address(one.host, one.port) for one in metadata.brokers}, {}, {})
 
 
 def call(
@@ -118,6 +124,11 @@ def _document(
         "topics": topics,
         "under_replicated": [place for place, one in places if len(one["in_sync"]) < len(one["replicas"])],
         "leaderless": [place for place, one in places if one["leader"] is None],
+        "thinly_kept": [
+            place
+            for place, one in places
+            if place.startswith("__") and len(one["replicas"]) < min(len(brokers), DEFAULT_REPLICATION)
+        ],
     }
 
 
@@ -197,5 +208,11 @@ def _judge(document: dict[str, Any]) -> None:
             count = len(document[name])
             noun = "partition" if count == 1 else "partitions"
             people.print(Text.assemble(("✗ ", "bold red"), f"{count:,} {noun} {about}"))
+    if document["thinly_kept"]:
+        warning = (
+            f"groups and transactions are kept by fewer brokers than there are ({', '.join(document['thinly_kept'])}): "
+            f"that changes by itself, unless `replication` says so"
+        )
+        people.print(Text.assemble(("! ", "bold yellow"), shown(warning)))
     if not document["leaderless"] and not document["under_replicated"]:
         people.print(Text.assemble(("✓ ", "bold green"), "every partition is led, and all its replicas are in sync"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.text import Text
@@ -25,13 +24,16 @@ from headwater.cli.output import (
 from headwater.cli.positions import Lag, lags
 from headwater.cli.span import GRAMMAR, parse_position
 from headwater.cli.target import GroupName, StoreOption, complete_topic, opened
-from headwater.errors import HeadwaterError, StoreError
+from headwater.errors import HeadwaterError
 from headwater.store.group import Commit
 from headwater.store.start import resolve
 from headwater.store.topic import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.store import GroupInfo, Store
+
+_WHENEVER: Final = (1 << 63) - 1
+"""Before this was every commit."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -241,19 +243,11 @@ def _difference(changes: dict[TopicPartition, tuple[int | None, Commit]]) -> Any
 
 @app.command(epilog="[bold]Examples[/]\n\n  hw group delete billing\n  hw group delete billing --yes")
 def delete(name: GroupName, yes: Yes = False, store: StoreOption = None, as_json: Json = False) -> None:
-    """Forget a group without living members, with its positions: it protects nothing then, and begins anew.
-
-    Groups behind a broker are forgotten by its steward, `group_expiry` after their last commit.
-    """
+    """Forget a group without living members, with its positions: it protects nothing then, and begins anew."""
     with opened(store) as place:
         _described(place, name)
         confirm(f"Forget group {name}, and how far it is?", yes)
-        try:
-            gone = place.group(name).expire(time.time_ns() + 1_000_000_000)
-        except StoreError as error:
-            raise HeadwaterError(
-                f"{error}: a group is forgotten by the broker's steward, after its group_expiry"
-            ) from None
+        gone = place.group(name).expire(_WHENEVER)
         if not gone and place.group(name).describe().members:
             raise HeadwaterError(f"group {name!r} has living members: stop them first")
     if wants_json(as_json):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.cli.apart import apart
-from headwater.cli.output import Json, Yes, console, printable, shown, wants_json, write_json
+from headwater.cli.output import Json, Yes, confirm, console, done, printable, shown, wants_json, write_json
 from headwater.errors import InvalidPipeline, PipelineRunning
 
 app = typer.Typer(
@@ -46,11 +47,15 @@ def _refuse(error: InvalidPipeline) -> None:
 
 
 @app.command(epilog="[bold]Examples[/]\n\n  hw pipeline validate revenue.yaml && echo ok")
-def validate(file: _File) -> None:
+def validate(file: _File, as_json: Json = False) -> None:
     """Check a declaration without starting Spark, and name everything that is wrong, by file, line and key."""
     declaration = _load(file)
+    if wants_json(as_json):
+        parts_of = {"sources": declaration.sources, "steps": declaration.steps, "sinks": declaration.sinks}
+        write_json({"pipeline": declaration.name} | {kind: [one.name for one in parts_of[kind]] for kind in parts_of})
+        return
     parts = f"{len(declaration.sources)} sources, {len(declaration.steps)} steps, {len(declaration.sinks)} sinks"
-    console().print(Text.assemble(("✓ ", "bold green"), printable(f"{declaration.name}: {parts}")))
+    done(f"{declaration.name}: {parts}")
 
 
 @app.command(
@@ -63,6 +68,7 @@ def explain(
     file: _File,
     dot: Annotated[bool, typer.Option("--dot", help="For Graphviz.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="For Mermaid, as in Markdown.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Draw the graph: what is read, what is made of it, and where that goes."""
     from headwater.spark.pipeline.graph import Graph
@@ -71,6 +77,9 @@ def explain(
     graph = Graph(declaration)
     if dot or mermaid:
         sys.stdout.write((graph.dot() if dot else graph.mermaid()) + "\n")
+        return
+    if as_json:
+        write_json({"pipeline": graph.name, "parts": [asdict(vertex) for vertex in graph.ordered()]})
         return
     people = console()
     people.print(Text.assemble((printable(graph.name), "bold"), (f"  {declaration.trigger}", "dim")))
@@ -184,6 +193,7 @@ def reset(
     file: _File,
     tables: Annotated[bool, typer.Option("--tables", help="Remove the tables of Parquet and Delta too.")] = False,
     yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Forget how far a pipeline is: the next run begins where its sources say, and writes again what it makes.
 
@@ -203,9 +213,8 @@ def reset(
         for sink in declaration.sinks
         if tables and isinstance(sink, TableSink) and sink.format != "iceberg" and "://" not in sink.path
     ]
-    if not yes:
-        more = f", and remove {', '.join(map(str, removed))}" if removed else ""
-        typer.confirm(f"Forget how far pipeline {declaration.name} is{more}?", abort=True)
+    more = f", and remove {', '.join(map(str, removed))}" if removed else ""
+    confirm(f"Forget how far pipeline {declaration.name} is{more}?", yes)
     state.reset()
     position = Position(declaration.group, streamed_stores(declaration))
     try:
@@ -214,4 +223,7 @@ def reset(
         position.close()
     for path in removed:
         shutil.rmtree(path, ignore_errors=True)
-    console().print(Text.assemble(("✓ ", "bold green"), printable(f"{declaration.name} begins anew with its next run")))
+    if wants_json(as_json):
+        write_json({"reset": declaration.name, "removed": list(map(str, removed))})
+    else:
+        done(f"{declaration.name} begins anew with its next run")

@@ -217,6 +217,8 @@ def _parsed(text: str) -> list[bytes | _Field]:
             parts.append(_Field(f"{{{column}" if column is not None else field))
         else:
             raise InvalidConfiguration(f"--format: there is no field %{field}; there are {HELP.partition('with ')[2]}")
+    if not _FIELD.search(text):
+        raise InvalidConfiguration(f"--format: there is no format {text!r:.60}; there are {HELP}")
     return [*parts, text[at:].encode(), b"\n"]
 
 

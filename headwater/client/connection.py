@@ -19,24 +19,16 @@ from weakref import WeakSet
 import grpc
 
 from headwater.client.credentials import Credentials
+from headwater.client.joint_commits import JointCommits
 from headwater.config import ClientConfig
 from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionForked, StoreClosed, StoreError
 from headwater.option import MIB
 from headwater.wire.address import Address, parse_address
-from headwater.wire.faults import error_of
+from headwater.wire.faults import AGAIN, error_of
 from headwater.wire.service import Stub
 
 _log = logging.getLogger(__name__)
 
-_AGAIN: Final = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.ABORTED,
-    }
-)
-"""Codes of calls that may well succeed when they are tried again."""
 _SHORTEST: Final = 0.05
 _LONGEST: Final = 5.0
 _KEPT: Final = 16 * MIB
@@ -78,6 +70,7 @@ class Channel:
     def __init__(self, address: str, channel: grpc.Channel) -> None:
         self.address = address
         self.stub: Any = Stub(channel)
+        self.commits = JointCommits(self.stub)
         self._channel = channel
 
     def close(self) -> None:
@@ -166,7 +159,7 @@ class Connection:
         """What the broker says of a call that may be tried again, and why it failed; raises when it may not."""
         error = error_of(failure)
         code = failure.code() if isinstance(failure, grpc.Call) else grpc.StatusCode.UNKNOWN
-        if code not in _AGAIN:
+        if code not in AGAIN:
             raise error or StoreError(f"{channel.address}: {code.name}: {_details(failure)}") from None
         if error is None and code is not grpc.StatusCode.ABORTED:
             self.lose(channel)

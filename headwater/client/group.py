@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import ref
 
-from headwater.client.connection import Connection
+from headwater.client.connection import Connection, Repeats
+from headwater.client.joint_commits import commit
 from headwater.errors import HeadwaterError, PartitionForked, StaleMember, StoreClosed, StoreError
 from headwater.log.entropy import random_bytes
 from headwater.store.group import Assignment, Commit, Group, GroupInfo, PartitionsOf, TopicKey
@@ -220,7 +221,7 @@ class RemoteGroup(Group):
         known: Mapping[TopicKey, int] | None = None,
     ) -> frozenset[TopicPartition]:
         request = pb.CommitRequest(group=self.name, member_id=member_id or "", positions=advances(commits, known))
-        return _places(self._connection.call("Commit", request).refused)
+        return _places(commit(request, self._connection).refused)
 
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
         self._connection.call("ResetGroup", pb.ResetGroupRequest(group=self.name, positions=advances(positions)))
@@ -228,6 +229,12 @@ class RemoteGroup(Group):
     def clamp(self, commits: dict[TopicPartition, Commit]) -> None:
         request = pb.ResetGroupRequest(group=self.name, positions=advances(commits), clamp=True)
         self._connection.call("ResetGroup", request)
+
+    def expire(self, before_ns: int, *, dry_run: bool = False) -> bool:
+        repeats = Repeats()
+        request = pb.ExpireGroupRequest(group=self.name, before_ns=before_ns, dry_run=dry_run)
+        expired: bool = self._connection.call("ExpireGroup", request, on_repeat=repeats).expired
+        return expired or (bool(repeats) and not self.describe().positions)  # by the first attempt, perhaps
 
     def committed(self) -> dict[TopicKey, Position]:
         return self.describe().positions
@@ -254,9 +261,6 @@ class RemoteGroup(Group):
         raise self._elsewhere
 
     def carry_out(self, *_: Any) -> None:
-        raise self._elsewhere
-
-    def expire(self, *_: Any, **__: Any) -> bool:
         raise self._elsewhere
 
     def prune(self, *_: Any, **__: Any) -> int:

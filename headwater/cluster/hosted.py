@@ -10,15 +10,15 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from headwater.cluster.durable_log import DurableLog
+from headwater.cluster.durable_log import DurableLog, Span
 from headwater.cluster.keys import PartitionKey
 from headwater.cluster.metadata import PartitionState
 from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
-from headwater.log import Appended
+from headwater.log import Appended, StoredFrame
 from headwater.store.topic import TopicPartition
 
 PATIENCE: Final = 3.0
@@ -59,6 +59,7 @@ class Hosted:
         """How many wait to be sure that nobody else leads: then no follower is kept waiting for records."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._acks: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._reading: dict[tuple[Span, int], asyncio.Future[list[StoredFrame]]] = {}
         self._numbers = itertools.count()
 
     def __str__(self) -> str:
@@ -92,6 +93,13 @@ class Hosted:
             self.replica.keep_beside(self.stage.replica)
         self._changed_role()
 
+    def require(self, min_insync: int) -> None:
+        """So many have to be in sync from now on before anything is acknowledged."""
+        self.min_insync = min_insync
+        self.replica.require(min_insync)
+        if self.stage is not None:
+            self.stage.require(min_insync)
+
     def observe(self, state: PartitionState, revision: int) -> None:
         """Take note of the partition's state."""
         before = self.replica.epoch
@@ -106,6 +114,7 @@ class Hosted:
     def _changed_role(self) -> None:
         """Nothing that was appended in another role is acknowledged in this one: its offset may be another's by now."""
         self.led = 0
+        self._reading = {}
         acks, self._acks = self._acks, []
         for _, _, ack in acks:
             if not ack.done():
@@ -191,6 +200,23 @@ class Hosted:
             self.settle()
             self.wake()
         return response
+
+    async def frames(
+        self, span: Span, max_bytes: int, read: Callable[..., Awaitable[list[StoredFrame]]]
+    ) -> list[StoredFrame]:
+        """What is in the log: read once, in a thread, for all followers that ask for it at the same time."""
+        key = (span, max_bytes)
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.ensure_future(read(self.log.frames, span, max_bytes))
+            reading.add_done_callback(lambda done: self._have_read(key, done))
+        return await asyncio.shield(reading)
+
+    def _have_read(self, key: tuple[Span, int], done: asyncio.Future[list[StoredFrame]]) -> None:
+        if self._reading.get(key) is done:
+            del self._reading[key]
+        if not done.cancelled():
+            done.exception()  # whoever waits is told; where nobody does, nobody misses it
 
     def heard(self, request: FetchRequest) -> None:
         """A follower has asked, and waits for an answer."""

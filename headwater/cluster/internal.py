@@ -11,9 +11,10 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from headwater.cluster.assignment import default_min_insync
+from headwater.cluster.assignment import DEFAULT_REPLICATION, default_min_insync
 from headwater.cluster.following import Threads
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import ClusterTopic, PartitionKey
@@ -25,7 +26,8 @@ from headwater.log.entropy import random_bytes
 from headwater.option import MIB
 from headwater.schema import RAW
 from headwater.store.catalog import TopicInfo
-from headwater.store.names import GROUPS, WRITERS
+from headwater.store.history import LIMITS
+from headwater.store.names import GROUPS, HISTORY, WRITERS
 from headwater.store.topic import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,18 +35,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-INTERNAL: Final = frozenset({GROUPS, WRITERS})
+COORDINATED: Final = frozenset({GROUPS, WRITERS})
+"""Topics whose records say what is true: only who coordinates by them says which of them are no longer needed."""
+INTERNAL: Final = COORDINATED | {HISTORY}
 """Topics that only brokers make, change and write."""
-DEFAULT_REPLICATION: Final = 3
-"""How often records are kept where nobody says so, if there are as many brokers."""
-_CONFIG: Final = TopicConfig(segment_bytes=16 * MIB)
+_COORDINATED: Final = TopicConfig(segment_bytes=16 * MIB)
 """Nothing is deleted by age or size: who coordinates says what is no longer needed."""
+_HISTORY: Final = TopicConfig(**LIMITS)
 _FRAME_BYTES: Final = MIB
 _RECORD_BYTES: Final = 32
 """What a record costs beside its key and value, about."""
 _AGAIN: Final = 1.0
-_GATHERING: Final = 0.003
-"""How long more is waited for where several have come together. Seconds."""
+_GATHERING: Final = 0.02
+"""For how long more is waited for at most, where several have come together. Seconds."""
 
 Record = tuple[bytes, bytes | None]
 """A key and its value; None in place of a value says that there is none any more."""
@@ -65,12 +68,16 @@ class InternalTopics:
         self._replication = replication
 
     async def ensure(self, name: str) -> ClusterTopic:
-        """The topic, made if there is none."""
-        known = self._node.membership.view.topics.get(name)
+        """The topic, made if there is none; raises NotLeader while this broker has heard of no cluster yet."""
+        view = self._node.membership.view
+        known = view.topics.get(name)
         if known is not None:
             return known
-        replication = self._replication or min(len(self._node.membership.view.members), DEFAULT_REPLICATION)
-        info = TopicInfo(name, random_bytes(16), self._partitions, (RAW.id,), _CONFIG, time.time_ns())
+        if not view.members:
+            raise NotLeader(name, 0, None)
+        replication = self._replication or min(len(view.members), DEFAULT_REPLICATION)
+        partitions, config = (1, _HISTORY) if name == HISTORY else (self._partitions, _COORDINATED)
+        info = TopicInfo(name, random_bytes(16), partitions, (RAW.id,), config, time.time_ns())
         try:
             return await self._node.topics.create(
                 ClusterTopic(info, (RAW,), replication, default_min_insync(replication))
@@ -96,6 +103,9 @@ class InternalLog:
         self._failed = False
         self._waiting: list[tuple[Sequence[Record], asyncio.Future[Appended]]] = []
         self._writing: asyncio.Task[None] | None = None
+        self._expected = 0
+        """How many are to wait before the next write begins."""
+        self._come = asyncio.Event()
 
     @property
     def place(self) -> TopicPartition:
@@ -164,6 +174,8 @@ class InternalLog:
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self._waiting.append((records, future))
+        if len(self._waiting) >= self._expected:
+            self._come.set()
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
         return future
@@ -175,6 +187,7 @@ class InternalLog:
         """
         while self._waiting:
             batch, self._waiting = self._waiting, []
+            begun = time.monotonic()
             futures = [future for _, future in batch]
             records = [record for some, _ in batch for record in some]
             try:
@@ -188,8 +201,21 @@ class InternalLog:
             for future in futures:
                 if not future.done():
                     future.set_result(appended)
-            if len(batch) > 1:  # those who have been told come again together: the first does not go alone
-                await asyncio.sleep(_GATHERING)
+            if len(batch) > 1:
+                await self._gather(len(batch) + len(self._waiting), (time.monotonic() - begun) / 2)
+
+    async def _gather(self, number: int, longest: float) -> None:
+        """Wait for those who have just been told: if they come again, all of them go with the next write.
+
+        Otherwise they and those who have come meanwhile would take turns from now on, with a write for each half. It is
+        never waited for as long as a write takes.
+        """
+        self._expected = number
+        self._come.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(longest, _GATHERING)):
+                await self._come.wait()
+        self._expected = 0
 
     def _append(self, records: list[Record]) -> Appended:
         """In a thread: write what has come together, and sync it."""

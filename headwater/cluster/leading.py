@@ -69,7 +69,7 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
     if response.diverging is not None:
         answer.diverging.epoch, answer.diverging.end = response.diverging
     elif response.batches:
-        frames = await threads.read(hosted.log.frames, response.batches[0], question.max_bytes)
+        frames = await hosted.frames(response.batches[0], question.max_bytes, threads.read)
         if not hosted.leads or hosted.led != question.epoch:
             raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
         answer.next_offset, answer.next_epoch = frames[-1].header.next_offset, frames[-1].header.leader_epoch

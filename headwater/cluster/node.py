@@ -27,7 +27,7 @@ from headwater.cluster.forced_election import ForcedElection
 from headwater.cluster.holdings import Holdings
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
-from headwater.cluster.internal import INTERNAL, InternalTopics
+from headwater.cluster.internal import COORDINATED, InternalTopics
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
@@ -227,6 +227,7 @@ class ClusterNode:
             stage_log = await self._holdings.stage_log(owner.info, key[1]) if wants_stage else None
             if known_here is not None:
                 hosted = known_here
+                hosted.require(owner.min_insync)
             else:
                 hosted = self._open(key, owner, await self._holdings.log(owner.info, key[1]))
                 known = view.partitions.get(key, (state, revision))
@@ -432,7 +433,7 @@ class ClusterNode:
             await self._for_each(partial(self._retain_one, readers))
 
     async def _retain_one(self, readers: Mapping[PartitionKey, int] | None, hosted: Hosted) -> None:
-        if hosted.leads and hosted.partition is None and hosted.place.topic not in INTERNAL:
+        if hosted.leads and hosted.partition is None and hosted.place.topic not in COORDINATED:
             acknowledged = hosted.replica.high_watermark
             unread = 0 if readers is None else readers.get(hosted.key, acknowledged)
             await self.threads.write(hosted.log.retain, acknowledged, unread, self.store.defaults.steward)

@@ -218,6 +218,10 @@ class Replica:
             ends.append(progress.durable_end)
         self.high_watermark = max(self.high_watermark, min(ends))
 
+    def require(self, min_insync: int) -> None:
+        """So many have to be in sync from now on before anything is acknowledged."""
+        self._min_insync = min_insync
+
     def synced(self) -> None:
         """The log has become durable up to another offset."""
         if self.leads:

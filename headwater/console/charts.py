@@ -11,7 +11,8 @@ from typing import Any, Final
 from headwater.console.asked import Asked
 from headwater.console.rates import growth
 from headwater.errors import HeadwaterError
-from headwater.store.history import HISTORY, Sample, entries
+from headwater.store.history import Sample, entries
+from headwater.store.names import HISTORY
 from headwater.store.store import Store
 
 _POINTS: Final = 360

@@ -1,24 +1,25 @@
-"""The cluster: its brokers, who leads what, who is in sync, and how far the others are behind."""
+"""The cluster: brokers, who leads what, who is in sync and how far the others are; or a broker on its own."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.console.asked import Asked
 from headwater.errors import HeadwaterError
-from headwater.store.directory_store import DirectoryStore
+from headwater.store.store import Store
+
+if TYPE_CHECKING:
+    from headwater.client.store import RemoteStore
 
 
 def shown_cluster(asked: Asked) -> dict[str, Any]:
     """What `hw cluster status` shows, `hw broker status` for a broker on its own, or that there is no broker."""
-    store = asked.store
-    if isinstance(store, DirectoryStore) or not str(store).startswith("hw://"):
-        return {"kind": "embedded", "where": str(store)}
+    store = _remote(asked.store)
+    if store is None:
+        return {"kind": "embedded", "where": str(asked.store)}
     from headwater.cli.cluster_status import look
-    from headwater.client.store import RemoteStore
     from headwater.v1 import broker_pb2 as pb
 
-    assert isinstance(store, RemoteStore)
     connection = store.leaders.connection
     if store.leaders.clustered:
         return {"kind": "cluster"} | look(connection.addresses, connection.credentials)
@@ -32,3 +33,29 @@ def shown_cluster(asked: Asked) -> dict[str, Any]:
             field.name: getattr(found, field.name) for field in found.DESCRIPTOR.fields if field.name != "unhealthy"
         } | {"unhealthy": list(found.unhealthy), "started": found.started_ns / 1e6}
     return document
+
+
+def clustered(store: Store) -> bool:
+    """Whether several brokers keep it. Raises what keeps a broker from telling."""
+    remote = _remote(store)
+    return remote is not None and remote.leaders.clustered
+
+
+def standing(store: Store) -> dict[str, Any] | None:
+    """Which brokers of a cluster are away, and which partitions lack a leader or replicas; None where there is none."""
+    remote = _remote(store)
+    if remote is None or not remote.leaders.clustered:
+        return None
+    from headwater.cli.cluster_status import standing_of
+    from headwater.v1 import broker_pb2 as pb
+
+    return standing_of(remote.leaders.connection.call("GetMetadata", pb.GetMetadataRequest()))
+
+
+def _remote(store: Store) -> RemoteStore | None:
+    """The store, if it is behind a broker. Where none is, what it takes to call one need not be installed."""
+    if not str(store).startswith("hw://"):
+        return None
+    from headwater.client.store import RemoteStore
+
+    return store if isinstance(store, RemoteStore) else None

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from headwater.console.asked import Asked
 from headwater.console.charts import stewarded
+from headwater.console.cluster import standing
 from headwater.console.watch import Watch
+from headwater.errors import HeadwaterError
 from headwater.store.directory_store import DirectoryStore
 from headwater.store.survey import Survey
 
@@ -48,7 +50,7 @@ def overview(asked: Asked) -> dict[str, Any]:
             if sum(one.values())
         ],
         "disk": _disk(watch),
-        "attention": attention(watch, survey),
+        "attention": attention(watch, survey) + cluster_attention(watch),
         "stewarded": stewarded(asked.store),
     }
 
@@ -79,6 +81,23 @@ def attention(watch: Watch, survey: Survey) -> list[dict[str, str]]:
         elif behind and time.time_ns() - last > _BEHIND_NS:
             add("warn", f"group {group} is {behind:,} behind, and has acknowledged nothing of late", f"groups/{group}")
     return sorted(found, key=lambda one: one["level"])
+
+
+def cluster_attention(watch: Watch) -> list[dict[str, str]]:
+    """What someone should look at in a cluster: brokers that are away, and partitions without a leader or replicas."""
+    try:
+        found = standing(watch.store)
+    except HeadwaterError as error:
+        return [{"level": "bad", "text": f"no broker tells how its cluster is: {error}", "link": "cluster"}]
+    if found is None:
+        return []
+    away = [f"broker {one['id']} is away" for one in found["brokers"] if one["problem"] is not None]
+    nobody = [f"{place} is led by nobody: it cannot be read or written" for place in found["leaderless"]]
+    few = len(set(found["under_replicated"]) - set(found["leaderless"]))
+    worries = [("bad", text) for text in nobody + away]
+    if few:
+        worries.append(("warn", f"{few:,} {'partition has' if few == 1 else 'partitions have'} replicas not in sync"))
+    return [{"level": level, "text": text, "link": "cluster"} for level, text in worries]
 
 
 def _disk(watch: Watch) -> dict[str, int] | None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from importlib import resources
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -148,7 +149,9 @@ class Console:
         store = session.watch.store
         kind = "broker" if str(store).startswith("hw://") else "embedded"
         return JSONResponse(
-            document | {"known": True, "store": str(store), "kind": kind, "write": self._write, "user": session.user}
+            document
+            | {"known": True, "store": str(store), "kind": kind, "write": self._write, "user": session.user}
+            | {"msgpack": find_spec("msgpack") is not None}
         )
 
     async def _end(self, request: Request) -> Response:

@@ -117,6 +117,10 @@ class Sessions:
             for name in [name for name, one in self._sessions.items() if now - one.seen > _IDLE_SECONDS]:
                 self._drop(name)
             session = self._sessions.get(_digest(value))
+            if session is not None and session.watch.refused:
+                # What was seen before is not for whoever has lost the right to it.
+                self._drop(_digest(value))
+                session = None
             if session is None:
                 raise Unauthenticated("open the link that the console has printed, or give a token")
             session.seen = now

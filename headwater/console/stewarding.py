@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.console.asked import Asked
 from headwater.console.charts import passes, stewarded
+from headwater.console.cluster import clustered
 from headwater.errors import HeadwaterError
 from headwater.option import options_of
 from headwater.store.steward import StewardReport
@@ -17,6 +18,7 @@ _SHOWN = 500
 def shown_steward(asked: Asked) -> dict[str, Any]:
     """Whether someone stewards the store, and what was done."""
     document: dict[str, Any] = {"stewarded": stewarded(asked.store), "passes": [], "problem": None}
+    document["clustered"] = clustered(asked.store)
     config = asked.store.defaults.steward
     document["config"] = [
         {"name": option.name, "value": option.written(getattr(config, option.name))}

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Final
 
 from headwater.console.rates import Rates
-from headwater.errors import HeadwaterError, StoreClosed
+from headwater.errors import HeadwaterError, StoreClosed, Unauthenticated
 from headwater.store.history import Sample
 from headwater.store.store import Store
 from headwater.store.survey import Survey
@@ -43,6 +43,8 @@ class Watch:
         self._asked = time.monotonic()
         self._hurry = False
         self._closed = False
+        self.refused = False
+        """Whether the broker no longer knows who looks."""
         self._samples: deque[Sample] = deque()
         self._thread = threading.Thread(target=self._work, name="headwater-console-watch", daemon=True)
         self._thread.start()
@@ -96,6 +98,7 @@ class Watch:
                 return
             except (HeadwaterError, OSError) as error:
                 self._error = str(error)
+                self.refused = isinstance(error, Unauthenticated)
             else:
                 self._error = None
                 with self._changed:

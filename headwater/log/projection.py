@@ -128,8 +128,9 @@ class _Plan:
         kept = [field for field, source in zip(wanted, self._sources, strict=True) if isinstance(source, int)]
         self._adds = kept == decoded
         whole = self._adds and len(kept) == len(wanted) and self._stream is None
-        self.stored_as_wanted = self._stored if whole else None
-        """The schema to decode with, when that alone gives what is wanted."""
+        self.stored_as_wanted = wanted if whole else None
+        """The schema to decode with, when that alone gives what is wanted: the reader's own, not one that is equal to
+        it. Arrow compares the schema of each batch with the reader's, and sees at once that it is the same."""
         self._fields = list(wanted)
         self._additions = [(n, source) for n, source in enumerate(self._sources) if not isinstance(source, int)]
         self._nulls: dict[tuple[int, int], pa.Array] = {}

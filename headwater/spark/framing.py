@@ -1,6 +1,6 @@
 """Framing: the rows of a task become frames for the partitions that they go to, column by column.
 
-Rows go where a producer would send them. Only the checksums of keys are computed one by one.
+Rows go where a producer would send them. Only the checksums of keys are computed one by one, of each key once a batch.
 """
 
 from __future__ import annotations
@@ -197,13 +197,14 @@ class _TopicFraming:
         return self._sticky if hashed is None else hashed
 
     def _hashed(self, keys: Any) -> pa.Array:
-        """As `routing.partition_of` has it, written out: a call for each key would take as long as its checksum."""
-        count, sticky = self._count, self._sticky
-        if keys.null_count:
-            routes = [sticky if key is None else crc32(key) % count for key in keys.to_pylist()]
-        else:
-            routes = [crc32(key) % count for key in keys.to_pylist()]
-        return pa.array(routes, pa.int32())
+        """As `routing.partition_of` has it, written out: a call for each key would take as long as its checksum.
+
+        Rows without a key go where the sticky partition is. Keys come again and again: each one is looked at once.
+        """
+        found = keys.dictionary_encode()
+        count = self._count
+        routes = pa.array([crc32(key) % count for key in found.dictionary.to_pylist()], pa.int32())
+        return routes.take(found.indices).fill_null(self._sticky)
 
     # Frames.
 

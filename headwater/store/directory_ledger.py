@@ -190,7 +190,8 @@ class DirectoryLedger(Ledger):
         return [signed_for(frame, decision) for frame in frames]
 
     def _verified(self, path: Path, output: Output) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
-        files = {file: _mapped(self._directory / (file or path.name)) for file, _, _ in output.extents}
+        names = {file for file, _, _ in output.extents}
+        files = {file: _mapped(self._directory / (file or path.name)) for file in names}
         for file, position, length in output.extents:
             view = memoryview(files[file])[position : position + length]
             try:

@@ -1,8 +1,8 @@
 """History: how fast topics grew and how far groups were behind, in an internal topic of the store itself.
 
-Whoever stewards a store notes it, so that charts reach back to before anyone looked, without another database. The
-topic is bounded: some hours of a large busy store, weeks of a small one. It is for looking, and promises nothing: it
-is not synced, and an entry that cannot be written or read is left out.
+Whoever stewards a store notes it, so that charts reach back to before anyone looked, without another database; in a
+cluster it is the broker that leads the topic. The topic is bounded: some hours of a large busy store, weeks of a small
+one. It is for looking, and promises nothing: an entry that cannot be written or read is left out.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.log.encode import encode
+from headwater.log.frame import Frame
+from headwater.option import MIB
+from headwater.store.names import HISTORY
 from headwater.store.survey import Survey
 
 if TYPE_CHECKING:
+    from headwater.log import Partition
     from headwater.store.steward import StewardReport
     from headwater.store.store import Store
 
-HISTORY: Final = "__history"
-_LIMITS: Final = {"segment_bytes": 1 << 20, "retention_bytes": 16 << 20, "sync": "never"}
+LIMITS: Final[dict[str, Any]] = {"segment_bytes": MIB, "retention_bytes": 16 * MIB}
+_OPTIONS: Final = LIMITS | {"sync": "never"}
 _WHOLE_EVERY_NS: Final = 600 * 10**9
 """So often a sample is written whole; the others only have what has changed since the one before."""
 _PASS_PARTITIONS: Final = 100
@@ -70,25 +74,36 @@ class Sample:
         return Sample(time_ns, topics | changed, lags | entry["lags"])
 
 
+class Samples:
+    """Makes entries of samples, one after the other. For one thread, and one who writes."""
+
+    def __init__(self) -> None:
+        self._before: Sample | None = None
+        self._whole_ns = 0
+
+    def frame(self, sample: Sample) -> Frame:
+        """The next sample as it is written: what has changed, or now and then, as at first, all of it."""
+        if sample.time_ns - self._whole_ns >= _WHOLE_EVERY_NS:
+            self._before, self._whole_ns = None, sample.time_ns
+        frame = _frame(sample.since(self._before), sample.time_ns)
+        self._before = sample
+        return frame
+
+
 class HistoryWriter:
     """Notes what a steward sees and does. For one thread."""
 
     def __init__(self, store: Store, interval: float) -> None:
         self._store = store
         self.interval = interval
-        self._before: Sample | None = None
-        self._whole_ns = 0
+        self._samples = Samples()
 
     def note(self, now_ns: int) -> None:
         """Write a sample, unless another steward of the store has just done so."""
-        partition = self._store.internal_topic(HISTORY, **_LIMITS).partition(0)
-        if now_ns - partition.statistics().last_append_ns < self.interval * 5e8:
+        if now_ns - self._partition().statistics().last_append_ns < self.interval * 5e8:
             return
         sample = Sample.of(Survey.of(self._store, now_ns))
-        if now_ns - self._whole_ns >= _WHOLE_EVERY_NS:
-            self._before, self._whole_ns = None, now_ns
-        self._write(sample.since(self._before), now_ns)
-        self._before = sample
+        self._partition().append(self._samples.frame(sample))
 
     def note_pass(self, report: StewardReport, now_ns: int) -> None:
         """Write what a pass of the steward has done, if it has done anything."""
@@ -117,11 +132,14 @@ class HistoryWriter:
             ],
         }
         if any(value for name, value in entry.items() if name != "kind"):
-            self._write(entry, now_ns)
+            self._partition().append(_frame(entry, now_ns))
 
-    def _write(self, entry: dict[str, Any], now_ns: int) -> None:
-        frame = encode([json.dumps(entry, separators=(",", ":")).encode()], timestamps=[now_ns], compression="zstd")
-        self._store.internal_topic(HISTORY, **_LIMITS).partition(0).append(frame)
+    def _partition(self) -> Partition:
+        return self._store.internal_topic(HISTORY, **_OPTIONS).partition(0)
+
+
+def _frame(entry: dict[str, Any], time_ns: int) -> Frame:
+    return encode([json.dumps(entry, separators=(",", ":")).encode()], timestamps=[time_ns], compression="zstd")
 
 
 def entries(store: Store, since_ns: int) -> Iterator[tuple[int, Sample | dict[str, Any]]]:

@@ -15,6 +15,8 @@ GROUPS: Final = "__groups"
 """Where groups are kept: a directory of this name, or a topic in a cluster."""
 WRITERS: Final = "__txn"
 """In a cluster, the topic in which the transactions of writers are decided."""
+HISTORY: Final = "__history"
+"""Where is noted how fast topics grew and how far groups were behind."""
 _TAKEN: Final = frozenset({"store.lock", "steward.lock", "broker.key", "cluster.json"})
 """Files beside the topics of a directory."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headwater.errors import HeadwaterError, StoreClosed, UnknownTopic
 from headwater.store.catalog import TopicInfo
@@ -12,6 +12,9 @@ from headwater.store.topic import TopicPartition, TopicStatistics
 
 if TYPE_CHECKING:
     from headwater.store.store import Store
+
+
+_NOT_LED: Final = "one of its partitions is led by nobody, or by a broker that does not answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Survey:
         return found
 
     def _look_at_topics(self, store: Store, names: list[str]) -> None:
-        known: dict[str, TopicStatistics] = {}
+        known: dict[str, TopicStatistics] | None = None
         try:
             known = {one.name: one for one in store.statistics().topics}  # of a broker it is one call
         except StoreClosed:
@@ -51,7 +54,13 @@ class Survey:
         for name in names:
             try:
                 self.infos[name] = store.recall_topic(name)
-                self.topics[name] = known[name] if name in known else store.topic(name).statistics()
+                if known is None:
+                    self.topics[name] = store.topic(name).statistics()
+                elif name in known:
+                    self.topics[name] = known[name]
+                else:
+                    store.describe_topic(name)
+                    self.problems[f"topic {name}"] = _NOT_LED
             except StoreClosed:
                 raise
             except UnknownTopic:

@@ -228,10 +228,14 @@ class Device:
                 self._directory(step.path).sync()
 
     def _rename(self, step: Renamed) -> None:
-        if step.source.parent != step.target.parent:
-            raise ValueError(f"{step.source} to {step.target}: renames between directories are not modelled")
-        directory = self._directory(step.source.parent)
-        directory.change({step.source.name: None, step.target.name: directory.names[step.source.name]})
+        source, target = self._directory(step.source.parent), self._directory(step.target.parent)
+        node = source.names[step.source.name]
+        if source is target:
+            source.change({step.source.name: None, step.target.name: node})
+            return
+        # No file system promises more than the sync of each directory does: until then it may have both names, or none.
+        target.change({step.target.name: node})
+        source.change({step.source.name: None})
 
     def image(
         self,

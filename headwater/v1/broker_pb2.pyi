@@ -597,6 +597,26 @@ class CommitResponse(_message.Message):
     refused: _containers.RepeatedCompositeFieldContainer[TopicPartition]
     def __init__(self, refused: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
 
+class CommitAllRequest(_message.Message):
+    __slots__ = ("commits",)
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    commits: _containers.RepeatedCompositeFieldContainer[CommitRequest]
+    def __init__(self, commits: _Optional[_Iterable[_Union[CommitRequest, _Mapping]]] = ...) -> None: ...
+
+class CommitAllResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[CommitOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[CommitOutcome, _Mapping]]] = ...) -> None: ...
+
+class CommitOutcome(_message.Message):
+    __slots__ = ("response", "error")
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    response: CommitResponse
+    error: Error
+    def __init__(self, response: _Optional[_Union[CommitResponse, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
 class ResetGroupRequest(_message.Message):
     __slots__ = ("group", "positions", "clamp")
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -610,6 +630,22 @@ class ResetGroupRequest(_message.Message):
 class ResetGroupResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ExpireGroupRequest(_message.Message):
+    __slots__ = ("group", "before_ns", "dry_run")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_NS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    before_ns: int
+    dry_run: bool
+    def __init__(self, group: _Optional[str] = ..., before_ns: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ExpireGroupResponse(_message.Message):
+    __slots__ = ("expired",)
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    expired: bool
+    def __init__(self, expired: _Optional[bool] = ...) -> None: ...
 
 class PollRequest(_message.Message):
     __slots__ = ("group", "member_id", "max_records", "max_wait_ms")

@@ -40,6 +40,16 @@ _CODES: Final[tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...]] = (
 )
 """The first that fits; anything else was wrong with the request."""
 
+AGAIN: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.ABORTED,
+    }
+)
+"""Codes of calls that may well succeed when they are tried again."""
+
 
 def code_of(error: HeadwaterError) -> grpc.StatusCode:
     """gRPC's code for an error, for those who know nothing else of it."""

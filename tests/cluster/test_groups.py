@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import grpc
 import pytest
 
 import headwater as hw
 from headwater import Store, TopicPartition
 from headwater.broker import Broker
 from headwater.broker.cluster_groups import ClusterGroups, Coordination
+from headwater.client.connection import Connection
+from headwater.client.credentials import Credentials
+from headwater.client.leaders import Leaders
 from headwater.cluster.etcd import Etcd
-from headwater.cluster.internal import number_of
-from headwater.errors import WriteFailed
+from headwater.cluster.internal import InternalTopics, number_of
+from headwater.cluster.node import ClusterNode
+from headwater.errors import NotLeader, WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.store import DirectoryStore
 from headwater.store.group import Commit
 from headwater.store.names import GROUPS
+from headwater.v1 import broker_pb2 as pb
 from headwater.wire.address import Address
+from headwater.wire.service import Stub
 from tests.backends import SharedCluster
 from tests.broker import ANY_PORT
 from tests.etcd_server import needs_etcd
@@ -222,3 +232,97 @@ def test_a_directory_with_groups_of_its_own_joins_no_cluster(tmp_path: Path) -> 
         broker = Broker(kept, listen=ANY_PORT, etcd=lambda: Etcd([Address("127.0.0.1", 1)]))
         with pytest.raises(hw.StoreError, match="move that directory away"):
             broker.start()
+
+
+class PlainMember:
+    """A member that knows nothing but how to call a broker."""
+
+    def __init__(self, cluster: SharedCluster, group: str) -> None:
+        addresses = [broker.address for broker in cluster.brokers]
+        self._leaders = Leaders(Connection(addresses, hw.ClientConfig(), Credentials()))
+        self._coordinator = self._leaders.coordinator(GROUPS, group)
+        joined = self._coordinator.call("JoinGroup", pb.JoinGroupRequest(group=group, topics=["orders"]))
+        self._member = {"group": group, "member_id": joined.member_id}
+
+    def poll(self, most: int = 0) -> list[bytes]:
+        """Poll, and commit what has come."""
+        answer = self._coordinator.call("Poll", pb.PollRequest(**self._member, max_records=most, max_wait_ms=1_000))
+        found: list[bytes] = []
+        for one in answer.partitions:
+            found += [record.value for record in one.records]
+            advance = pb.Advance(topic=one.topic, partition=one.partition, offset=one.next_offset)
+            self._coordinator.call("Commit", pb.CommitRequest(**self._member, positions=[advance]))
+        assert not most or len(found) <= most
+        return found
+
+    def poll_until(self, count: int, most: int = 0) -> list[bytes]:
+        """Poll until so many records have come."""
+        found: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE
+        while len(found) < count:
+            assert time.monotonic() < deadline
+            found += self.poll(most)
+        return found
+
+    def close(self) -> None:
+        self._leaders.connection.close()
+
+
+def test_plain_records_are_polled_from_whoever_coordinates(cluster: SharedCluster, store: Store) -> None:
+    with store.producer("orders") as out:
+        for number in range(40):
+            out.send(b"%d" % number, partition=number % 2)
+    member = PlainMember(cluster, "plain")
+    found = member.poll_until(15, most=3)
+    Keeper(cluster, "plain").fail()  # the next coordinator knows what is committed, and nothing else
+    found += member.poll_until(40 - len(found), most=7)
+    for partition in range(2):
+        assert [one for one in found if int(one) % 2 == partition] == [b"%d" % one for one in range(partition, 40, 2)]
+        assert position(store, "plain", partition) == 20
+    assert member.poll() == []
+    for broker in cluster.brokers:
+        log = broker._store.partition(broker._store.describe_topic("orders"), 0)
+        if log.bounds().end == 20:  # one that is behind follows
+            log.delete_before(20)
+    with store.producer("orders") as out:
+        out.send(b"late", partition=0)
+    assert member.poll_until(1) == [b"late"]
+    other = PlainMember(cluster, "other")  # which begins where the log does by now
+    assert len(other.poll_until(21)) == 21
+    member.close()
+    other.close()
+
+
+def test_a_broker_that_has_heard_of_no_cluster_yet_makes_no_topic() -> None:
+    nothing: Any = SimpleNamespace(membership=SimpleNamespace(view=SimpleNamespace(topics={}, members={})))
+    with pytest.raises(NotLeader):
+        asyncio.run(InternalTopics(nothing, 3, None).ensure(GROUPS))
+
+
+def test_a_broker_that_has_not_joined_its_cluster_yet_answers_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rules and its signatures would be its own: what it gave out then, nobody would know again."""
+    ended = threading.Event()
+
+    async def start(_: ClusterNode, address: str) -> None:
+        while not ended.is_set():
+            await asyncio.sleep(0.01)
+        raise hw.StoreError(f"{address} joins no cluster today")
+
+    monkeypatch.setattr(ClusterNode, "start", start)
+    with DirectoryStore(tmp_path, exclusive=True) as kept, ThreadPoolExecutor(1) as pool:
+        broker = Broker(kept, listen=ANY_PORT, etcd=lambda: Etcd([Address("127.0.0.1", 1)]))
+        starting = pool.submit(broker.start)
+        try:
+            until(lambda: broker._address is not None)
+            with grpc.insecure_channel(str(broker.address)) as channel:
+                for method, request in ((Stub(channel).OpenProducer, pb.OpenProducerRequest()),
+                                        (Stub(channel).ListGroups, pb.ListGroupsRequest())):  # fmt: skip
+                    with pytest.raises(grpc.RpcError, match="has not joined its cluster yet") as refused:
+                        method(request, wait_for_ready=True, timeout=PATIENCE)
+                    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        finally:
+            ended.set()
+        with pytest.raises(hw.StoreError, match="joins no cluster today"):
+            starting.result(PATIENCE)

@@ -58,8 +58,17 @@ def lose_power(directory: Path, random: Random, mood: Mood | None = None) -> Non
     device = Device().follow(read_trace(trace_of(directory)))
     torn, reordered = random.random() < 0.3, random.random() < 0.3
     image = device.image(random, torn=torn, reordered=reordered, names=mood, data=mood)
-    shutil.rmtree(directory)
-    write_image(image, directory)
+    empty(directory)
+    write_image({path: content for path, content in image.items() if path.parts}, directory)
+
+
+def empty(directory: Path) -> None:
+    """Remove all that is in a directory, which may be where a disk is mounted."""
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def cluster_full_disk(run: Run) -> Iterator[Violation]:
         raise Unavailable("there is no etcd here: install etcd-server")
     full = run.random.randrange(3)
     directory = run.directory / "cluster"
-    with _small_disk(directory / f"broker{full}") as disk, ClusterProcesses(directory) as cluster:
+    with small_disk(directory / f"broker{full}") as disk, ClusterProcesses(directory) as cluster:
         crew = Crew(cluster, seed=run.random.randrange(1 << 30))
         yield from crew.go_on()
         for _ in range(1 if run.quick else 3):
@@ -107,11 +107,12 @@ def cluster_full_disk(run: Run) -> Iterator[Violation]:
 
 
 @contextmanager
-def _small_disk(path: Path) -> Iterator[Path]:
+def small_disk(path: Path, size: int = _DISK_BYTES) -> Iterator[Path]:
+    """Mount a disk of so many bytes, in memory; raises Unavailable."""
     if os.geteuid() != 0:
         raise Unavailable("a small disk can be mounted by root alone")
     path.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "headwater", str(path)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "headwater", str(path)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         raise Unavailable("no file system can be mounted here")
     try:

@@ -48,13 +48,15 @@ class Feeder(threading.Thread):
 class Program:
     """A program at work, which may die and be started again."""
 
-    def __init__(self, kind: str, directory: Path, address: str, number: int) -> None:
+    def __init__(
+        self, kind: str, directory: Path, address: str, number: int, *arguments: str, module: str = "moving"
+    ) -> None:
         self.kind = kind
         self._words = directory / f"{kind}{number}.log"
         root = Path(__file__).parents[2]
         with self._words.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.moving", kind, str(directory), address],
+                [sys.executable, "-m", f"tests.faults.{module}", kind, str(directory), address, *arguments],
                 cwd=root,
                 env=os.environ | {"PYTHONPATH": str(root)},
                 stdout=log,
@@ -84,9 +86,7 @@ def cluster_transactions(run: Run) -> Iterator[Violation]:
     if find_etcd() is None:
         raise Unavailable("there is no etcd here: install etcd-server")
     with ClusterProcesses(run.directory / "cluster", 3, "--session-timeout", "6") as cluster:
-        with hw.open(cluster.address) as store:
-            for name, partitions in {SOURCE: PARTITIONS, **OUTPUTS, **COUNTED}.items():
-                store.create_topic(name, partitions=partitions)
+        make_topics(cluster.address)
         feeder = Feeder(cluster.address)
         feeder.start()
         kinds = [*["mover"] * MOVERS, "counter"]
@@ -99,11 +99,11 @@ def cluster_transactions(run: Run) -> Iterator[Violation]:
                 yield Violation(Kind.CRASH, f"the feeder: {type(feeder.error).__name__}: {feeder.error}")
                 return
             with hw.open(cluster.address) as store:
-                yield from _finish(store, feeder.sent)
+                yield from finish(store, feeder.sent)
                 (run.directory / "stop").touch()
                 for program in programs:
-                    yield from _see_end(program)
-                yield from _count(store, run, feeder.sent)
+                    yield from see_end(program)
+                yield from count(store, run.directory, feeder.sent)
         finally:
             for program in programs:
                 program.kill()
@@ -113,7 +113,7 @@ def _suffer(run: Run, cluster: ClusterProcesses, programs: list[Program]) -> Ite
     """Something dies, and comes back, several times; behind each something must have got done."""
     random = run.random
     faults = ["broker", "program", "broker"] if run.quick else random.choices(["broker", "program", "etcd"], k=8)
-    yield from _go_on(cluster)
+    yield from go_on(cluster)
     for number, fault in enumerate(faults):
         time.sleep(random.uniform(0.0, 0.5))
         if fault == "broker":
@@ -130,10 +130,17 @@ def _suffer(run: Run, cluster: ClusterProcesses, programs: list[Program]) -> Ite
             programs[at].kill()
             again = Program(programs[at].kind, run.directory, cluster.address, len(programs) + number)
             programs[at] = again
-        yield from _go_on(cluster)
+        yield from go_on(cluster)
 
 
-def _go_on(cluster: ClusterProcesses, more: int = 10) -> Iterator[Violation]:
+def make_topics(address: str) -> None:
+    """Make what the programs read and write."""
+    with hw.open(address) as store:
+        for name, partitions in {SOURCE: PARTITIONS, **OUTPUTS, **COUNTED}.items():
+            store.create_topic(name, partitions=partitions)
+
+
+def go_on(cluster: ClusterProcesses, more: int = 10) -> Iterator[Violation]:
     """Wait until more records have come to each of the topics that are written in transactions."""
     deadline = time.monotonic() + PATIENCE
     with hw.open(cluster.address) as store:
@@ -150,7 +157,8 @@ def _records(store: hw.Store, name: str) -> int:
     return sum(one.bounds().end for one in store.topic(name).partitions())
 
 
-def _finish(store: hw.Store, sent: int) -> Iterator[Violation]:
+def finish(store: hw.Store, sent: int) -> Iterator[Violation]:
+    """Wait until all that was sent is moved."""
     deadline = time.monotonic() + PATIENCE
     while (done := sum(one.offset for one in store.group(GROUP).committed().values())) < sent:
         if time.monotonic() > deadline:
@@ -159,7 +167,8 @@ def _finish(store: hw.Store, sent: int) -> Iterator[Violation]:
         time.sleep(0.05)
 
 
-def _see_end(program: Program) -> Iterator[Violation]:
+def see_end(program: Program) -> Iterator[Violation]:
+    """Wait until a program has ended, which was asked to."""
     try:
         code = program.process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
@@ -169,8 +178,9 @@ def _see_end(program: Program) -> Iterator[Violation]:
         yield Violation(Kind.CRASH, f"a {program.kind} failed: {program.last_words()}")
 
 
-def _count(store: hw.Store, run: Run, sent: int) -> Iterator[Violation]:
-    counted = int((run.directory / "counted").read_text())
+def count(store: hw.Store, directory: Path, sent: int) -> Iterator[Violation]:
+    """Everything is there once, in each of the topics that were written in transactions."""
+    counted = int((directory / "counted").read_text())
     for name in OUTPUTS:
         yield from _compare(store, name, sent)
     for name in COUNTED:

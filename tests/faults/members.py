@@ -1,11 +1,13 @@
 """Members of a group as processes, with journals of what each was handed and what it has committed.
 
 A journal outlives its member. Times are of the monotonic clock, which all processes share, so journals can be merged.
+`python -m tests.faults.members member DIRECTORY ADDRESS NAME MOST WORK` is a member that is not forked.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,3 +170,8 @@ def repeated(directory: Path, ends: dict[int, int]) -> int:
 def ends_of(store: Store) -> dict[int, int]:
     """Where each partition ends."""
     return {number: bounds.end for number, bounds in store.topic(TOPIC).bounds().items()}
+
+
+if __name__ == "__main__":
+    _, _, place, address, member, most, work_seconds = sys.argv
+    consume(Path(place), member, int(most), float(work_seconds), address)

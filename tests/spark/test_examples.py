@@ -6,15 +6,16 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
-from examples.spark import bars, customers, payments, visits
+from examples.spark import bars, customers, payments, sensors, visits
 
 ROOT = Path(__file__).parents[2]
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -100,6 +101,32 @@ def test_customers(session: SparkSession, store: hw.Store, tmp_path: Path) -> No
     assert None in latest.values()
     expected = [(id, *value.values()) for id, value in sorted(latest.items()) if value is not None]
     assert rows(customers.run(session, tmp_path)) == expected
+
+
+def test_sensors(session: SparkSession, store: hw.Store, tmp_path: Path) -> None:
+    sensors.fill(store)
+    uploaded = [tuple(record.value.values()) for record in content(store, "readings")]
+    readings = {reading for reading in uploaded if reading[2] != -99}
+    assert len({reading[:2] for reading in uploaded}) < len(uploaded)  # some came twice
+    assert len(readings) < len(set(uploaded))  # some are none
+    over = max(at for _, at, _ in readings) - timedelta(seconds=20)
+    grouped: dict[tuple[datetime, str], list[float]] = defaultdict(list)
+    for sensor, at, celsius in readings:
+        grouped[at.replace(second=0), sensor].append(celsius)
+    expected = [
+        (
+            minute.astimezone().replace(tzinfo=None),
+            pytest.approx(mean(group), abs=0.006),
+            min(group),
+            max(group),
+            len(group),
+            sensor,
+        )
+        for (minute, sensor), group in sorted(grouped.items())
+        if minute + timedelta(minutes=1) <= over
+    ]
+    assert len(expected) < len(grouped)  # the last minute is not over
+    assert rows(sensors.run(session, tmp_path)) == expected
 
 
 def test_an_example_runs_by_one_command_and_leaves_nothing(tmp_path: Path) -> None:

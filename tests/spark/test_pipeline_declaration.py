@@ -307,10 +307,11 @@ def test_status_and_reset_need_no_spark(tmp_path: Path) -> None:
         assert (found["running"], found["lag"], found["last_run"]) == (False, 2, None)
         assert found["sinks"] == {"totals": None, "archive": None, "__dead_letters": None}
         declined = hw_pipeline("reset", str(path))
-        assert declined.returncode != 0
+        assert "Give --yes to go ahead" in declined.stderr
         assert store.group("revenue").committed()[orders.info.uuid, 0].offset == 3
         done = hw_pipeline("reset", "--yes", str(path))
-        assert (done.returncode, done.stdout) == (0, "✓ revenue begins anew with its next run\n"), done.stderr
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == {"reset": "revenue", "removed": []}
         assert store.group("revenue").committed()[orders.info.uuid, 0].offset == 0
 
 
@@ -318,9 +319,14 @@ def test_validate_and_explain_need_no_spark(tmp_path: Path) -> None:
     path = tmp_path / "revenue.yaml"
     path.write_text(GOOD)
     validated = hw_pipeline("validate", str(path))
-    assert (validated.returncode, validated.stdout) == (0, "✓ revenue: 2 sources, 2 steps, 2 sinks\n"), validated.stderr
+    assert validated.returncode == 0, validated.stderr
+    assert [len(json.loads(validated.stdout)[kind]) for kind in ("sources", "steps", "sinks")] == [2, 2, 2]
     drawn = hw_pipeline("explain", str(path))
     assert "└─▶ totals" in drawn.stdout
+    parts = {
+        (one["kind"], one["name"]) for one in json.loads(hw_pipeline("explain", "--json", str(path)).stdout)["parts"]
+    }
+    assert {("source", "orders"), ("step", "parsed"), ("sink", "totals")} <= parts
     path.write_text(GOOD.replace("FROM orders", "FROM ordrs").replace("limit", "limt"))
     refused = hw_pipeline("validate", str(path))
     assert refused.returncode == 1

@@ -62,7 +62,7 @@ function decoded(text) {
 function show() {
   if (!session?.known) return;
   const { page, given, query, parts } = route();
-  shown?.close?.();
+  leave();
   shown = page({ session, query }, ...given);
   fill(main, shown.element);
   document.title = `${shown.title} · Headwater`;
@@ -73,6 +73,13 @@ function show() {
   }
   scrollTo(0, 0);
   refresh();
+}
+
+/** End what is shown. A dialog belongs to its page: it would hold the next one still. */
+function leave() {
+  for (const open of document.querySelectorAll('dialog[open]')) open.close();
+  shown?.close?.();
+  shown = null;
 }
 
 function nothingHere() {
@@ -169,8 +176,7 @@ addEventListener('unknown', () => {
   if (session?.known) {
     events?.stop();
     session.known = false;
-    shown?.close?.();
-    shown = null;
+    leave();
     begin();
   }
 });

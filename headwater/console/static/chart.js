@@ -59,6 +59,7 @@ export class Chart {
       this.make();
     }
     this.element.dataset.points = times.length;
+    this.element.dataset.first = times[0] ?? '';
     this.element.dataset.last = times.at(-1) ?? '';
   }
 

@@ -60,8 +60,8 @@ export class Drawer {
   }
 }
 
-/** A form that writes one record. */
-export function produce(topic, about) {
+/** A form that writes one record; `written` is called when it is. */
+export function produce(topic, about, written) {
   const kinds = (first) => h('select', { 'aria-label': `How the ${first} is written` }, ['text', 'json', 'hex'].map((one) => h('option', { value: one }, one === 'json' ? 'JSON' : one === 'hex' ? 'hexadecimal' : 'text')));
   const keyKind = kinds('key');
   const valueKind = kinds('value');
@@ -95,6 +95,7 @@ export function produce(topic, about) {
         partition: partition.value === '' ? null : Number(partition.value),
       });
       toast(`Written to partition ${receipt.partition} at offset ${receipt.offset}.`);
+      written();
     },
   });
 }

@@ -22,7 +22,8 @@ export function cluster() {
 
   function drawCluster(found) {
     if (!body.contains(table.element)) fill(body, figures, card('Brokers', brokers), card('Partitions', h('div.table-box', {}, table.element)));
-    const rows = found.topics.flatMap((topic) => topic.partitions.map((one) => ({ ...one, topic: topic.name, place: `${topic.name}/${one.partition}` })));
+    const rows = found.topics.flatMap((topic) => topic.partitions.map((one) => ({ ...one, topic: topic.name, place: `${topic.name}/${one.partition}` })))
+      .sort((a, b) => a.topic.startsWith('__') - b.topic.startsWith('__')); // Headwater's own come last
     fill(figures, figure('Brokers', count(found.brokers.filter((one) => !one.problem).length), `of ${found.brokers.length}`, found.brokers.some((one) => one.problem) ? 'warn' : ''),
       figure('Partitions', count(rows.length), plural(found.topics.length, 'topic')),
       figure('Without a leader', count(found.leaderless.length), '', found.leaderless.length ? 'bad' : ''),

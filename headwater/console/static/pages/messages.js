@@ -40,7 +40,8 @@ export function messages({ session, query }, name) {
   const text = h('input', { type: 'search', placeholder: 'Text in the value', 'aria-label': 'Text in the value', oninput: typed });
   const key = h('input', { placeholder: 'Key', 'aria-label': 'Text in the key', oninput: typed });
   const where = h('input.where-input', { placeholder: 'Expression: price > 10 and symbol = "HW"', 'aria-label': 'Expression', spellcheck: 'false', onchange: () => restart() });
-  const decode = h('select', { 'aria-label': 'How values are shown', onchange: () => restart() }, [['auto', 'Decode: auto'], ['text', 'UTF-8'], ['json', 'JSON'], ['hex', 'Hexadecimal'], ['msgpack', 'MessagePack']].map(([value, title]) => h('option', { value }, title)));
+  const decode = h('select', { 'aria-label': 'How values are shown', onchange: () => restart() }, [['auto', 'Decode: auto'], ['text', 'UTF-8'], ['json', 'JSON'], ['hex', 'Hexadecimal']].map(([value, title]) => h('option', { value }, title)),
+    h('option', { value: 'msgpack', disabled: !session.msgpack }, session.msgpack ? 'MessagePack' : 'MessagePack: pip install msgpack'));
   const wrong = h('p.problem', { role: 'alert', hidden: true });
   const asked = () => ({ partition: partition.value, text: text.value, key: key.value, where: where.value, decode: decode.value });
   const beginning = () => (['offset', 'time'].includes(from.value) ? place.value : from.value);
@@ -64,7 +65,7 @@ export function messages({ session, query }, name) {
   const modes = h('div.segmented', { role: 'group', 'aria-label': 'Live or looked through' });
   const downloads = h('button', { type: 'button', onclick: () => download() }, 'Download');
   const element = h('div.fill', {}, heading(name, [['Topics', '#/topics']], downloads,
-    session.write && !name.startsWith('__') && h('button.primary', { type: 'button', onclick: () => trying(async () => produce(name, await get(path))) }, 'New record')),
+    session.write && !name.startsWith('__') && h('button.primary', { type: 'button', onclick: () => trying(async () => produce(name, await get(path), () => live || restart())) }, 'New record')),
   topicTabs(name, 'Messages'),
   h('div.toolbar', {}, modes, partition, from, place, text, key, decode),
   h('div.toolbar', {}, where, h('button.icon', { type: 'button', 'aria-label': 'About expressions', title: 'About expressions', onclick: explain }, '?'), h('span.grow', {}), toggle, status),

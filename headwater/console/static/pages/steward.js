@@ -34,6 +34,12 @@ export function steward({ session }) {
   const element = h('div', {}, heading('Steward', [], session.write && h('button.primary', { type: 'button', onclick: () => clean() }, 'Clean now')), state,
     card('What it would do now', plan), card('What was done', past), card('How this console would clean', options));
 
+  /** A cluster has no one steward: nothing here can be asked of it. */
+  function drawCluster() {
+    fill(element, heading('Steward'), card('A cluster', h('p', {}, 'The brokers of a cluster look after its topics by themselves: each deletes what the partitions that it leads no longer want, and what is damaged at one broker is fetched from another.'),
+      h('p', {}, h('a', { href: '#/cluster' }, 'The cluster'), ' shows how they are.')));
+  }
+
   async function look() {
     const found = await get('/api/steward/plan');
     fill(plan, found.skipped ? h('p', {}, found.skipped) : [h('p', {}, `It would do: ${sentence(found)}. ${bytes(found.bytes_left)} in ${plural(found.looked_at, 'partition')} stay.`), rows(found.partitions),
@@ -55,10 +61,14 @@ export function steward({ session }) {
     async refresh() {
       const found = await get('/api/steward');
       element.dataset.drawn = 'yes';
+      if (found.clustered) {
+        drawCluster();
+        return;
+      }
       same(state, [found.stewarded, found.problem], () => (found.stewarded
         ? h('p.all-well', {}, h('span.mark', { 'aria-hidden': 'true' }, '✓'), 'Someone stewards this store.')
         : h('div.hint-box', {}, found.stewarded === null ? 'Whether someone stewards this store is not for you to know.'
-          : session.kind === 'broker' ? 'No history is noted here: the steward of this broker is off, or it is in a cluster, which looks after its topics by itself.' : ['Nobody stewards this store: what its topics no longer want stays. Serve it by a broker, or run ', h('code', {}, 'store.steward().start()'), ' in a program.'])));
+          : session.kind === 'broker' ? 'No history is noted here: the steward of this broker is off.' : ['Nobody stewards this store: what its topics no longer want stays. Serve it by a broker, or run ', h('code', {}, 'store.steward().start()'), ' in a program.'])));
       same(past, found.passes, () => grid('Passes', [{ title: 'When' }, { title: 'What' }, { title: '' }],
         found.passes.slice(0, 200).map((one) => [h('span.muted', {}, date(one.time)), sentence(one), h('button.small', { type: 'button', onclick: () => dialog(date(one.time), () => [rows(one.partitions), one.errors.map((error) => h('p.problem', {}, error))], { wide: true }) }, 'More')]), 'Nothing that its history knows of.'));
       same(options, found.config, () => grid('Options', [{ title: 'Option' }, { title: 'Value' }], found.config.map((one) => [h('code', {}, one.name), h('code', {}, one.value)])));

@@ -1,0 +1,163 @@
+"""Joint commits: consumers of one process that commit to the same broker at the same time share a call.
+
+A commit that finds none on its way goes at once, alone. Those that come while it is on its way wait, and go together
+when it is back: one of the waiting threads makes the call, for all. So the more commits there are, the less each costs,
+here and at the broker. None waits long for a call that is not its own, and one for which the call brings no outcome is
+made again on its own, as if it had never been with others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from headwater.errors import NotLeader
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import AGAIN, code_of, unpack_error
+
+if TYPE_CHECKING:
+    from headwater.client.connection import Connection
+
+_log = logging.getLogger(__name__)
+_AT_ONCE: Final = 500
+"""The most that go in one call."""
+_PATIENCE: Final = 0.05
+"""How long a commit waits for a call that others have on their way. Seconds."""
+_GATHERING: Final = 0.002
+"""How long those are waited for that were told together, and are likely to come again together. Seconds."""
+
+
+class _Waiting:
+    """A commit that waits: for its outcome, or for its turn to make the call."""
+
+    __slots__ = ("leads", "outcome", "request", "turn")
+
+    def __init__(self, request: pb.CommitRequest) -> None:
+        self.request = request
+        self.leads = False
+        self.outcome: pb.CommitOutcome | None = None
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+
+class JointCommits:
+    """The commits on one channel. Thread-safe."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+        self._mutex = threading.Lock()
+        self._under_way = 0
+        self._awaited = 0.0
+        """Until when others wait for what is under way."""
+        self._called = False
+        """Whether one of those who wait makes the next call."""
+        self._last = 1
+        """How many went with the last call."""
+        self._waiting: list[_Waiting] = []
+
+    def commit(self, request: pb.CommitRequest, connection: Connection) -> pb.CommitOutcome | None:
+        """The outcome, or None when nobody knows it. Raises what gRPC does when it went alone."""
+        mine = _Waiting(request)
+        with self._mutex:
+            alone = not self._called and (not self._under_way or time.monotonic() > self._awaited)
+            if alone:
+                self._begin(1)
+            else:
+                self._waiting.append(mine)
+        if alone:
+            return self._make([mine], connection)
+        try:
+            if not mine.turn.acquire(timeout=_PATIENCE) and not self._lead(mine):
+                mine.turn.acquire()  # on its way with others, or just told
+            if mine.leads and self._last > 1:
+                time.sleep(_GATHERING)
+        except BaseException:
+            self._give_up(mine)
+            raise
+        return self._make(self._take(mine), connection) if mine.leads else mine.outcome
+
+    def _begin(self, number: int) -> None:
+        """A call begins. The mutex is held."""
+        self._under_way += 1
+        self._awaited = time.monotonic() + _PATIENCE
+        self._last = number
+
+    def _lead(self, mine: _Waiting) -> bool:
+        """Be the one that makes the next call, unless the commit is on its way already; whether it is the one."""
+        with self._mutex:
+            if mine in self._waiting:
+                mine.leads = self._called = True
+            return mine.leads
+
+    def _take(self, mine: _Waiting) -> list[_Waiting]:
+        """What goes with the next call."""
+        with self._mutex:
+            batch = [mine, *(one for one in self._waiting if not one.leads)][:_AT_ONCE]
+            self._remove(batch)
+            self._begin(len(batch))
+        return batch
+
+    def _give_up(self, mine: _Waiting) -> None:
+        """The thread was interrupted: who leads lets others do so."""
+        with self._mutex:
+            self._remove([mine])
+
+    def _remove(self, some: list[_Waiting]) -> None:
+        """The mutex is held."""
+        self._waiting = [one for one in self._waiting if one not in some]
+        self._called = any(one.leads for one in self._waiting)
+
+    def _make(self, batch: list[_Waiting], connection: Connection) -> pb.CommitOutcome | None:
+        """Make the call, tell the others, and have the next one made."""
+        try:
+            for one, outcome in zip(batch, self._call(batch, connection), strict=False):
+                one.outcome = outcome
+        finally:
+            with self._mutex:
+                self._under_way -= 1
+                if self._waiting and not self._called:
+                    self._called = self._waiting[0].leads = True
+                    self._waiting[0].turn.release()
+            for one in batch[1:]:
+                one.turn.release()
+        return batch[0].outcome
+
+    def _call(self, batch: list[_Waiting], connection: Connection) -> Iterable[pb.CommitOutcome]:
+        timeout, metadata = connection.config.attempt_timeout, connection.metadata
+        if len(batch) == 1:
+            response = self._stub.Commit(batch[0].request, timeout=timeout, metadata=metadata)
+            return [pb.CommitOutcome(response=response)]
+        request = pb.CommitAllRequest(commits=[one.request for one in batch])
+        try:
+            found: pb.CommitAllResponse = self._stub.CommitAll(request, timeout=timeout, metadata=metadata)
+        except grpc.RpcError as failure:
+            _log.debug("%d commits are made again, one by one: %s", len(batch), failure)
+            return []
+        return found.outcomes
+
+
+def commit(request: pb.CommitRequest, connection: Connection) -> pb.CommitResponse:
+    """Commit, with others of this process that do so at the same time; raises what came of it."""
+    channel = connection.channel()
+    outcome = None
+    try:
+        outcome = channel.commits.commit(request, connection)
+    except grpc.RpcError as failure:
+        connection.explain(failure, channel)
+    except ValueError:  # the channel was closed by who found out first that it is dead
+        pass
+    if outcome is not None and outcome.HasField("response"):
+        return outcome.response
+    if outcome is not None and outcome.HasField("error"):
+        error = unpack_error(outcome.error)
+        if isinstance(error, NotLeader):
+            connection.moved(error)
+        if code_of(error) not in AGAIN:
+            raise error
+    response: pb.CommitResponse = connection.call("Commit", request)
+    return response

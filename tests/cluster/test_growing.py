@@ -1,0 +1,138 @@
+"""What a cluster keeps for itself is kept by more brokers when more have come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater as hw
+from headwater import TopicPartition
+from headwater.broker import Broker
+from headwater.cli.cluster_status import look
+from headwater.client.credentials import Credentials
+from headwater.cluster.etcd import Etcd
+from headwater.cluster.growing import Growing
+from headwater.cluster.internal import number_of
+from headwater.cluster.keys import ClusterTopic
+from headwater.cluster.node import ClusterNode
+from headwater.config import BrokerConfig
+from headwater.store import DirectoryStore
+from headwater.store.group import Commit
+from headwater.store.names import GROUPS
+from tests.broker import ANY_PORT
+from tests.etcd_server import EtcdServer, needs_etcd
+
+pytestmark = needs_etcd
+PATIENCE = 60.0
+_PARTITIONS = 2
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class GrowingCluster:
+    """A cluster to which brokers are added."""
+
+    def __init__(self, path: Path, etcd: EtcdServer, stack: ExitStack) -> None:
+        self._path = path
+        self._etcd = etcd
+        self._stack = stack
+        self.brokers: list[Broker] = []
+
+    def add(self, **options: int) -> Broker:
+        """Another broker."""
+        number = len(self.brokers) + 1
+        store = self._stack.enter_context(DirectoryStore(self._path / str(number), exclusive=True))
+        config = BrokerConfig(broker_id=number, internal_partitions=_PARTITIONS, **options)  # type: ignore[arg-type]
+        broker = Broker(store, config, listen=ANY_PORT, etcd=lambda: Etcd([self._etcd.address]))
+        broker.start()
+        self._stack.callback(broker.stop)
+        self.brokers.append(broker)
+        return broker
+
+    def node(self, broker: int = -1) -> ClusterNode:
+        core = self.brokers[broker]._core
+        assert core is not None
+        assert core.cluster is not None
+        return core.cluster
+
+    def topic(self) -> ClusterTopic:
+        """What is kept of the topic of groups, as the last broker sees it."""
+        return self.node().membership.view.topics[GROUPS]
+
+    def replicas(self) -> list[set[int]]:
+        """Who has the partitions of that topic, and is in sync."""
+        view, uuid = self.node().membership.view, self.topic().info.uuid
+        states = [view.partitions[uuid, number][0] for number in range(_PARTITIONS)]
+        return [set(state.replicas) & set(state.in_sync) for state in states]
+
+    def thinly_kept(self) -> list[str]:
+        found: list[str] = look([self.brokers[-1].address], Credentials())["thinly_kept"]
+        return found
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the event loop of the last broker."""
+        loop = self.brokers[-1]._loop
+        assert loop is not None
+        asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
+
+    def address(self) -> str:
+        return f"hw://{','.join(str(broker.address) for broker in self.brokers)}"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GrowingCluster]:
+    monkeypatch.setattr("headwater.cluster.growing._INTERVAL", 0.05)
+    with ExitStack() as stack:
+        etcd = EtcdServer(tmp_path / "etcd").start()
+        stack.callback(etcd.kill)
+        yield GrowingCluster(tmp_path, etcd, stack)
+
+
+def commit(store: hw.Store, offset: int) -> None:
+    key = (store.describe_topic("orders").uuid, 0)
+    assert not store.group("g").commit(None, {TopicPartition("orders", 0): Commit(key, offset)}, known={key: 0})
+
+
+def test_the_first_broker_of_a_cluster_is_not_all_that_groups_ever_have(cluster: GrowingCluster) -> None:
+    cluster.add()
+    with hw.open(cluster.address()) as store:
+        store.create_topic("orders")
+        commit(store, 7)
+    assert (cluster.topic().replication, cluster.topic().min_insync, cluster.replicas()) == (1, 1, [{1}, {1}])
+    assert cluster.thinly_kept() == []
+    cluster.add()
+    until(lambda: cluster.replicas() == [{1, 2}, {1, 2}])
+    cluster.add()
+    until(lambda: cluster.replicas() == [{1, 2, 3}, {1, 2, 3}] and cluster.topic().min_insync == 2)
+    assert cluster.thinly_kept() == []
+    number = number_of("g", _PARTITIONS)
+    hosted = [cluster.node(one)._by_place[TopicPartition(GROUPS, number)] for one in range(3)]
+    until(lambda: {one.min_insync for one in hosted} == {2})
+    with hw.open(cluster.address()) as store:
+        commit(store, 8)
+        cluster.brokers[0].stop()
+        until(lambda: 1 not in cluster.node().membership.view.members)
+        assert [one.offset for one in store.group("g").committed().values()] == [8]
+
+
+def test_it_is_kept_as_often_as_the_configuration_says(cluster: GrowingCluster) -> None:
+    cluster.add(replication=1)
+    with hw.open(cluster.address()) as store:
+        store.create_topic("orders")
+        commit(store, 7)
+    cluster.add(replication=1)
+    cluster.run(Growing(cluster.node(), 1).grow(GROUPS))
+    assert (cluster.topic().replication, cluster.topic().min_insync) == (1, 1)
+    assert cluster.replicas() == [{1}, {1}]
+    assert len(cluster.thinly_kept()) == _PARTITIONS

@@ -1,0 +1,187 @@
+"""The numbers of a cluster: what any of its brokers tells of all, and what whoever leads the history notes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater import Store, TopicPartition
+from headwater.broker import Broker
+from headwater.broker.cluster_groups import ClusterGroups
+from headwater.client.store import RemoteStore
+from headwater.errors import BrokerUnavailable, InvalidConfiguration, PermissionDenied
+from headwater.log import encode
+from headwater.log.clock import REAL_CLOCK
+from headwater.store.history import Sample, entries
+from headwater.store.names import HISTORY
+from headwater.store.survey import Survey
+from headwater.v1 import broker_pb2 as pb
+from tests.backends import SharedCluster
+from tests.etcd_server import needs_etcd
+
+pytestmark = needs_etcd
+PATIENCE = 60.0
+PLACE = TopicPartition(HISTORY, 0)
+
+
+@pytest.fixture
+def cluster(shared_cluster: SharedCluster) -> Iterator[SharedCluster]:
+    yield shared_cluster
+    shared_cluster.clear()
+
+
+@pytest.fixture
+def store(cluster: SharedCluster) -> Iterator[Store]:
+    with cluster.open(REAL_CLOCK) as opened:
+        yield opened
+
+
+def in_loop(broker: Broker, work: Coroutine[Any, Any, Any]) -> Any:
+    """Do something in a broker's event loop."""
+    assert broker._loop is not None
+    return asyncio.run_coroutine_threadsafe(work, broker._loop).result(PATIENCE)
+
+
+def create(store: Store, name: str, partitions: int, replication: int) -> None:
+    assert isinstance(store, RemoteStore)
+    request = pb.CreateTopicRequest(name=name, partitions=partitions, replication=replication)
+    store.leaders.connection.call("CreateTopic", request)
+
+
+def write(store: Store, topic: str, count: int, partitions: int) -> None:
+    with store.producer(topic) as out:
+        for number in range(count):
+            out.send(b"x" * 10, partition=number % partitions)
+
+
+def led_by(cluster: SharedCluster) -> Broker:
+    """The broker that leads the history, which is made if there is none."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        for broker in cluster.brokers:
+            assert broker._core is not None
+            node = broker._core.cluster
+            assert node is not None
+            if node.leads(PLACE) and broker._history is not None and broker._history._led is not None:
+                return broker
+            if HISTORY not in node.membership.view.topics and broker._history is not None:
+                in_loop(broker, broker._history.note(time.time_ns()))
+        time.sleep(0.02)
+    raise AssertionError("nobody leads the history")
+
+
+def test_any_broker_tells_the_numbers_of_all_and_makes_nothing_of_what_others_hold(
+    cluster: SharedCluster, store: Store
+) -> None:
+    create(store, "spread", 3, replication=1)
+    write(store, "spread", 30, partitions=3)
+    for broker in cluster.brokers:
+        with RemoteStore([broker.address]) as asked:
+            (found,) = asked.statistics().topics
+            assert (found.name, found.records, [one.end for one in found.partitions]) == ("spread", 30, [10, 10, 10])
+            assert asked.topic("spread").statistics().records == 30
+        broker.metrics()
+    held = [path.name for broker in cluster.brokers for path in Path(str(broker._store), "spread").glob("[0-9]")]
+    assert sorted(held) == ["0", "1", "2"]
+
+
+def test_a_topic_whose_leaders_do_not_answer_is_named(
+    cluster: SharedCluster, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(store, "spread", 3, replication=1)
+    write(store, "spread", 3, partitions=3)
+    asked = cluster.brokers[0]
+    assert asked._core is not None
+    node = asked._core.cluster
+    assert node is not None
+    call = node.call_broker
+
+    async def silent(broker: int, method: str, request: Any, timeout: float) -> Any:
+        if method == "GetStatistics":
+            raise BrokerUnavailable(f"broker {broker}", method, 0, "it says nothing")
+        return await call(broker, method, request, timeout)
+
+    monkeypatch.setattr(node, "call_broker", silent)
+    with RemoteStore([asked.address]) as found:
+        survey = Survey.of(found, time.time_ns())
+    assert (set(survey.infos), set(survey.topics)) == ({"spread"}, set())
+    assert "led by nobody" in survey.problems["topic spread"]
+
+
+def test_whoever_leads_the_history_notes_rates_and_lags_of_all(cluster: SharedCluster, store: Store) -> None:
+    create(store, "orders", 3, replication=1)
+    write(store, "orders", 30, partitions=3)
+    keeper = led_by(cluster)
+    assert keeper._history is not None
+    with store.consumer("orders", group="billing") as billing, store.consumer("orders", group="idle") as idle:
+        for record in billing.poll(10, timeout=PATIENCE):
+            billing.ack(record)
+        billing.commit()
+        idle.poll(1, timeout=PATIENCE)
+        since = time.time_ns()
+        for _ in range(2):
+            for broker in cluster.brokers:
+                assert broker._history is not None
+                in_loop(broker, broker._history.note(time.time_ns()))
+            write(store, "orders", 3, partitions=3)
+        deadline = time.monotonic() + PATIENCE
+        found: list[Sample] = []
+        while len(found) < 2 and time.monotonic() < deadline:
+            found = [one for _, one in entries(store, since) if isinstance(one, Sample)]
+    first, second, *_ = found
+    assert (first.topics["orders"][0], second.topics["orders"][0]) == (30, 33)
+    assert 0 < first.topics["orders"][1] < second.topics["orders"][1]
+    assert first.lags == {"billing": {"orders": 20}, "idle": {"orders": 30}}
+    assert second.lags["billing"] == {"orders": 23}
+
+
+def test_who_has_no_position_yet_is_behind_by_nothing_and_needs_everything(
+    cluster: SharedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = cluster.brokers[0]._groups
+    assert isinstance(groups, ClusterGroups)
+    readers = [pb.Reader(group="new", partition=0, offset=-1), pb.Reader(group="new", partition=1, offset=7)]
+
+    async def answers() -> list[pb.ListReadersResponse]:
+        return [pb.ListReadersResponse(groups=["new", "empty"], readers=readers)]
+
+    monkeypatch.setattr(groups, "_ask_all", answers)
+    assert in_loop(cluster.brokers[0], groups.positions()) == {"new": {(b"", 1): 7}, "empty": {}}
+    assert in_loop(cluster.brokers[0], groups.readers()) == {(b"", 0): 0, (b"", 1): 7}
+
+
+def test_the_history_is_bounded_and_written_by_brokers_only(cluster: SharedCluster, store: Store) -> None:
+    create(store, "orders", 1, replication=3)
+    keeper = led_by(cluster)
+    info = store.describe_topic(HISTORY)
+    assert (info.partitions, info.config.retention_bytes) == (1, 16 << 20)
+    with pytest.raises(InvalidConfiguration, match="cluster's own topic"):
+        store.delete_topic(HISTORY)
+    with pytest.raises(PermissionDenied):
+        store.topic(HISTORY).partition(0).append(encode([b"forged"]))
+
+    assert keeper._history is not None
+    assert keeper._history._led is not None
+    assert keeper._core is not None
+    node, (hosted, epoch, _) = keeper._core.cluster, keeper._history._led
+    assert node is not None
+    before = hosted.log.partition.config
+    hosted.log.partition.configure(replace(before, segment_bytes=4096, retention_bytes=8192))
+    for _ in range(8):
+        keeper._history._append(hosted, epoch, encode([b"x" * 3000]))
+
+    async def acknowledged() -> None:
+        while hosted.replica.high_watermark < hosted.log.partition.bounds().end:
+            hosted.appended()
+            await asyncio.sleep(0.01)
+        await node._retain_one({}, hosted)
+
+    in_loop(keeper, acknowledged())
+    hosted.log.partition.configure(before)
+    assert hosted.log.partition.bounds().start > 0
