@@ -244,10 +244,7 @@ class Writer:
     # Appending.
 
     def commit(self, tickets: Sequence[Ticket], stretches: list[Stretch] | None = None) -> None:
-        """Write the tickets' frames, sync as the mode says, publish. Each ticket gets a result or an error.
-
-        What was written is added to `stretches`, for who passes it on without reading it again.
-        """
+        """Write the frames, sync as the mode says, publish. Tickets get results or errors; `stretches`, the bytes."""
         with self.locked() as state:
             waiting = list(tickets)
             while waiting:
