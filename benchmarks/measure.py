@@ -36,8 +36,8 @@ def best_of(repeats: int, function: Callable[[], object]) -> float:
     return min(_undisturbed(measure) for _ in range(repeats))
 
 
-def compare(ours: Measure, peer: Measure | None, *, repeats: int = 5) -> tuple[float, float | None]:
-    """The median figure of each side, after one turn to warm up that does not count.
+def compare(ours: Measure, peer: Measure | None, *, repeats: int = 5, warm_up: int = 1) -> tuple[float, float | None]:
+    """The median figure of each side, after the turns to warm up, which do not count.
 
     Medians, not bests: a best is a run that users hardly ever see, and it flatters the side that varies more.
     And medians of figures, not of ratios: the reader can divide the two figures and gets the ratio that is
@@ -45,11 +45,11 @@ def compare(ours: Measure, peer: Measure | None, *, repeats: int = 5) -> tuple[f
     """
     sides = [ours] if peer is None else [ours, peer]
     figures: list[list[float]] = [[] for _ in sides]
-    for turn in range(repeats + 1):
+    for turn in range(warm_up + repeats):
         order = range(len(sides)) if turn % 2 else reversed(range(len(sides)))
         for side in order:
             figure = _undisturbed(sides[side])
-            if turn > 0:
+            if turn >= warm_up:
                 figures[side].append(figure)
     return median(figures[0]), None if peer is None else median(figures[1])
 
