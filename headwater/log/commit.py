@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headwater.errors import PartitionError
 from headwater.log.frame import Frame, FrameHeader
@@ -28,15 +28,35 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
+class Stretch(NamedTuple):
+    """What one append has put behind a log, from offset `start` up to, and without, `end`, byte for byte.
+
+    It is published: readers may see it. The log begins at `log_start`, and what is below `durable_end` is durable.
+    """
+
+    start: int
+    end: int
+    log_start: int
+    durable_end: int
+    pieces: Sequence[Any]
+    size: int
+
+
 class Ticket:
     """One append on its way: frames that become visible together, then an outcome."""
 
-    __slots__ = ("_turn", "copied", "error", "frames", "leads", "result", "size")
+    __slots__ = ("_turn", "compacted_until", "copied", "error", "frames", "leads", "result", "size")
 
-    def __init__(self, frames: Sequence[Frame], copied: Sequence[FrameHeader] = ()) -> None:
-        """`copied` are the headers that the frames have in another replica, when they are to be the same here."""
+    def __init__(
+        self, frames: Sequence[Frame], copied: Sequence[FrameHeader] = (), *, compacted_until: int = 0
+    ) -> None:
+        """`copied` are the headers that the frames have in another replica, when they are to be the same here.
+
+        Below `compacted_until` that one may have removed records between them.
+        """
         self.frames = frames
         self.copied = copied
+        self.compacted_until = compacted_until
         self.size = sum(frame.length for frame in frames)
         self.result: Appended | None = None
         self.error: BaseException | None = None

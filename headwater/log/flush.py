@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headwater.errors import PartitionError
-from headwater.log.commit import Appended, Ticket
-from headwater.log.frame import GROUP_FIRST, GROUP_LAST
+from headwater.log.commit import Appended, Stretch, Ticket
+from headwater.log.frame import AFTER_GAP, GROUP_FIRST, GROUP_LAST
 from headwater.log.index import IndexBuilder, pack_entry
 from headwater.log.segment import SEGMENT_HEADER_BYTES
 from headwater.log.state import State
@@ -21,6 +21,7 @@ class Flush:
             index_interval, position=state.index_position, max_timestamp=state.segment_max_timestamp
         )
         self.buffers: list[object] = []
+        self._added: list[tuple[int, int, slice, int]] = []
         self.position = state.position
         self._offset = state.end
         self._stamp = state.stamp
@@ -34,19 +35,19 @@ class Flush:
 
     def add(self, ticket: Ticket) -> Appended:
         """Stamp the ticket's frames as one atomic group. Raises PartitionError for a copy that does not fit here."""
-        base = self._offset
         last = len(ticket.frames) - 1
+        after_gap = 0
         if ticket.copied:
-            if ticket.copied[0].base_offset != base:
-                raise PartitionError(f"a copy of offset {ticket.copied[0].base_offset} does not fit behind {base}")
+            after_gap = self._find_place(ticket)
             self._leader_epoch = ticket.copied[0].leader_epoch
+        base, written, position = self._offset, len(self.buffers), self.position
         for number, frame in enumerate(ticket.frames):
             header, self._stamp = frame.stamp(
                 self._offset,
                 durable_end=self._before.durable_end,
                 leader_epoch=self._leader_epoch,
                 previous=self._stamp,
-                group=(GROUP_FIRST if number == 0 else 0) | (GROUP_LAST if number == last else 0),
+                group=(GROUP_FIRST | after_gap if number == 0 else 0) | (GROUP_LAST if number == last else 0),
                 seed=self._seed,
             )
             self.buffers += (header, frame.message)
@@ -59,11 +60,33 @@ class Flush:
                 self._identified = self.position
         self._frames += len(ticket.frames)
         self._appends += 1
+        self._added.append((base, self._offset, slice(written, len(self.buffers)), self.position - position))
         return Appended(base, self._offset)
+
+    def _find_place(self, ticket: Ticket) -> int:
+        """Go on where a copy belongs; the bits that tell how that is. Raises PartitionError where it does not fit."""
+        base = ticket.copied[0].base_offset
+        offset = base
+        for header in ticket.copied:
+            if header.base_offset != offset:
+                raise PartitionError(f"a copy of offset {header.base_offset} does not fit behind {offset}")
+            offset = header.next_offset
+        if base != self._offset and not self._offset < base <= ticket.compacted_until:
+            raise PartitionError(f"a copy of offset {base} does not fit behind {self._offset}")
+        after_gap = AFTER_GAP if base > self._offset else 0
+        self._offset = base
+        return after_gap
 
     def index_entries(self) -> list[bytes]:
         """The new entries of the segment's index."""
         return [pack_entry(self._before.segment, entry) for entry in self._index.entries]
+
+    def stretches(self, state: State) -> list[Stretch]:
+        """What each append has added, once it is published by this state."""
+        return [
+            Stretch(start, end, state.start, state.durable_end, self.buffers[buffers], size)
+            for start, end, buffers, size in self._added
+        ]
 
     def published(self, now_ns: int, indexed: int) -> State:
         """The state after the write, of which `indexed` entries have reached the index."""
