@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import grpc
 import pytest
 
 from headwater.broker import arrivals
+from headwater.broker.reading import Reading
 from headwater.config import BrokerConfig
 from headwater.errors import OffsetOutOfRange, StaleMember
 from headwater.log.frame import parse_header
@@ -306,6 +308,60 @@ def test_a_stream_of_fetches_brings_what_comes_and_signs_of_life(broker: Served)
     assert found == [b"%d" % number for number in range(20)]
     stream.cancel()
     requests.put(None)
+
+
+def test_who_waits_gets_what_is_written_without_its_being_read(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look = Reading._look
+
+    def counted(self: Reading, request: pb.FetchRequest, budget: int, caller: str) -> Any:
+        looks.append(request.positions[0].offset)
+        return look(self, request, budget, caller)
+
+    monkeypatch.setattr(arrivals, "INTERVAL", 3600)  # so that nobody looks for what was not told
+    time.sleep(1.2)
+    monkeypatch.setattr(Reading, "_look", counted)
+    broker.create("t")
+    requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
+    requests.put(fetch("t", max_bytes=1 << 20, max_wait_ms=600_000))
+    stream = broker.stub.FetchStream(iter(requests.get, None))
+    write(broker, "t", frame_of(b"first"))
+    found = [next(stream).partitions[0]]
+    while found[-1].next_offset < 1:
+        found.append(next(stream).partitions[0])
+    before = len(looks)
+    for number in range(20):
+        write(broker, "t", frame_of(b"%d" % number, b"and another"))
+        found.append(next(stream).partitions[0])
+    assert len(looks) == before, "nothing was read"
+    assert [(one.log_end, one.next_offset, one.lag) for one in found[-20:]] == [(n, n, 0) for n in range(3, 42, 2)]
+    large = b"large" * arrivals.SMALL
+    write(broker, "t", frame_of(large))
+    found.append(next(stream).partitions[0])
+    assert len(looks) == before + 1, "what is large is read in a thread"
+    stream.cancel()
+    requests.put(None)
+    whole = broker.stub.Fetch(fetch("t", max_bytes=1 << 20)).partitions[0]
+    assert b"".join(one.frames for one in found) == whole.frames, "the very bytes that are in the log"
+
+
+def test_what_was_written_before_a_topic_was_made_anew_is_not_passed_on(broker: Served) -> None:
+    uuid = broker.create("t").uuid
+    where = position("t")
+    where.partition.topic_uuid = uuid
+    requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
+    requests.put(pb.FetchRequest(positions=[where], max_wait_ms=50))
+    stream = broker.stub.FetchStream(iter(requests.get, None))
+    next(stream)
+    broker.stub.DeleteTopic(pb.DeleteTopicRequest(name="t"))
+    broker.create("t")
+    write(broker, "t", frame_of(b"of another topic"))
+    last = None
+    for answer in stream:
+        last = answer
+    assert last is not None
+    assert last.partitions[0].error.kind in ("UnknownTopic", "PartitionDeleted")
+    assert not last.partitions[0].frames
 
 
 def test_a_stream_of_fetches_that_makes_no_sense_is_refused(broker: Served) -> None:

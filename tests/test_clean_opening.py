@@ -212,3 +212,17 @@ def test_a_state_from_before_the_last_roll_is_not_clean(open_directory: OpenDire
     (partition.path / STATE_FILE).write_bytes(state)  # what a power loss may leave: the state is synced at the close
     with open_directory() as partition:
         assert [record.value for record in partition.records()] == [b"a"]
+
+
+def test_an_exclusive_handle_keeps_the_lock_until_it_is_closed(tmp_path: Path) -> None:
+    with DirectoryPartition(tmp_path, IMPATIENT) as other, DirectoryPartition(tmp_path, exclusive=True) as owner:
+        other.append(encode([b"before"]))
+        owner.append(encode([b"mine"]))
+        with pytest.raises(PartitionBusy) as caught:
+            other.append(encode([b"refused"]))
+        assert caught.value.pid == os.getpid()
+        owner.append(encode([b"mine too"]))
+        assert [record.value for record in other.records()] == [b"before", b"mine", b"mine too"]
+        owner.close()
+        other.append(encode([b"after"]))
+        assert other.bounds().end == 4

@@ -14,7 +14,7 @@ from headwater import RAW, FrameDamaged, InvalidRecord, Record, Schema, SchemaEr
 from headwater.config import Compression
 from headwater.log import Frame, Identity, admit, encode, encode_batch
 from headwater.log.frame import HEADER_BYTES, identity_of, parse_header, verify_body
-from headwater.log.plain import FEW
+from headwater.log.plain import FEW, plain_content
 from headwater.record import NO_HEADERS
 from tests import strategies
 from tests.strategies import Columns, stored
@@ -74,6 +74,33 @@ def test_what_encode_makes_is_admitted(data: st.DataObject, compression: Compres
         frame = encode_batch(batch, schema, timestamps=5, compression=compression, threshold=0)
     found = stored(frame)
     assert admit(found.data, frame.schema).batch().equals(found.batch())
+
+
+@pytest.mark.parametrize("keys", [None, [b"k", b"", b"key"]])
+def test_what_is_proved_without_arrow_is_what_arrow_finds_sound(keys: list[bytes] | None) -> None:
+    message = encode([b"value", b"", b"another"], keys=keys, timestamps=[3, 1, 2]).message.to_pybytes()
+    columns = 1 if keys is None else 2
+    schema = RAW.frame(offsets=False, keys=keys is not None, headers=False)
+    found = plain_content(memoryview(message), 3, columns)
+    assert found == ((3, 1, 2), [7] if keys is None else [3, 7])
+    taken = 0
+    for position in range(len(message)):
+        for bits in (1, 0x80, 0xFF):
+            mutant = bytearray(message)
+            mutant[position] ^= bits
+            proved = plain_content(memoryview(mutant), 3, columns)
+            if proved is not None:
+                taken += 1
+                batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(mutant)), schema)
+                batch.validate(full=True)
+                assert proved.times == tuple(batch.column(0).view(pa.int64()).to_pylist())
+                lengths = [max(map(len, column.to_pylist())) for column in batch.columns[1:]]
+                assert proved.longest == lengths
+    assert taken > 3 * 24, "timestamps and values may be any"
+    for other in (2, 4, 49):
+        assert plain_content(memoryview(message), other, columns) is None
+    for size in range(0, len(message), 8):
+        assert plain_content(memoryview(message)[:size], 3, columns) is None
 
 
 @given(strategies.schemas())

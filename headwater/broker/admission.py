@@ -14,9 +14,10 @@ from headwater.broker.core import Core
 from headwater.errors import FrameDamaged, PartitionDeleted, UnknownSchema, UntrustedFrame
 from headwater.log import Frame, admit
 from headwater.log.frame import WRITER, read_header
+from headwater.log.plain import Plain
 from headwater.schema import Schema
 from headwater.store.catalog import TopicInfo
-from headwater.store.limits import check_limits
+from headwater.store.limits import check_limits, check_sizes
 
 _FUTURE_NS: Final = 3600 * 10**9
 """How far ahead of this broker's clock the clocks of producers may be."""
@@ -64,8 +65,11 @@ class Frames:
         return frame
 
 
-def _check_limits(info: TopicInfo, schema: Schema, rows: pa.RecordBatch) -> None:
+def _check_limits(info: TopicInfo, schema: Schema, rows: pa.RecordBatch | Plain) -> None:
     """Raise InvalidRecord for records that a producer would not take."""
+    if isinstance(rows, Plain):
+        check_sizes(info.config, value=rows.longest[-1], key=rows.longest[0] if len(rows.longest) > 1 else 0)
+        return
     names = rows.schema.names
     keys, headers = (
         rows.column(name) if (name := schema.system(noun)) in names else None for noun in ("key", "headers")

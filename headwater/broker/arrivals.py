@@ -3,6 +3,8 @@
 A waiter says what it waits for and then looks; whoever brings something tells it here. Appends through the broker, the
 transactions and the groups do so. What came another way, by the steward or by the program that the broker runs in, is
 found by one look for all waiters, every second.
+
+An append brings along what it has written. Who waits just there passes that on as it is, and reads nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
+
+from headwater.log.commit import Stretch
+from headwater.option import KIB, MIB
 
 Key = tuple[str, int]
 """A topic and a partition's number; or a group's name and GROUP."""
@@ -18,21 +23,68 @@ Key = tuple[str, int]
 GROUP: Final = -1
 INTERVAL: Final = 1.0
 """How often what nobody has told is looked for. Seconds."""
+SMALL: Final = 64 * KIB
+"""What is larger is read from the file, in a thread: copying it here would hold the event loop up."""
+KEPT: Final = 32 * MIB
+"""How much of what was written is kept for those who have yet to come for it. More has to be read."""
+
+
+class Arrival(NamedTuple):
+    """Something that was written to a partition of the topic with this uuid."""
+
+    key: Key
+    topic_uuid: bytes
+    stretch: Stretch
 
 
 class Waiter:
-    """Someone who waits. It is woken once for anything that happened since `clear`."""
+    """Someone who waits. It is woken once for anything that happened since `clear`, or since `take`."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
         self._event = asyncio.Event()
+        self._event.set()
+        self._brought: list[Arrival] | None = None
+        """What was written since; None when something else has happened, or too much to keep."""
 
     def clear(self) -> None:
         """What happened so far is looked at next."""
+        self._forget()
+        self._brought = []
         self._event.clear()
 
     def wake(self) -> None:
         """Something has happened."""
+        self._forget()
         self._event.set()
+
+    def bring(self, arrival: Arrival) -> None:
+        """This was written."""
+        size = arrival.stretch.size
+        if self._brought is not None and size <= SMALL and self._arrivals.keep(size):
+            self._brought.append(arrival)
+        else:
+            self._forget()
+        self._event.set()
+
+    def take(self, most_bytes: int) -> list[Arrival] | None:
+        """What was written since, the first of it and about so many bytes; None when one has to look instead."""
+        if self._brought is None:
+            return None
+        number = size = 0
+        while number < len(self._brought) and (not number or size + self._brought[number].stretch.size <= most_bytes):
+            size += self._brought[number].stretch.size
+            number += 1
+        found, self._brought = self._brought[:number], self._brought[number:]
+        self._arrivals.keep(-size)
+        if not self._brought:
+            self._event.clear()
+        return found
+
+    def _forget(self) -> None:
+        for arrival in self._brought or ():
+            self._arrivals.keep(-arrival.stretch.size)
+        self._brought = None
 
     async def wait(self, timeout: float) -> bool:
         """Wait until something happens; whether it did within `timeout` seconds."""
@@ -51,17 +103,19 @@ class Arrivals:
         self._waiters: dict[Key, set[Waiter]] = {}
         self._loop = asyncio.get_running_loop()
         self._seen: dict[Key, int] = {}
+        self._kept = 0
 
     @contextmanager
     def expecting(self, keys: Iterable[Key]) -> Iterator[Waiter]:
         """A waiter that is woken by any of these, for the length of a block."""
-        waiter = Waiter()
+        waiter = Waiter(self)
         wanted = set(keys)
         for key in wanted:
             self._waiters.setdefault(key, set()).add(waiter)
         try:
             yield waiter
         finally:
+            waiter.clear()
             for key in wanted:
                 others = self._waiters[key]
                 others.discard(waiter)
@@ -73,6 +127,19 @@ class Arrivals:
         for key in keys:
             for waiter in self._waiters.get(key, ()):
                 waiter.wake()
+
+    def bring(self, arrivals: Iterable[Arrival]) -> None:
+        """Wake those who wait for these, and give them what was written there."""
+        for arrival in arrivals:
+            for waiter in self._waiters.get(arrival.key, ()):
+                waiter.bring(arrival)
+
+    def keep(self, size: int) -> bool:
+        """Keep so many bytes more for those who wait, if there is room for them; a negative number gives back."""
+        if self._kept + size > KEPT:
+            return False
+        self._kept += size
+        return True
 
     def tell_all(self) -> None:
         """Wake everyone."""

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Protocol
 
+from headwater.broker.arrivals import Arrival
 from headwater.broker.core import Core
 from headwater.errors import HeadwaterError
 from headwater.log import Appended, Frame, Partition
+from headwater.log.commit import Stretch
 from headwater.store.catalog import TopicInfo
 from headwater.store.topic import TopicPartition
 
@@ -79,8 +81,9 @@ class Lane:
         """Write what is queued, and come back for what has been queued meanwhile after others had their turn."""
         with self._mutex:
             appends, self._waiting = self._waiting, []
+        arrivals: list[Arrival] = []
         try:
-            self._write(appends)
+            arrivals = self._write(appends)
         except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
             for one in appends:
                 one.outcome = one.outcome or error
@@ -88,9 +91,10 @@ class Lane:
             self._busy = bool(self._waiting)
         if self._busy:
             self._core.writers.submit(self._work)
-        self._core.loop.call_soon_threadsafe(self._tell, appends)
+        self._core.loop.call_soon_threadsafe(self._tell, appends, arrivals)
 
-    def _write(self, appends: list[_Append]) -> None:
+    def _write(self, appends: list[_Append]) -> list[Arrival]:
+        """Append them; what can be passed on to readers as it was written."""
         info = self._core.store.describe_topic(self.place.topic)
         partition: Partition = self._core.store.partition(info, self.place.partition)
         ready: list[tuple[_Append, Sequence[Frame]]] = []
@@ -101,17 +105,24 @@ class Lane:
                 except HeadwaterError as error:
                     one.outcome = error
         cluster = self._core.cluster
+        stretches: list[Stretch] = []
         with nullcontext() if cluster is None else cluster.leading(self.place):
-            outcomes = partition.append_all([frames for _, frames in ready])
+            outcomes = partition.append_all([frames for _, frames in ready], stretches)
             if cluster is not None:
                 partition.sync()  # whatever the mode: only what is durable is acknowledged by replicas
         for (one, _), outcome in zip(ready, outcomes, strict=True):
             one.outcome = outcome
+        if cluster is not None:
+            return []  # it is shown when the replicas have it
+        return [Arrival(self.place, info.uuid, stretch) for stretch in stretches]
 
-    def _tell(self, appends: list[_Append]) -> None:
+    def _tell(self, appends: list[_Append], arrivals: list[Arrival]) -> None:
         for one in appends:
             one.settle()
-        self._core.arrivals.tell([self.place])
+        if arrivals:
+            self._core.arrivals.bring(arrivals)
+        else:
+            self._core.arrivals.tell([self.place])
         if self.idle:
             self._done(self)
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from headwater.broker.arrivals import GROUP, INTERVAL, Key, Waiter
+from headwater.broker.arrivals import GROUP, INTERVAL, Arrival, Key, Waiter
 from headwater.broker.budget import Hold
 from headwater.broker.call import Call, check_readable
 from headwater.broker.core import Core, partition_of
@@ -23,6 +23,7 @@ from headwater.broker.groups import Groups
 from headwater.broker.plain import to_records
 from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
 from headwater.log import Bounds, Partition, StoredFrame
+from headwater.log.commit import Stretch
 from headwater.option import MIB
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
@@ -41,6 +42,8 @@ class _Answer(NamedTuple):
     next_offsets: list[int | None]
     """Where to go on in each partition; None where that is not known."""
     generation: int
+    more: bool = False
+    """Whether there is more than was read."""
 
 
 class Reading:
@@ -143,20 +146,28 @@ class Reading:
         """What there is, after waiting for it until the deadline; and the memory that is held for it."""
         budget = min(request.max_bytes or _DEFAULT_BYTES, self._core.config.max_response_bytes)
         while True:
-            waiter.clear()
-            hold = await call.hold_response(budget)
-            try:
-                answer = await self._core.read(self._look, request, budget, call.caller.name)
-            except BaseException:
-                hold.give_back()
-                raise
+            brought = waiter.take(budget)
+            answer = None if brought is None else _passed_on(request, brought)
+            if answer is not None:
+                hold = await call.hold_response(len(answer.content))
+            else:
+                waiter.clear()
+                hold = await call.hold_response(budget)
+                try:
+                    answer = await self._core.read(self._look, request, budget, call.caller.name)
+                except BaseException:
+                    hold.give_back()
+                    raise
+                if answer.more:
+                    waiter.wake()
             left = deadline - time.monotonic()
             if answer.found or left <= 0 or self._core.draining.is_set():
                 hold.shrink(len(answer.content))
                 self._core.meters.fetched_bytes += len(answer.content)
                 return answer, hold
             hold.give_back()
-            await waiter.wait(left)
+            if not await waiter.wait(left):
+                waiter.wake()  # to be sure, it looks once more
 
     # In a thread.
 
@@ -175,7 +186,8 @@ class Reading:
         packed = [piece.packed(request.as_records) for piece in pieces]
         found = found or any(piece.news for piece in pieces)
         offsets = [piece.next_offset for piece in pieces]
-        return _Answer(pack_fetched(packed, generation), found, offsets, generation)
+        more = any(piece.more for piece in pieces)
+        return _Answer(pack_fetched(packed, generation), found, offsets, generation, more)
 
     def _generation(self, request: pb.FetchRequest, caller: str) -> int:
         """The group's generation, after noting that the member has polled; without a group, what was asked with."""
@@ -217,15 +229,18 @@ class _Allowance:
         try:
             while (request := await call.context.read()) is not grpc.aio.EOF:
                 check_readable(request)
+                starved = self.bytes <= 0
                 self.bytes += request.max_bytes
-                self._waiter.wake()
+                if starved:
+                    self._waiter.wake()
         finally:
             self._waiter.wake()
 
     async def wait(self) -> None:
-        """Wait until something has happened: more may be allowed by then."""
+        """Wait until something has happened: more may be allowed by then, and what is there has to be looked for."""
         self._waiter.clear()
         await self._waiter.wait(INTERVAL)
+        self._waiter.wake()
 
 
 class _Piece:
@@ -262,6 +277,11 @@ class _Piece:
     def has_records(self) -> bool:
         """Whether there is something to read."""
         return self.error is None and self._start < self._end
+
+    @property
+    def more(self) -> bool:
+        """Whether there is more than was read."""
+        return self.next_offset is not None and self.next_offset < self._bounds.end
 
     @property
     def news(self) -> bool:
@@ -329,6 +349,38 @@ def damage_told(core: Core, place: pb.TopicPartition, error: HeadwaterError) -> 
     if core.cluster is None:
         return error
     return core.cluster.damaged(TopicPartition(place.topic, place.partition), error)
+
+
+def _passed_on(request: pb.FetchRequest, brought: list[Arrival]) -> _Answer | None:
+    """An answer of what has just been written, if it is just what comes next; None if one has to look."""
+    if request.as_records:
+        return None
+    at = {(one.partition.topic, one.partition.partition): one for one in request.positions}
+    offsets = {key: one.offset for key, one in at.items()}
+    fitting: dict[Key, list[Stretch]] = {}
+    for key, uuid, stretch in brought:
+        if key not in at or stretch.end <= offsets[key]:
+            continue  # an error was told there, or it was read when it was looked for last
+        if stretch.start != offsets[key] or at[key].HasField("end") or at[key].partition.topic_uuid not in (b"", uuid):
+            return None
+        fitting.setdefault(key, []).append(stretch)
+        offsets[key] = stretch.end
+    packed = [_packed_stretches(key, stretches) for key, stretches in fitting.items()]
+    after: list[int | None] = [offsets[one.partition.topic, one.partition.partition] for one in request.positions]
+    return _Answer(pack_fetched(packed, request.generation), bool(packed), after, request.generation)
+
+
+def _packed_stretches(key: Key, stretches: list[Stretch]) -> FetchedFrames:
+    last = stretches[-1]
+    answer = pb.FetchedPartition(
+        topic=key[0],
+        partition=key[1],
+        log_start=last.log_start,
+        log_end=last.end,
+        durable_end=last.durable_end,
+        next_offset=last.end,
+    )
+    return FetchedFrames(answer, [memoryview(piece) for one in stretches for piece in one.pieces])
 
 
 def _go_on(request: pb.FetchRequest, answer: _Answer) -> None:

@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError
 from headwater.store.group import Commit, Group, TopicKey
 from headwater.store.topic import TopicPartition
 
-_PACE: Final = 0.01
+_PACE: Final = 0.05
 """There are no two commits within so many seconds, unless somebody waits for them."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headwater.errors import PartitionError
 from headwater.log.frame import Frame, FrameHeader
@@ -26,6 +26,20 @@ class Appended(NamedTuple):
     base_offset: int
     end_offset: int
     duplicate: bool = False
+
+
+class Stretch(NamedTuple):
+    """What one append has put behind a log, from offset `start` up to, and without, `end`, byte for byte.
+
+    It is published: readers may see it. The log begins at `log_start`, and what is below `durable_end` is durable.
+    """
+
+    start: int
+    end: int
+    log_start: int
+    durable_end: int
+    pieces: Sequence[Any]
+    size: int
 
 
 class Ticket:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, OpenFailed, PartitionError, WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
-from headwater.log.commit import Appended, CommitQueue, Ticket
+from headwater.log.commit import Appended, CommitQueue, Stretch, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.frame import GROUP_LAST, Frame, FrameHeader, StoredFrame, Take, Taken
@@ -56,11 +56,13 @@ class DirectoryPartition(Partition):
         uuid: bytes | None = None,
         disk: Disk = REAL_DISK,
         clock: Clock = REAL_CLOCK,
+        exclusive: bool = False,
     ) -> None:
         """Open the partition, creating it if need be, and recover what the last owner left behind.
 
         `schemas` is where typed frames find their schemas, by default `schemas/` in the directory. `uuid` names the
-        partition when it is created, by default at random.
+        partition when it is created, by default at random. An `exclusive` handle is the only one that writes: once
+        it has the lock, it keeps it.
         """
         self.path = Path(path)
         self.config = config or PartitionConfig()
@@ -70,7 +72,7 @@ class DirectoryPartition(Partition):
         try:
             disk.make_directory(self.path)
             refuse_network_file_system(self.path)
-            self._writer = Writer(self.path, self.config, disk, clock, self.schemas, uuid)
+            self._writer = Writer(self.path, self.config, disk, clock, self.schemas, uuid, exclusive)
         except HeadwaterError:
             raise
         except OSError as error:
@@ -111,7 +113,9 @@ class DirectoryPartition(Partition):
         self._writer.check_open()  # a forked child has no leader to wait for in its copy of the queue
         return self._queue.append(Ticket(group))
 
-    def append_all(self, groups: Sequence[Sequence[Frame]]) -> list[Appended | Exception]:
+    def append_all(
+        self, groups: Sequence[Sequence[Frame]], stretches: list[Stretch] | None = None
+    ) -> list[Appended | Exception]:
         outcomes: list[Ticket | Exception] = []
         for group in groups:
             try:
@@ -125,7 +129,7 @@ class DirectoryPartition(Partition):
         failure: Exception | None = None
         try:
             if tickets:
-                self._writer.commit(tickets)
+                self._writer.commit(tickets, stretches)
         except Exception as error:  # noqa: BLE001 - it is told to those whom it concerns
             failure = error
         return [one if isinstance(one, Exception) else _outcome(one, failure) for one in outcomes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import PartitionError
-from headwater.log.commit import Appended, Ticket
+from headwater.log.commit import Appended, Stretch, Ticket
 from headwater.log.frame import AFTER_GAP, GROUP_FIRST, GROUP_LAST
 from headwater.log.index import IndexBuilder, pack_entry
 from headwater.log.segment import SEGMENT_HEADER_BYTES
@@ -21,6 +21,7 @@ class Flush:
             index_interval, position=state.index_position, max_timestamp=state.segment_max_timestamp
         )
         self.buffers: list[object] = []
+        self._added: list[tuple[int, int, slice, int]] = []
         self.position = state.position
         self._offset = state.end
         self._stamp = state.stamp
@@ -39,7 +40,7 @@ class Flush:
         if ticket.copied:
             after_gap = self._find_place(ticket)
             self._leader_epoch = ticket.copied[0].leader_epoch
-        base = self._offset
+        base, written, position = self._offset, len(self.buffers), self.position
         for number, frame in enumerate(ticket.frames):
             header, self._stamp = frame.stamp(
                 self._offset,
@@ -59,6 +60,7 @@ class Flush:
                 self._identified = self.position
         self._frames += len(ticket.frames)
         self._appends += 1
+        self._added.append((base, self._offset, slice(written, len(self.buffers)), self.position - position))
         return Appended(base, self._offset)
 
     def _find_place(self, ticket: Ticket) -> int:
@@ -78,6 +80,13 @@ class Flush:
     def index_entries(self) -> list[bytes]:
         """The new entries of the segment's index."""
         return [pack_entry(self._before.segment, entry) for entry in self._index.entries]
+
+    def stretches(self, state: State) -> list[Stretch]:
+        """What each append has added, once it is published by this state."""
+        return [
+            Stretch(start, end, state.start, state.durable_end, self.buffers[buffers], size)
+            for start, end, buffers, size in self._added
+        ]
 
     def published(self, now_ns: int, indexed: int) -> State:
         """The state after the write, of which `indexed` entries have reached the index."""

@@ -55,16 +55,22 @@ def lock_holder(fd: int) -> int | None:
 class PartitionLock:
     """An exclusive lock on one file. Threads of one process must take turns by themselves (see `Writer`)."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, kept: bool = False) -> None:
+        """One that is `kept` stays locked until it is closed, for who is alone there anyway: it saves four calls."""
         self.path = path
         self._name = str(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         found = os.fstat(self._fd)
         self._identity = (found.st_dev, found.st_ino)
         self._pid = os.getpid()
+        self._kept = kept
+        self._held = False
+        """Whether it is kept, and has been taken."""
 
     def acquire(self, timeout: float) -> None:
         """Take the lock, or raise PartitionBusy after `timeout` seconds."""
+        if self._held:
+            return
         if not take_lock(self._fd, timeout):
             pid, since = self.holder() or (None, None)
             held = max(time.time() - since, 0.0) if since else None
@@ -76,6 +82,7 @@ class PartitionLock:
             raise
         with suppress(OSError):  # a courtesy to those who wait, which a full disk may refuse
             os.pwrite(self._fd, _HOLDER.pack(self._pid, time.time()), 0)
+        self._held = self._kept
 
     def check_present(self) -> None:
         """Raise unless the file is still the one on the path: a partition deleted and made again is another one."""
@@ -87,8 +94,9 @@ class PartitionLock:
             raise PartitionDeleted(self.path.parent)
 
     def release(self) -> None:
-        """Let the next one in."""
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        """Let the next one in, unless it is kept."""
+        if not self._held:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def holder(self) -> tuple[int, float] | None:
         """The pid of the last holder, and since when it had the lock; it may have let go in the meantime."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
-from headwater.log.commit import Appended
+from headwater.log.commit import Appended, Stretch
 from headwater.log.compaction import CompactionReport
 from headwater.log.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame, Take, Taken, stored_frame
 from headwater.log.index import NEVER
@@ -82,10 +82,15 @@ class Partition(ABC):
             self.schemas.put(frame.schema)
         return self._append(group)
 
-    def append_all(self, groups: Sequence[Sequence[Frame]]) -> list[Appended | Exception]:
+    def append_all(
+        self,
+        groups: Sequence[Sequence[Frame]],
+        stretches: list[Stretch] | None = None,  # noqa: ARG002 - for those that have files
+    ) -> list[Appended | Exception]:
         """Several appends of one caller at once, in their order: they share a write and a sync. What became of each.
 
-        One that fails does not keep the others from being appended.
+        One that fails does not keep the others from being appended. A log in files adds what it has written to
+        `stretches`, for who passes it on without reading it again.
         """
         outcomes: list[Appended | Exception] = []
         for group in groups:

@@ -13,7 +13,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import countOf
 from typing import Any, Final, NamedTuple
 
@@ -47,6 +47,13 @@ class _Template(NamedTuple):
             numbers += (position, size)
             position += size + (-size & 7)
         return self.layout.pack(head, body, length, count, nodes, *numbers, buffers, *((count, 0) * (len(sizes) + 1)))
+
+
+class Plain(NamedTuple):
+    """A few plain records as they are in a message: when they are from, and how long the longest of each column is."""
+
+    times: tuple[int, ...]
+    longest: list[int]
 
 
 @cache
@@ -86,11 +93,43 @@ def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: by
         if size is None:
             return None
         sizes.append(size)
-    offsets = 4 * count + 4
-    body = 8 * count + sum(offsets + (-offsets & 7) + size + (-size & 7) for size in sizes)
+    body = _body_bytes(count, sizes)
     parts[0] = template.fill(count, sizes, body)
     size = len(parts[0]) + body
     return b"".join(parts) if count <= FEW or size <= 2 * _JOINED_BYTES else _gathered(parts, size)
+
+
+def _body_bytes(count: int, sizes: list[int]) -> int:
+    offsets = 4 * count + 4
+    return 8 * count + sum(offsets + (-offsets & 7) + size + (-size & 7) for size in sizes)
+
+
+def plain_content(message: memoryview, count: int, columns: int) -> Plain | None:
+    """What is in a message of a few plain records, all of it proved: no number in it leads outside it or backwards.
+
+    None when it is not laid out as `plain_message` does it: then it may be sound nevertheless, and pyarrow can tell.
+    """
+    template = _template(columns)
+    if template is None or not 0 < count <= FEW or len(message) < template.layout.size:
+        return None
+    position = template.layout.size
+    stated = template.layout.unpack_from(message)
+    sizes = [stated[14 + 6 * number] for number in range(columns)]
+    if min(sizes) < 0 or len(message) != position + _body_bytes(count, sizes):
+        return None
+    if template.fill(count, sizes, len(message) - position) != bytes(message[:position]):
+        return None
+    times = struct.unpack_from(f"<{count}q", message, position)
+    position += 8 * count
+    longest: list[int] = []
+    for size in sizes:
+        ends = struct.unpack_from(f"<{count + 1}i", message, position)
+        lengths = [after - before for before, after in pairwise(ends)]
+        if ends[0] or ends[-1] != size or min(lengths) < 0:
+            return None
+        longest.append(max(lengths))
+        position += 4 * len(ends) + (-4 * len(ends) & 7) + size + (-size & 7)
+    return Plain(times, longest)
 
 
 def _gathered(parts: list[Any], size: int) -> pa.Buffer:

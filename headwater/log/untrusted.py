@@ -34,12 +34,14 @@ from headwater.log.frame import (
     frame_schema,
     read_header,
 )
+from headwater.log.plain import Plain, plain_content
 from headwater.schema import Schema
 
 _RECORD_BATCH: Final = 3
 _CONTINUATION: Final = 0xFFFFFFFF
 _FEW: Final = 48
 """Up to so many numbers Python compares faster than it calls pyarrow."""
+_KEYLESS: Final = "every record needs a key here"
 _UINT16 = struct.Struct("<H")
 _INT32 = struct.Struct("<i")
 _UINT32 = struct.Struct("<I")
@@ -55,20 +57,28 @@ def admit(
     latest_timestamp: int | None = None,
     explicit_offsets: bool = False,
     keys_required: bool = False,
-    look: Callable[[pa.RecordBatch], None] = lambda _: None,
+    look: Callable[[pa.RecordBatch | Plain], None] = lambda _: None,
 ) -> StoredFrame:
     """The frame in these bytes, proved sane; raises UntrustedFrame, which says what is wrong.
 
     The stamp is not looked at: whoever takes the frame in stamps it anew. `latest_timestamp` bounds how far in the
     future records may lie; `explicit_offsets` allows what only compaction writes. `look` is shown the records, which
-    are decoded by then, and may raise what else is wrong with them.
+    are decoded by then, and may raise what else is wrong with them. A few plain records are proved without pyarrow,
+    which takes a third of the time.
     """
     view = memoryview(data)
     header = _admit_header(view, schema, explicit_offsets)
+    frame = StoredFrame(header, data, schema)
+    plain = _plain(view, header, schema) if len(view) <= max_decoded_bytes else None
+    if plain is not None:
+        _admit_times(header, (min(plain.times), max(plain.times)), latest_timestamp)
+        if keys_required and not header.attributes & HAS_KEYS:
+            raise UntrustedFrame(_KEYLESS)
+        look(plain)
+        return frame
     decoded = _decoded_bytes(view[HEADER_BYTES:], bool(header.attributes & CODEC_MASK))
     if decoded > max_decoded_bytes:
         raise UntrustedFrame(f"a frame would decode to {decoded} bytes, over the limit of {max_decoded_bytes}")
-    frame = StoredFrame(header, data, schema)
     try:
         batch = pa.ipc.read_record_batch(frame.message, frame_schema(schema, header.attributes))
         batch.validate(full=True)
@@ -112,6 +122,19 @@ def _identified(header: FrameHeader) -> bool:
     return 0 <= header.base_sequence <= MAX_SEQUENCE
 
 
+def _plain(view: memoryview, header: FrameHeader, schema: Schema) -> Plain | None:
+    if not schema.raw or header.attributes & ~WRITER not in (0, HAS_KEYS):
+        return None
+    return plain_content(view[HEADER_BYTES:], header.record_count, 2 if header.attributes & HAS_KEYS else 1)
+
+
+def _admit_times(header: FrameHeader, span: tuple[int, int], latest_timestamp: int | None) -> None:
+    if span != (header.min_timestamp, header.max_timestamp):
+        raise UntrustedFrame("the timestamps of a frame are not those of its records")
+    if latest_timestamp is not None and header.max_timestamp > latest_timestamp:
+        raise UntrustedFrame("a frame has records from the future")
+
+
 def _admit_rows(frame: StoredFrame, batch: pa.RecordBatch, latest_timestamp: int | None, keys_required: bool) -> None:
     header, schema = frame.header, frame.schema
     if batch.num_rows != header.record_count:
@@ -121,12 +144,9 @@ def _admit_rows(frame: StoredFrame, batch: pa.RecordBatch, latest_timestamp: int
         if column.null_count and not batch.schema.field(number).nullable:
             raise UntrustedFrame(f"column {batch.schema.field(number).name!r} must not be null")
     times = columns[1 if header.attributes & EXPLICIT_OFFSETS else 0].view(pa.int64())
-    if _span(times) != (header.min_timestamp, header.max_timestamp):
-        raise UntrustedFrame("the timestamps of a frame are not those of its records")
-    if latest_timestamp is not None and header.max_timestamp > latest_timestamp:
-        raise UntrustedFrame("a frame has records from the future")
+    _admit_times(header, _span(times), latest_timestamp)
     if keys_required and (not header.attributes & HAS_KEYS or batch.column(schema.system("key")).null_count):
-        raise UntrustedFrame("every record needs a key here")
+        raise UntrustedFrame(_KEYLESS)
     if header.attributes & EXPLICIT_OFFSETS:
         offsets = batch.column(0)
         rising = len(offsets) < 2 or pc.all(pc.greater(offsets.slice(1), offsets.slice(0, len(offsets) - 1))).as_py()

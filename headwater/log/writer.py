@@ -34,7 +34,7 @@ from headwater.errors import (
 from headwater.log import fork
 from headwater.log.clean import clean_state
 from headwater.log.clock import Clock
-from headwater.log.commit import Appended, Ticket
+from headwater.log.commit import Appended, Stretch, Ticket
 from headwater.log.damage import read_damage, with_damage, write_damage
 from headwater.log.disk import Disk
 from headwater.log.flush import Flush
@@ -74,6 +74,7 @@ class Writer:
         clock: Clock,
         schemas: Schemas,
         partition: bytes | None,
+        exclusive: bool = False,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -96,7 +97,7 @@ class Writer:
         self._last_sync = time.monotonic()
         self._sync_scheduled = False
         self._sync_mutex = threading.Lock()
-        self._lock = PartitionLock(directory / LOCK_FILE)
+        self._lock = PartitionLock(directory / LOCK_FILE, kept=exclusive)
         try:
             if not self._open_clean():
                 self._lock.acquire(config.lock_timeout)
@@ -242,8 +243,11 @@ class Writer:
 
     # Appending.
 
-    def commit(self, tickets: Sequence[Ticket]) -> None:
-        """Write the tickets' frames, sync as the mode says, publish. Each ticket gets a result or an error."""
+    def commit(self, tickets: Sequence[Ticket], stretches: list[Stretch] | None = None) -> None:
+        """Write the tickets' frames, sync as the mode says, publish. Each ticket gets a result or an error.
+
+        What was written is added to `stretches`, for who passes it on without reading it again.
+        """
         with self.locked() as state:
             waiting = list(tickets)
             while waiting:
@@ -254,7 +258,7 @@ class Writer:
                 while waiting and waiting[0].size <= room:
                     room -= waiting[0].size
                     run.append(waiting.pop(0))
-                state = self._append(state, run)
+                state = self._append(state, run, stretches)
                 self._start_writing(state)
         if state.durable_end < state.end and not self._sync_scheduled and self.config.sync != "never":
             self._sync_scheduled = True
@@ -266,7 +270,7 @@ class Writer:
         age = self.clock.now_ns() - state.segment_created_ns
         return state.position + size > self.config.segment_bytes or age > self.config.segment_age * 1e9
 
-    def _append(self, state: State, tickets: Sequence[Ticket]) -> State:
+    def _append(self, state: State, tickets: Sequence[Ticket], stretches: list[Stretch] | None) -> State:
         """One vectored write, at most one sync, one publication."""
         before = state
         flush = Flush(state, seed=self.seed, leader_epoch=self.leader_epoch, index_interval=self.config.index_interval)
@@ -293,6 +297,8 @@ class Writer:
         if self._producers_position == before.position:
             self._producers_position = state.position
         _tell(outcomes)
+        if stretches is not None:
+            stretches += flush.stretches(state)
         return state
 
     def _start_writing(self, state: State) -> None:

@@ -18,7 +18,7 @@ RECORD_BYTES: Final = 12
 class Batch:
     """Columns that grow record by record. Not thread-safe: the producer's mutex is held by whoever changes it."""
 
-    __slots__ = ("due_ns", "headers", "keys", "outcome", "room", "timestamps", "values")
+    __slots__ = ("due_ns", "headers", "keys", "outcome", "room", "timestamps", "values", "waits")
 
     def __init__(self, partition: int) -> None:
         self.outcome = Outcome(partition)
@@ -31,6 +31,8 @@ class Batch:
         self.room = 0
         """How many bytes may still come before the batch is written; none before it has begun."""
         self.due_ns = 0
+        self.waits = False
+        """Whether the idle thread will try again to write it."""
 
     def __len__(self) -> int:
         """How many records there are."""

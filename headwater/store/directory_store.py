@@ -64,6 +64,7 @@ class DirectoryStore(Store):
     ) -> None:
         self.path = Path(path)
         self._disk = disk
+        self._exclusive = exclusive
         try:
             disk.make_directory(self.path)
             refuse_network_file_system(self.path)
@@ -142,6 +143,7 @@ class DirectoryStore(Store):
             uuid=partition_uuid(info.uuid, number),
             disk=self._disk,
             clock=self._clock,
+            exclusive=self._exclusive,
         )
         if info.config.sync != "always" or partition.recovery_reports:
             self._clamp_positions(info, number, partition)
@@ -162,6 +164,7 @@ class DirectoryStore(Store):
                     uuid=partition_uuid(*key),
                     disk=self._disk,
                     clock=self._clock,
+                    exclusive=self._exclusive,
                 )
                 known = self._partitions[key] = (info.config, partition)
         assert isinstance(known[1], DirectoryPartition)

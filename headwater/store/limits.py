@@ -21,20 +21,25 @@ def check_limits(
     `keys` and `headers` are None where no record has any.
     """
     longest = 0 if keys is None else pc.max(pc.binary_length(keys)).as_py() or 0
-    sizes = (
-        ("a value of {} bytes is", largest_value(payload), limits.max_value_bytes, "max_value_bytes"),
-        ("a key of {} bytes is", longest, limits.max_key_bytes, "max_key_bytes"),
-        ("headers of {} bytes are", _largest_headers(headers), limits.max_headers_bytes, "max_headers_bytes"),
-    )
-    for what, size, limit, name in sizes:
-        if size > limit:
-            raise InvalidRecord(f"{what.format(size)} over {limit} ({name})")
+    check_sizes(limits, value=largest_value(payload), key=longest, headers=_largest_headers(headers))
     if keys is not None and not keys.null_count:
         return
     if limits.compact:
         raise InvalidRecord("the topic is compacted: every record needs a key")
     if schema.raw and _lacks_key(payload.column(0), keys):
         raise InvalidRecord("a delete marker (a value of null) needs a key")
+
+
+def check_sizes(limits: TopicConfig, *, value: int, key: int, headers: int = 0) -> None:
+    """Raise InvalidRecord when the largest of some records are too large."""
+    sizes = (
+        ("a value of {} bytes is", value, limits.max_value_bytes, "max_value_bytes"),
+        ("a key of {} bytes is", key, limits.max_key_bytes, "max_key_bytes"),
+        ("headers of {} bytes are", headers, limits.max_headers_bytes, "max_headers_bytes"),
+    )
+    for what, size, limit, name in sizes:
+        if size > limit:
+            raise InvalidRecord(f"{what.format(size)} over {limit} ({name})")
 
 
 def _lacks_key(values: pa.Array, keys: pa.Array | None) -> bool:

@@ -361,7 +361,7 @@ class Producer:
             self._write(batch, 0)
         except BufferFull:
             if begun:
-                IDLE.call(_AGAIN, partial(self._write_idle, batch))
+                self._write_later(batch)
 
     # Writing batches.
 
@@ -404,7 +404,7 @@ class Producer:
         except BufferFull:
             # Not at once again: the next send would find the same.
             batch.due_ns = time_ns() + max(self._linger_ns, _GRACE_NS)
-            IDLE.call(_AGAIN, partial(self._write_idle, batch))  # its records were taken: only the next can be refused
+            self._write_later(batch)  # its records were taken: only the next can be refused
         else:
             pause = min(_BUSY_SHARE * (time_ns() - begun), _LONGEST_PAUSE * self._linger_ns)
             self._pause_ns = max(pause, self._linger_ns)
@@ -427,9 +427,8 @@ class Producer:
     def write_overdue(self) -> None:
         """For the idle thread: write what has lingered long enough.
 
-        It comes a little late on purpose: a sender that is still busy writes its batch itself, and with two threads at
-        it each would wait for the other. The next look is arranged before anything is written, and one partition that
-        waits for its lock holds up no other.
+        It comes a little late on purpose: a sender that is still busy writes its batch itself, and two threads at it
+        would wait for each other. The next look is arranged before anything is written: a slow one holds up no other.
         """
         now = time_ns() - _GRACE_NS
         with self._mutex:
@@ -444,14 +443,21 @@ class Producer:
         for batch in overdue[:1]:
             self._write_idle(batch)
 
+    def _write_later(self, batch: Batch) -> None:
+        """Have the idle thread try again in a while; once is enough."""
+        if not batch.waits:
+            batch.waits = True
+            IDLE.call(_AGAIN, partial(self._write_idle, batch))
+
     def _write_idle(self, batch: Batch) -> None:
+        batch.waits = False
         if self._batches[batch.outcome.partition] is not batch:
             return  # a sender has written it
         self._pause_ns = self._linger_ns
         try:
             self._write(batch, 0)
         except BufferFull:
-            IDLE.call(_AGAIN, partial(self._write_idle, batch))  # someone is writing
+            self._write_later(batch)  # someone is writing
         except Exception as error:  # noqa: BLE001 - whatever it was, the next call is told
             self._keep_error(error)
 
@@ -468,8 +474,7 @@ class Producer:
 
     def _raise_pending(self) -> None:
         """An error that nobody has been told yet, or that the producer is closed."""
-        error = self._take_error()
-        if error is not None:
+        if (error := self._take_error()) is not None:
             raise error
         if self._closed:
             raise StoreClosed(f"the producer of {self.topic.name!r}")
@@ -496,8 +501,7 @@ class Producer:
             except Exception as error:  # noqa: BLE001 - raised below, when the others are written
                 first = first or error
         self._sink.settle()
-        first = self._take_error() or first
-        if first is not None:
+        if (first := self._take_error() or first) is not None:
             raise first
 
     @property
