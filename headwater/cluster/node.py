@@ -99,6 +99,7 @@ class ClusterNode:
         """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
         self._repairing_since = -_REPAIRING
         self._resigned = -_HANDING_OVER
+        self.cleaning = Cleaning(threads, store.defaults.steward, self._for_each, self._config_of)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -118,8 +119,7 @@ class ClusterNode:
         self.begin(self._every(_TICK, self._tend))
         self.begin(self._every(_KEEPING, self._keep_watermark))
         self.begin(self._every(_LOOKING, self._look_for_damage))
-        cleaning = Cleaning(self.threads, self.store.defaults.steward, self._for_each, self._config_of)
-        self.begin(cleaning.run(self._read_so_far))
+        self.begin(self.cleaning.run(self._read_so_far))
 
     @property
     def membership(self) -> Membership:

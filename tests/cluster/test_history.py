@@ -180,7 +180,7 @@ def test_the_history_is_bounded_and_written_by_brokers_only(cluster: SharedClust
         while hosted.replica.high_watermark < hosted.log.partition.bounds().end:
             hosted.appended()
             await asyncio.sleep(0.01)
-        await node._retain_one({}, hosted)
+        await node.cleaning.clean({}, hosted)
 
     in_loop(keeper, acknowledged())
     hosted.log.partition.configure(before)
