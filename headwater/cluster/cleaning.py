@@ -46,9 +46,10 @@ class Cleaning:
         while True:
             await asyncio.sleep(self._steward.interval)
             unread: Readers = await readers() if self._steward.protect_unread else {}
-            await self._for_each(partial(self._clean, unread))
+            await self._for_each(partial(self.clean, unread))
 
-    async def _clean(self, readers: Readers, hosted: Hosted) -> None:
+    async def clean(self, readers: Readers, hosted: Hosted) -> None:
+        """Remove from a replica what its topic no longer wants."""
         config = self._config_of(hosted)
         if hosted.partition is not None or hosted.place.topic in COORDINATED or config is None:
             return  # a stage log, or one that brokers clean by themselves

@@ -34,7 +34,7 @@ from headwater.cluster.link import PASSWORD_KEY, Links, password_of
 from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.moves import Moves
-from headwater.cluster.repair import can_be_spared
+from headwater.cluster.repair import can_be_spared, should_hand_over
 from headwater.cluster.replica import NotLeading, Replica
 from headwater.cluster.sizes import Sizes
 from headwater.cluster.topics import ClusterTopics
@@ -56,6 +56,8 @@ _LOOKING: Final = 0.5
 """How often it is looked whether readers have met damage. Seconds."""
 _REPAIRING: Final = 10.0
 """How long a repair has before damage is looked for again. Seconds."""
+_HANDING_OVER: Final = 60.0
+"""How long others lead before a damaged replica that leads again hands over again: they may be damaged too. Seconds."""
 _DRAINING: Final = 10.0
 
 
@@ -96,7 +98,8 @@ class ClusterNode:
         self._unworthy: set[PartitionKey] = set()
         """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
         self._repairing_since = -_REPAIRING
-        self._resigned = -_REPAIRING
+        self._resigned = -_HANDING_OVER
+        self.cleaning = Cleaning(threads, store.defaults.steward, self._for_each, self._config_of)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -116,8 +119,7 @@ class ClusterNode:
         self.begin(self._every(_TICK, self._tend))
         self.begin(self._every(_KEEPING, self._keep_watermark))
         self.begin(self._every(_LOOKING, self._look_for_damage))
-        cleaning = Cleaning(self.threads, self.store.defaults.steward, self._for_each, self._config_of)
-        self.begin(cleaning.run(self._read_so_far))
+        self.begin(self.cleaning.run(self._read_so_far))
 
     @property
     def membership(self) -> Membership:
@@ -362,10 +364,14 @@ class ClusterNode:
         hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
 
     async def _look_for_damage(self, hosted: Hosted) -> None:
-        """See to it that a replica is repaired of which readers have found some damaged."""
-        if await self.threads.read(hosted.log.damaged_at) is None or not self._can_be_spared(hosted):
+        """See to it that a replica is repaired of which readers have found some damaged, or else not led."""
+        if await self.threads.read(hosted.log.damaged_at) is None:
             return
-        if time.monotonic() - self._repairing_since > _REPAIRING:
+        state = hosted.replica.state
+        if not self._can_be_spared(hosted):
+            if hosted.leads and state is not None and should_hand_over(state, self.broker, self.membership.view.alive):
+                self._resign(hosted, "it is damaged here, and another replica has to catch up", _HANDING_OVER)
+        elif time.monotonic() - self._repairing_since > _REPAIRING:
             self._repairing_since = time.monotonic()
             _log.warning("%s is damaged here, and is fetched from another broker", hosted)
             self.membership.registration.renew()
@@ -477,14 +483,14 @@ class ClusterNode:
                 raise
             raise NotLeader(*hosted.place, None) from error
 
-    def _resign(self, hosted: Hosted, error: Exception) -> bool:
-        """Let others lead, as another incarnation, because the disk takes no more; False if nobody else can."""
+    def _resign(self, hosted: Hosted, why: object, pause: float = _REPAIRING) -> bool:
+        """Let others lead, as another incarnation, but not again within a pause; False if nobody else can."""
         state = hosted.replica.state
         if state is None or not can_be_spared(state, self.broker, 1, self.membership.view.alive):
             return False
-        if time.monotonic() - self._resigned > _REPAIRING:
+        if time.monotonic() - self._resigned > pause:
             self._resigned = time.monotonic()
-            _log.error("%s cannot be written to, and others are to lead: %s", hosted, error)
+            _log.error("%s is to be led by others: %s", hosted, why)
             self.membership.registration.renew()
         return True
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 from headwater.cluster.election import Election, LogEnd
 from headwater.cluster.metadata import Members, PartitionState, Proposal
 from headwater.cluster.moving import Moving
-from headwater.cluster.repair import can_be_spared
+from headwater.cluster.repair import can_be_spared, should_hand_over
 from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
 from tests.cluster.etcd import Etcd, Guard, Item
 from tests.cluster.log import DamageMet, Entry, LogStart, SimulatedLog
@@ -316,11 +316,17 @@ class Broker(Process):
         if self.world.calm or self.world.random.random() < 0.3:
             self.log.scrub()
         state = None if self.replica is None else self.replica.state
-        if self.log.known_damage and state is not None and self.can_be_spared(state, self.alive):
+        if state is None or not self.log.known_damage:
+            return
+        if self.can_be_spared(state, self.alive) or self.should_hand_over(state):
             self.repair()
 
+    def should_hand_over(self, state: PartitionState) -> bool:
+        """Whether another one is to lead instead, because a third has to catch up."""
+        return should_hand_over(state, self.number, self.alive)
+
     def repair(self) -> None:
-        """Register anew, and leave the in-sync set on the way."""
+        """Register anew, and leave the in-sync set on the way, if that can be."""
         self.world.note(f"{self.name} is damaged at {sorted(self.log.known_damage)}, and begins anew")
         self.crash()
         self.world.after(0.1, self.begin)
