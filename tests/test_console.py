@@ -17,6 +17,7 @@ import pytest
 import headwater as hw
 from headwater.console.charts import _spread
 from headwater.console.messages import MOST
+from headwater.console.watch import rest_after
 from headwater.log.clock import REAL_CLOCK
 from headwater.store.history import HistoryWriter, Sample
 from tests.backends import STORES
@@ -48,6 +49,11 @@ def filled(store: hw.Store) -> hw.Store:
         for record in inbox.poll(100, timeout=PATIENCE):
             inbox.ack(record)
     return store
+
+
+@pytest.mark.parametrize(("took", "rest"), [(0.01, 2.0), (0.5, 5.0), (60.0, 15.0)])
+def test_a_store_that_is_slow_to_look_at_is_looked_at_less_often_but_not_seldom(took: float, rest: float) -> None:
+    assert rest_after(took, 2.0) == rest
 
 
 KINDS = ("directory", "broker")

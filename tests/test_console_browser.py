@@ -258,7 +258,7 @@ PAGES = {
     "group": ("groups/shipping", ".grid"),
     "pipelines": ("pipelines", ".graph"),
     "steward": ("steward", ".grid"),
-    "cluster": ("cluster", ".empty"),
+    "no-cluster": ("cluster", ".empty"),
     "overview": ("", ".charts canvas"),
 }
 

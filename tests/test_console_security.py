@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import headwater as hw
 from headwater.broker import Broker
 from headwater.broker.guard import Guard
-from headwater.broker.tokens import create_token, tokens_beside
+from headwater.broker.tokens import create_token, revoke_token, tokens_beside
 from headwater.cli.console import check_exposure
 from headwater.config import BrokerConfig
 from headwater.console.security import MAX_BODY
@@ -24,7 +25,7 @@ from headwater.console.sessions import Sessions
 from headwater.errors import InvalidConfiguration
 from headwater.store import DirectoryStore
 from headwater.wire.address import Address, parse_address
-from tests.console import Asking, served
+from tests.console import PATIENCE, Asking, served
 
 PROTECTED = ["/api/events", "/api/topics/a/tail", "/api/topics/a/download", *(call.path for call in _CALLS_ANSWERED)]
 STATIC = Path(str(resources.files("headwater.console"))) / "static"
@@ -224,7 +225,7 @@ def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path) -> None:
         guard = Guard(access)
         with Broker(store, BrokerConfig(steward=False), guard, listen=Address("127.0.0.1", 0)) as broker:
             where = f"hw://{broker.address}"
-            sessions = Sessions(None, lambda token: hw.open(where, token=token))
+            sessions = Sessions(None, lambda token: hw.open(where, token=token), interval=0.2)
             with Serving(Console(sessions, write=True, names=None), Address("127.0.0.1", 0)) as serving:
                 console = Asking(serving, sessions)
                 assert console.sign_in("hw_000000000000_" + "x" * 43).status == 401
@@ -238,6 +239,15 @@ def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path) -> None:
                 assert console.ask("POST", "/api/topics/orders/messages", record).status == 403
                 assert console.ask("DELETE", "/api/topics/orders", {"confirm": "orders"}).status == 403
                 assert console.ask("POST", "/api/topics", {"name": "mine", "partitions": 1}).status == 403
+
+                # Who has lost a token is out, and is not even shown what was seen before.
+                revoke_token(tokens_beside(access), tokens["reader"][3:15])
+                guard.reload()
+                deadline = time.monotonic() + PATIENCE
+                while console.ask("GET", "/api/topics").status == 200:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+                assert console.ask("GET", "/api/session").json["known"] is False
                 assert console.sign_in(tokens["owner"]).status == 200
                 console.change("POST", "/api/topics/payroll/messages", record)
         assert [one.end for one in store.topic("payroll").bounds().values()] == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import headwater as hw
 from headwater.log import encode
 from headwater.store import DirectoryStore, history
-from headwater.store.history import HistoryWriter, Sample, entries
+from headwater.store.history import HistoryWriter, Sample, Samples, entries
 from headwater.store.names import HISTORY
 from headwater.store.survey import Survey
 from headwater.testing import ManualClock
@@ -56,8 +57,27 @@ def test_what_was_noted_is_read_back(handle: Handles, clock: ManualClock) -> Non
     assert "b" not in found[-1].topics
     assert found[-1].lags["g"]["a"] == found[-1].topics["a"][0] - 20
 
+    # Twice in a quarter of an hour it is written whole: what has not changed is not written again.
+    written = [json.loads(record.value) for record in store.topic(HISTORY).partition(0).records()]
+    assert [number for number, entry in enumerate(written) if entry.get("whole")] == [0, 40]
+
     # From the middle on it is the same: there is a whole sample before every difference that is read.
     assert samples(store, expected[40].time_ns) == expected[40:]
+
+
+def test_nothing_counts_on_a_sample_that_could_not_be_written(handle: Handles, clock: ManualClock) -> None:
+    store, now_ns = handle(), clock.now_ns()
+    partition = store.internal_topic(HISTORY).partition(0)
+    noting = Samples()
+    first = Sample(now_ns - 3 * SECOND, {"a": (1, 10, 100), "b": (1, 10, 100)})
+    lost = Sample(now_ns - 2 * SECOND, {"a": (2, 20, 200), "b": (2, 20, 200)})
+    last = Sample(now_ns - SECOND, {"a": (3, 30, 300), "b": (2, 20, 200)})
+    for sample in (first, lost, last):
+        frame = noting.frame(sample)
+        if sample is not lost:
+            partition.append(frame)
+            noting.written(sample)
+    assert samples(store) == [first, last]
 
 
 def test_two_stewards_do_not_note_everything_twice(handle: Handles, clock: ManualClock) -> None:

@@ -52,6 +52,11 @@ class Waiter:
         self._brought = []
         self._event.clear()
 
+    def rest(self) -> None:
+        """What happens from now on is looked at later: nothing of it is kept."""
+        self._forget()
+        self._event.clear()
+
     def wake(self) -> None:
         """Something has happened."""
         self._forget()

@@ -64,6 +64,7 @@ class ClusterHistory:
             hosted, epoch, samples = self._led
             sample = await self._sample(now_ns)
             await self._core.write(self._append, hosted, epoch, samples.frame(sample))
+            samples.written(sample)
             hosted.appended()
 
     def _append(self, hosted: Hosted, epoch: int, frame: Frame) -> None:

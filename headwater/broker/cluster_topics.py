@@ -15,7 +15,6 @@ from headwater.cluster.internal import INTERNAL
 from headwater.cluster.keys import ClusterTopic
 from headwater.cluster.metadata import NOBODY
 from headwater.cluster.node import ClusterNode
-from headwater.config import TopicConfig
 from headwater.errors import InvalidConfiguration, SchemaError, TopicExists
 from headwater.log.entropy import random_bytes
 from headwater.schema import RAW, Schema
@@ -106,7 +105,6 @@ class ClusterTopicMethods(Topics):
         name = check_name("topic", request.name, internal=request.internal)
         schema = Schema(schema_from(request.schema)) if request.schema else RAW
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
-        _check_offered(config)
         info = TopicInfo(name, random_bytes(16), request.partitions or 1, (schema.id,), config, time.time_ns())
         view = self._node.membership.view
         replication = (
@@ -130,7 +128,6 @@ class ClusterTopicMethods(Topics):
 
         def change(topic: ClusterTopic) -> ClusterTopic:
             info = replace(topic.info, config=configured(topic.info.config, None, options))
-            _check_offered(info.config)
             return replace(topic, info=grown(info, request.partitions) if request.partitions else info)
 
         return _packed(await self._node.topics.change(request.name, change))
@@ -169,8 +166,3 @@ def _packed(topic: ClusterTopic) -> pb.Topic:
     packed = pack_topic(topic.info)
     packed.replication = topic.replication
     return packed
-
-
-def _check_offered(config: TopicConfig) -> None:
-    if config.compact:
-        raise InvalidConfiguration("topics of a cluster are not compacted yet: leave out compact")

@@ -238,9 +238,8 @@ class _Allowance:
 
     async def wait(self) -> None:
         """Wait until something has happened: more may be allowed by then, and what is there has to be looked for."""
-        self._waiter.clear()
+        self._waiter.rest()
         await self._waiter.wait(INTERVAL)
-        self._waiter.wake()
 
 
 class _Piece:

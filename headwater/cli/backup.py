@@ -19,6 +19,7 @@ from headwater.cli.backup_manifest import FILE, STORE, Manifest
 from headwater.cli.output import Json, done, size, wants_json, write_json
 from headwater.cli.progress import progress
 from headwater.cli.target import StoreOption, complete_topic, opened
+from headwater.client.store import RemoteStore
 from headwater.errors import Damaged, HeadwaterError
 from headwater.log import DirectoryPartition, Partition, SchemaDirectory
 from headwater.log.check import Check, read_state_copies
@@ -111,10 +112,14 @@ def _copy(source: Store, target: DirectoryStore, topics: list[str] | None) -> in
             copied += _copy_compacted(source, target, info)
             continue
         plans += [(info, number, source.partition(info, number).bounds().end) for number in range(info.partitions)]
+    # Only a cluster keeps delete markers: elsewhere the copy might keep what one has deleted that is gone by now.
+    gaps = isinstance(source, RemoteStore) and source.leaders.clustered
     left = sum(max(end - target.partition(info, number).bounds().end, 0) for info, number, end in plans)
     with progress("backing up", left, "records") as advance:
         for info, number, end in plans:
-            for records in _replicate(source.partition(info, number), target.partition(info, number), end):
+            there, here = source.partition(info, number), target.partition(info, number)
+            until = end if gaps and info.config.compact else 0
+            for records in _replicate(there, here, end, compacted_until=until):
                 copied += records
                 advance(records)
     return copied
@@ -131,8 +136,11 @@ def _copy_compacted(source: DirectoryStore, target: DirectoryStore, info: TopicI
     return sum(one.end for one in target.topic(info.name).bounds().values()) - sum(max(one, default=0) for one in ends)
 
 
-def _replicate(source: Partition, target: Partition, end: int) -> Iterator[int]:
-    """Copy what the target does not have yet, up to `end`, each time telling how many offsets that were."""
+def _replicate(source: Partition, target: Partition, end: int, *, compacted_until: int) -> Iterator[int]:
+    """Copy what the target does not have yet, up to `end`, each time telling how many offsets that were.
+
+    Before `compacted_until` the source may have removed some, but no delete markers.
+    """
     assert isinstance(target, DirectoryPartition)
     start = source.bounds().start
     have = target.bounds()
@@ -151,7 +159,7 @@ def _replicate(source: Partition, target: Partition, end: int) -> Iterator[int]:
     for frame in source.frames(max(at, start), end) if at < end else ():
         if not pending and frame.header.base_offset < at:
             target.truncate(frame.header.base_offset)  # compaction has joined what was copied with what was not
-        if frame.header.base_offset > at:
+        if frame.header.base_offset > max(at, compacted_until):
             raise HeadwaterError(
                 f"{source} was compacted, so it has gaps that cannot be fetched: back up the directory that it serves"
             )
@@ -159,11 +167,11 @@ def _replicate(source: Partition, target: Partition, end: int) -> Iterator[int]:
         at = frame.header.next_offset
         size_ += frame.header.length
         if size_ >= _BATCH_BYTES and frame.header.group & GROUP_LAST:
-            target.copy(pending)
+            target.copy(pending, compacted_until=compacted_until)
             yield at - told
             told, pending, size_ = at, [], 0
     if pending:
-        target.copy(pending)
+        target.copy(pending, compacted_until=compacted_until)
         yield at - told
     if start > target.bounds().start:
         target.delete_before(start)

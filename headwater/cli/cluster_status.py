@@ -209,9 +209,10 @@ def _judge(document: dict[str, Any]) -> None:
             noun = "partition" if count == 1 else "partitions"
             people.print(Text.assemble(("✗ ", "bold red"), f"{count:,} {noun} {about}"))
     if document["thinly_kept"]:
+        places = ", ".join(document["thinly_kept"])
         warning = (
-            f"groups and transactions are kept by fewer brokers than there are ({', '.join(document['thinly_kept'])}): "
-            f"that changes by itself, unless `replication` says so"
+            f"what the cluster keeps for itself is at fewer brokers than there are ({places}): that changes by itself, "
+            f"unless `replication` says so"
         )
         people.print(Text.assemble(("! ", "bold yellow"), shown(warning)))
     if not document["leaderless"] and not document["under_replicated"]:

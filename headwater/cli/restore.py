@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 from pathlib import Path
 from typing import Annotated
 
@@ -108,6 +109,7 @@ def _restore(
     """Copy beside the place, put the groups back, and rename."""
     unfinished = place.with_name(f".{place.name}.restoring")
     unfinished.mkdir(parents=True, exist_ok=True)
+    _remove_others(unfinished, files)
     with progress("restoring", sum(int(str(one["bytes"])) for one in files.values()), "bytes") as advance:
         for name, expected in files.items():
             path = unfinished / name
@@ -133,3 +135,13 @@ def _restore(
         place.rmdir()
     unfinished.rename(place)
     sync_directory(place.absolute().parent)
+
+
+def _remove_others(unfinished: Path, files: Container[str]) -> None:
+    """Remove what an earlier run has left that is no part of this store: other topics, or how the backup was then."""
+    for path in sorted(unfinished.rglob("*"), reverse=True):  # what is in a directory comes before it
+        if not path.is_dir():
+            if path.relative_to(unfinished).as_posix() not in files:
+                path.unlink()
+        elif not any(path.iterdir()):
+            path.rmdir()

@@ -28,21 +28,24 @@ _AT_ONCE: Final = 500
 """The most that go in one call."""
 _PATIENCE: Final = 0.05
 """How long a commit waits for a call that others have on their way. Seconds."""
-_GATHERING: Final = 0.002
-"""How long those are waited for that were told together, and are likely to come again together. Seconds."""
+_GATHERING: Final = 0.02
+"""For how long those are waited for at most that were told together, and are likely to come again. Seconds."""
 
 
 class _Waiting:
     """A commit that waits: for its outcome, or for its turn to make the call."""
 
-    __slots__ = ("leads", "outcome", "request", "turn")
+    __slots__ = ("all_here", "leads", "outcome", "request", "turn")
 
     def __init__(self, request: pb.CommitRequest) -> None:
         self.request = request
         self.leads = False
         self.outcome: pb.CommitOutcome | None = None
+        # Locks that others release: the cheapest way to wake one thread.
         self.turn = threading.Lock()
         self.turn.acquire()
+        self.all_here = threading.Lock()
+        self.all_here.acquire()
 
 
 class JointCommits:
@@ -56,36 +59,52 @@ class JointCommits:
         """Until when others wait for what is under way."""
         self._called = False
         """Whether one of those who wait makes the next call."""
-        self._last = 1
-        """How many went with the last call."""
         self._waiting: list[_Waiting] = []
+        self._gathering: _Waiting | None = None
+        """Who makes the next call, as long as it waits for others."""
+        self._expected = 0
+        """How many it waits for, with itself."""
+        self._longest = 0.0
+        """For how long it does: half as long as the last call took."""
+        self._again = 0.0
+        """Until when those are waited for who were told together."""
 
     def commit(self, request: pb.CommitRequest, connection: Connection) -> pb.CommitOutcome | None:
         """The outcome, or None when nobody knows it. Raises what gRPC does when it went alone."""
         mine = _Waiting(request)
-        with self._mutex:
-            alone = not self._called and (not self._under_way or time.monotonic() > self._awaited)
-            if alone:
-                self._begin(1)
-            else:
-                self._waiting.append(mine)
-        if alone:
+        if self._goes_alone(mine):
             return self._make([mine], connection)
         try:
-            if not mine.turn.acquire(timeout=_PATIENCE) and not self._lead(mine):
+            if not mine.leads and not mine.turn.acquire(timeout=_PATIENCE) and not self._lead(mine):
                 mine.turn.acquire()  # on its way with others, or just told
-            if mine.leads and self._last > 1:
-                time.sleep(_GATHERING)
+            if mine.leads and self._gathering is mine:
+                mine.all_here.acquire(timeout=self._longest)
         except BaseException:
             self._give_up(mine)
             raise
         return self._make(self._take(mine), connection) if mine.leads else mine.outcome
 
-    def _begin(self, number: int) -> None:
+    def _goes_alone(self, mine: _Waiting) -> bool:
+        """Whether a commit goes at once; otherwise it is among those who wait, and may have to make their call."""
+        with self._mutex:
+            now = time.monotonic()
+            if not self._called and (not self._under_way or now > self._awaited):
+                if now >= self._again:
+                    self._begin()
+                    return True
+                # The first to come of those who were told together just now.
+                mine.leads = self._called = True
+                self._gathering = mine
+            self._waiting.append(mine)
+            if self._gathering is not None and len(self._waiting) >= self._expected:
+                self._gathering.all_here.release()
+                self._gathering = None
+            return False
+
+    def _begin(self) -> None:
         """A call begins. The mutex is held."""
         self._under_way += 1
         self._awaited = time.monotonic() + _PATIENCE
-        self._last = number
 
     def _lead(self, mine: _Waiting) -> bool:
         """Be the one that makes the next call, unless the commit is on its way already; whether it is the one."""
@@ -99,7 +118,7 @@ class JointCommits:
         with self._mutex:
             batch = [mine, *(one for one in self._waiting if not one.leads)][:_AT_ONCE]
             self._remove(batch)
-            self._begin(len(batch))
+            self._begin()
         return batch
 
     def _give_up(self, mine: _Waiting) -> None:
@@ -111,21 +130,38 @@ class JointCommits:
         """The mutex is held."""
         self._waiting = [one for one in self._waiting if one not in some]
         self._called = any(one.leads for one in self._waiting)
+        if self._gathering in some:
+            self._gathering = None
 
     def _make(self, batch: list[_Waiting], connection: Connection) -> pb.CommitOutcome | None:
         """Make the call, tell the others, and have the next one made."""
+        begun = time.monotonic()
         try:
             for one, outcome in zip(batch, self._call(batch, connection), strict=False):
                 one.outcome = outcome
         finally:
             with self._mutex:
                 self._under_way -= 1
-                if self._waiting and not self._called:
-                    self._called = self._waiting[0].leads = True
-                    self._waiting[0].turn.release()
+                if not self._called:
+                    self._call_next(len(batch), time.monotonic() - begun)
             for one in batch[1:]:
                 one.turn.release()
         return batch[0].outcome
+
+    def _call_next(self, told: int, took: float) -> None:
+        """Have one of those who wait make the next call, or the first to come. The mutex is held.
+
+        Those who are told now are likely to come again, and go with it if they do: otherwise they and those who wait
+        would take turns from now on, with a call for each half.
+        """
+        self._expected = told + len(self._waiting) if told > 1 else 0
+        self._longest = min(took / 2, _GATHERING) if told > 1 else 0.0
+        self._again = time.monotonic() + self._longest
+        if self._waiting:
+            leader = self._waiting[0]
+            self._called = leader.leads = True
+            self._gathering = leader if told > 1 else None
+            leader.turn.release()
 
     def _call(self, batch: list[_Waiting], connection: Connection) -> Iterable[pb.CommitOutcome]:
         timeout, metadata = connection.config.attempt_timeout, connection.metadata

@@ -175,6 +175,7 @@ class RemoteStore(Store):
     # The handle.
 
     def statistics(self) -> StoreStatistics:
+        """The store in numbers. Of a cluster, without topics of which a partition is led by nobody who answers."""
         self._check_open()
         response = self._connection.call("GetStatistics", pb.GetStatisticsRequest())
         return StoreStatistics.of(

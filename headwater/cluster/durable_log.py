@@ -1,9 +1,10 @@
 """The log of a replica, on disk: a partition, the epochs of its records, and how far it was acknowledged.
 
-Beside the partition's own files there are two. `epochs` says where each leader's epoch begins; an epoch is noted there,
+Beside the partition's own files there are others. `epochs` says where each leader's epoch begins; one is noted there,
 durably, before its first record can be in the log, so that what is noted beyond the log's end means nothing and what is
 below it is complete. `watermark` is a high watermark that was true once, and durable: a log that ends below it has lost
-what was acknowledged, and says so.
+what was acknowledged, and says so. Where a topic is compacted there is a third, `compacted`: the offset from which on
+nothing was ever removed, neither here nor where it was copied from.
 
 The numbers here are for the event loop, which is told of every change; the disk's work is done in threads, one at a
 time, by methods that are named as such.
@@ -17,7 +18,7 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,15 +28,17 @@ from crc32c import crc32c
 from headwater.cluster.replica import EpochEnd, NotLeading
 from headwater.config import StewardConfig
 from headwater.errors import Damaged
-from headwater.log import DirectoryPartition, StoredFrame
+from headwater.log import CompactionReport, DirectoryPartition, StoredFrame
 from headwater.log.damage import read_damage
 from headwater.log.disk import REAL_DISK, Disk, read_plain
 from headwater.log.frame import GROUP_LAST
+from headwater.log.report import Damage
 from headwater.log.retention import expired
 
 _log = logging.getLogger(__name__)
 EPOCHS_FILE: Final = "epochs"
 WATERMARK_FILE: Final = "watermark"
+COMPACTED_FILE: Final = "compacted"
 
 
 class EpochStart(NamedTuple):
@@ -61,12 +64,16 @@ class DurableLog:
         self._disk = disk
         self._mutex = threading.Lock()
         self._watermark_mutex = threading.Lock()
+        self._compacting = threading.Lock()
+        self._compacted_last = 0
         self._led: int | None = None
         self._followed: int | None = None
         self.start, self.end, self.durable_end = partition.bounds()
         self._epochs = self._load_epochs()
         self.watermark = self._load_watermark()
         """The last that was made durable."""
+        self.compacted_until = self._load_compacted()
+        """Before it compaction may have removed records, and have forgotten who wrote the others."""
 
     @property
     def short(self) -> bool:
@@ -135,22 +142,43 @@ class DurableLog:
                 raise NotLeading
             yield
 
-    def copy(self, epoch: int, frames: Sequence[StoredFrame]) -> None:
-        """Write what the leader of an epoch has sent, as it is; raises NotLeading when that one is followed no more."""
+    def copy(
+        self,
+        epoch: int,
+        frames: Sequence[StoredFrame],
+        *,
+        epochs: Sequence[EpochStart] = (),
+        compacted_until: int = 0,
+        producers: bytes = b"",
+    ) -> None:
+        """Write what the leader of an epoch has sent, as it is; raises NotLeading when that one is followed no more.
+
+        Before `compacted_until` the leader may lack records: `epochs` are those that begin among the frames, of which
+        there may be none left, and `producers`, where they are given, tell who has written what up to there.
+        """
         with self._mutex:
             if self._followed != epoch:
                 raise NotLeading
-            self._note([EpochStart(frame.header.leader_epoch, frame.header.base_offset) for frame in frames])
-            self.partition.copy(frames)
+            if compacted_until > max(self.compacted_until, self.partition.bounds().end):
+                self._keep_compacted(compacted_until)
+            if producers:
+                self.partition.learn_producers(producers)
+            told = [EpochStart(frame.header.leader_epoch, frame.header.base_offset) for frame in frames]
+            self._note(sorted([*epochs, *told]))
+            joined_until = max(compacted_until, self.compacted_until)
+            self.partition.copy(frames, compacted_until=compacted_until, joined_until=joined_until)
             self.partition.sync()  # whatever the mode: a follower tells what is durable
 
     def cut(self, epoch: int, offset: int) -> None:
         """Remove what the leader of an epoch does not have, for good; raises NotLeading like `copy`."""
-        with self._mutex:
+        forced = offset < self.watermark  # by an operator's command
+        with self._compacting if forced else nullcontext(), self._mutex:
             if self._followed != epoch:
                 raise NotLeading
             with self._watermark_mutex:
-                if offset < self.watermark:  # by an operator's command: first, or a crash would make the log short
+                if forced:  # the watermark first, or a crash would make the log short
+                    if offset < self.compacted_until:  # what is to be removed was the reason to remove others
+                        offset = self.partition.bounds().start
                     self._keep(offset)
                 if offset < self.partition.bounds().end:
                     self.partition.truncate(offset)
@@ -166,19 +194,52 @@ class DurableLog:
         with self._mutex:
             offset = self.damaged_at()
             if offset is not None:
+                offset = self._sound_end(offset)
                 _log.warning("%s: everything from the damage at offset %d on is fetched again", self.partition, offset)
                 self.partition.truncate(offset)
 
-    def retain(self, high_watermark: int, unread: int, steward: StewardConfig) -> None:
+    def _sound_end(self, offset: int) -> int:
+        """Where the last sound frame before a damaged offset ends: whoever met the damage may have begun within one.
+
+        What was compacted is fetched as a whole: its frames are not those of others, which would not fit behind one.
+        """
+        start = self.partition.bounds().start
+        if offset < self.compacted_until:
+            return start
+        found = max(start, *(one.base for one in self.partition.segments() if one.base <= offset))
+        for frame in self.partition.frames(found, offset, on_damage=lambda _: None) if found < offset else ():
+            if frame.header.next_offset > offset:
+                return frame.header.base_offset
+            found = frame.header.next_offset
+        return found
+
+    def retain(self, high_watermark: int, unread: int, steward: StewardConfig, *, compacts: bool = False) -> None:
         """Delete what is no longer wanted, acknowledged, and read by all groups or over the limits that force it."""
         segments, config, now_ns = self.partition.segments(), self.partition.config, time.time_ns()
         forcing = replace(config, retention_age=steward.force_after, retention_bytes=steward.force_bytes)
-        count = max(
-            expired(segments, config, now_ns, min(unread, high_watermark)),
-            expired(segments, forcing, now_ns, high_watermark),
-        )
+        forced = expired(segments, forcing, now_ns, high_watermark)
+        if compacts:  # its oldest records may be the present ones: only its own limits count
+            forced = min(forced, expired(segments, config, now_ns, high_watermark))
+        count = max(expired(segments, config, now_ns, min(unread, high_watermark)), forced)
         if count:
             self.partition.delete_before(segments[count].base)
+
+    def compact(self) -> CompactionReport | None:
+        """Keep the newest record of each key of what is acknowledged, and delete markers; None if nothing is new.
+
+        What may still be taken back is no reason to remove anything. Markers stay: a replica that is away has what they
+        delete, and would not hear of it. Who is in sync has all of this, so it only concerns those who catch up.
+        """
+        with self._compacting:
+            closed = [one.end for one in self.partition.closed() if one.end <= self.watermark]
+            if not closed or closed[-1] == self._compacted_last:
+                return None
+            with self._mutex:
+                if closed[-1] > self.compacted_until:
+                    self._keep_compacted(closed[-1])
+            found = self.partition.compact(until=closed[-1], keep_markers=True)
+            self._compacted_last = closed[-1]
+            return found
 
     def restart(self, epoch: int, offset: int, producers: bytes, epochs: Sequence[EpochStart]) -> None:
         """Go on where the leader's log begins by now, which is beyond this one's end; raises NotLeading like `copy`."""
@@ -218,6 +279,11 @@ class DurableLog:
         self._write(WATERMARK_FILE, watermark)
         self.watermark = watermark
 
+    def _keep_compacted(self, offset: int) -> None:
+        """The mutex is held."""
+        self._write(COMPACTED_FILE, offset)
+        self.compacted_until = offset
+
     def _note(self, starts: Sequence[EpochStart]) -> None:
         """Make epochs known that are about to begin. The mutex is held."""
         end = self.partition.bounds().end
@@ -238,11 +304,29 @@ class DurableLog:
         try:
             return [EpochStart(*one) for one in _read(self.partition.path / EPOCHS_FILE)]
         except (FileNotFoundError, Damaged):
-            found: list[EpochStart] = []
-            for frame in self.partition.frames(on_damage=lambda _: None):
-                if not found or frame.header.leader_epoch > found[-1].epoch:
-                    found.append(EpochStart(frame.header.leader_epoch, frame.header.base_offset))
-            return found
+            return self._find_epochs()
+
+    def _find_epochs(self) -> list[EpochStart]:
+        """The epochs as the frames tell of them. Where compaction has removed one's beginning, that is not known."""
+        found: list[EpochStart] = []
+        end = self.start
+        for frame in self.partition.frames(on_damage=lambda _: None):
+            epoch, base = frame.header.leader_epoch, frame.header.base_offset
+            if not found or epoch > found[-1].epoch:
+                if base > end:
+                    reason = "it is not known which epoch begins here"
+                    self.partition.note_damage(Damage(self.partition.path / EPOCHS_FILE, 0, end, base, reason))
+                found.append(EpochStart(epoch, base))
+            end = frame.header.next_offset
+        return found
+
+    def _load_compacted(self) -> int:
+        try:
+            return int(_read(self.partition.path / COMPACTED_FILE))
+        except FileNotFoundError:
+            return 0
+        except Damaged:
+            return self.end  # it was somewhere before that
 
     def _load_watermark(self) -> int:
         try:

@@ -55,6 +55,8 @@ class Follower:
         self._catch_up = catch_up
         self._expected = 0
         """How much the next answer is likely to bring, while it is behind: as much as the last one."""
+        self._told = 0
+        """Up to where the leader has told who has written what, beyond the log's end."""
         self._seed = seed_of(partition_uuid(*hosted.key))
         self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
         """The answer to a question that was asked while the last answer was being written."""
@@ -109,9 +111,9 @@ class Follower:
         if len(found.frames) >= _BYTES and at_once is None:
             # Far behind: the leader reads what comes next while this is written. Durable is what is durable now.
             after = request._replace(end=found.next_offset, last_epoch=found.next_epoch)
-            self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0)))
+            self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0, told=_told(found))))
         try:
-            await self._copy(found)
+            await self._copy(found, request.last_epoch)
         except BaseException:
             self._drop_ahead()
             raise
@@ -134,13 +136,14 @@ class Follower:
         self._catch_up.spend(self._expected - expected)
         return found
 
-    def _question(self, request: FetchRequest, wait: float, most: int = _BYTES) -> pb.ReplicaFetch:
+    def _question(self, request: FetchRequest, wait: float, most: int = _BYTES, *, told: int = 0) -> pb.ReplicaFetch:
         return pb.ReplicaFetch(
             topic_uuid=self._hosted.key[0],
             partition=self._hosted.key[1],
             high_watermark=self._hosted.replica.high_watermark,
             max_bytes=min(most, _BYTES),
             max_wait_ms=round(wait * 1000),
+            producers_until=max(self._told, told),
             **request._asdict(),
         )
 
@@ -157,7 +160,7 @@ class Follower:
         hosted, replica = self._hosted, self._hosted.replica
         before = hosted.log.end
         diverging = EpochEnd(found.diverging.epoch, found.diverging.end)
-        replica.take(FetchResponse(found.epoch, found.end, (), found.high_watermark, diverging))
+        replica.take(FetchResponse(found.epoch, found.end, last_epoch, (), found.high_watermark, diverging))
         offset = hosted.log.end
         if offset == before:
             return
@@ -175,8 +178,9 @@ class Follower:
         )
         await self._threads.write(hosted.log.cut, found.epoch, offset)
         hosted.log.refresh()
+        replica.high_watermark = min(replica.high_watermark, hosted.log.end)
 
-    async def _copy(self, found: pb.ReplicaFetched) -> None:
+    async def _copy(self, found: pb.ReplicaFetched, last_epoch: int) -> None:
         hosted = self._hosted
         if found.end != hosted.log.end or found.epoch != hosted.replica.epoch:
             return  # the answer to an earlier question
@@ -186,8 +190,9 @@ class Follower:
         spans: tuple[Span, ...] = ()
         if found.frames:
             end = await self._threads.write(self._write, found)
+            self._told = max(self._told, _told(found))
             spans = (Span(found.end, end),)
-        hosted.replica.take(FetchResponse(found.epoch, found.end, spans, found.high_watermark))
+        hosted.replica.take(FetchResponse(found.epoch, found.end, last_epoch, spans, found.high_watermark))
         start = min(found.log_start, hosted.replica.high_watermark)
         if start > hosted.log.start:
             await self._threads.write(hosted.log.partition.delete_before, start)
@@ -197,8 +202,8 @@ class Follower:
         """Go on where the leader's log begins: what is before that is gone everywhere."""
         hosted = self._hosted
         _log.warning("%s goes on at offset %d: what was before it was deleted", hosted, found.log_start)
-        epochs = [EpochStart(one.epoch, one.start) for one in found.epochs]
-        await self._threads.write(hosted.log.restart, found.epoch, found.log_start, found.producers, epochs)
+        await self._threads.write(hosted.log.restart, found.epoch, found.log_start, found.producers, _epochs(found))
+        self._told = 0
         hosted.log.refresh()
 
     def _write(self, found: pb.ReplicaFetched) -> int:
@@ -208,5 +213,20 @@ class Follower:
         frames: list[StoredFrame] = [
             stored_frame(*located, schema_of) for located in verified(found.frames, self._seed, found.end)
         ]
-        log.copy(found.epoch, frames)
+        log.copy(
+            found.epoch,
+            frames,
+            epochs=_epochs(found),
+            compacted_until=found.compacted_until,
+            producers=found.producers,
+        )
         return frames[-1].header.next_offset
+
+
+def _epochs(found: pb.ReplicaFetched) -> list[EpochStart]:
+    return [EpochStart(one.epoch, one.start) for one in found.epochs]
+
+
+def _told(found: pb.ReplicaFetched) -> int:
+    """Up to where an answer tells who has written what."""
+    return found.compacted_until if found.producers else 0

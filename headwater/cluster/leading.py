@@ -6,6 +6,7 @@ import logging
 import time
 from typing import Final
 
+from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.following import WAIT, Threads
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.replica import FetchRequest, NotLeading
@@ -74,6 +75,19 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
             raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
         answer.next_offset, answer.next_epoch = frames[-1].header.next_offset, frames[-1].header.leader_epoch
         answer.frames = b"".join(memoryview(frame.data) for frame in frames)
+        await _fill_gaps(answer, question, hosted.log, threads)
+
+
+async def _fill_gaps(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, log: DurableLog, threads: Threads) -> None:
+    """What the frames do not tell because compaction has removed some of them: after they were read, not before."""
+    answer.compacted_until = until = log.compacted_until
+    answer.epochs.extend(
+        pb.EpochStart(epoch=epoch, start=start)
+        for epoch, start in log.epochs_before(answer.next_offset)
+        if start >= question.end
+    )
+    if question.end < until and question.producers_until < until:
+        answer.producers = await threads.read(log.partition.producers_at, until)
 
 
 async def _fill_start(answer: pb.ReplicaFetched, hosted: Hosted, threads: Threads) -> None:

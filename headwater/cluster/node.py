@@ -12,13 +12,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from math import ceil
 from typing import Any, Final
 
 import grpc
 
 from headwater.cluster.catch_up import CatchUp
+from headwater.cluster.cleaning import Cleaning
 from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.election import LogEnd
 from headwater.cluster.etcd import Etcd
@@ -27,7 +27,7 @@ from headwater.cluster.forced_election import ForcedElection
 from headwater.cluster.holdings import Holdings
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.identity import identity_of
-from headwater.cluster.internal import COORDINATED, InternalTopics
+from headwater.cluster.internal import InternalTopics
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
@@ -39,7 +39,7 @@ from headwater.cluster.replica import NotLeading, Replica
 from headwater.cluster.sizes import Sizes
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
-from headwater.config import BrokerConfig
+from headwater.config import BrokerConfig, TopicConfig
 from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionPoisoned, StoreError, WriteFailed
 from headwater.log import Appended
 from headwater.store.directory_store import DirectoryStore, stage_uuid
@@ -116,7 +116,8 @@ class ClusterNode:
         self.begin(self._every(_TICK, self._tend))
         self.begin(self._every(_KEEPING, self._keep_watermark))
         self.begin(self._every(_LOOKING, self._look_for_damage))
-        self.begin(self._retain())
+        cleaning = Cleaning(self.threads, self.store.defaults.steward, self._for_each, self._config_of)
+        self.begin(cleaning.run(self._read_so_far))
 
     @property
     def membership(self) -> Membership:
@@ -394,7 +395,7 @@ class ClusterNode:
             await asyncio.sleep(seconds)
             await self._for_each(work)
 
-    async def _for_each(self, work: Callable[[Hosted], Coroutine[Any, Any, None]]) -> None:
+    async def _for_each(self, work: Callable[[Hosted], Awaitable[None]]) -> None:
         """Do something for each replica. One that fails keeps it from none of the others."""
         for hosted in list(self._hosted.values()):
             try:
@@ -424,20 +425,12 @@ class ClusterNode:
         if hosted.replica.high_watermark > hosted.log.watermark:
             await self.threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
 
-    async def _retain(self) -> None:
-        """Delete what topics no longer want, where they are led; followers hear of it with what they fetch."""
-        steward = self.store.defaults.steward
-        while True:
-            await asyncio.sleep(steward.interval)
-            readers = await self.readers() if steward.protect_unread else {}
-            await self._for_each(partial(self._retain_one, readers))
+    async def _read_so_far(self) -> Mapping[PartitionKey, int] | None:
+        return await self.readers()
 
-    async def _retain_one(self, readers: Mapping[PartitionKey, int] | None, hosted: Hosted) -> None:
-        if hosted.leads and hosted.partition is None and hosted.place.topic not in COORDINATED:
-            acknowledged = hosted.replica.high_watermark
-            unread = 0 if readers is None else readers.get(hosted.key, acknowledged)
-            await self.threads.write(hosted.log.retain, acknowledged, unread, self.store.defaults.steward)
-            hosted.log.refresh()
+    def _config_of(self, hosted: Hosted) -> TopicConfig | None:
+        topic = self.membership.view.topic_of(hosted.key[0])
+        return None if topic is None else topic.info.config
 
     # What other brokers ask.
 

@@ -65,6 +65,8 @@ class FetchResponse(NamedTuple):
     epoch: int
     end: int
     """Where the follower's log ended when it asked."""
+    last_epoch: int
+    """In which epoch its last record was appended."""
     batches: Sequence[Any]
     high_watermark: int
     diverging: EpochEnd | None = None
@@ -156,10 +158,11 @@ class Replica:
             raise NotLeading
         if self._diverges(request):
             found = self.log.end_of(request.last_epoch)
-            return FetchResponse(self.epoch, request.end, (), self.high_watermark, found)
+            return FetchResponse(self.epoch, request.end, request.last_epoch, (), self.high_watermark, found)
         self._note(request, now)
         self._advance()
-        return FetchResponse(self.epoch, request.end, self.log.read(request.end), self.high_watermark)
+        batches = self.log.read(request.end)
+        return FetchResponse(self.epoch, request.end, request.last_epoch, batches, self.high_watermark)
 
     def _is_replica(self, broker: int) -> bool:
         return self.state is not None and broker in self.state.replicas
@@ -340,7 +343,9 @@ class Replica:
         self.high_watermark = max(self.high_watermark, min(response.high_watermark, self.log.end))
 
     def _fits(self, response: FetchResponse) -> bool:
-        return response.epoch == self.epoch and response.end == self.log.end
+        """Whether it answers what would be asked now. A log that was cut may be as long again, and be another one."""
+        end = self.log.end
+        return response[:3] == (self.epoch, end, self.log.epoch_before(end))
 
     def _truncate(self, theirs: EpochEnd) -> None:
         """Cut off what the leader does not have: where the epoch that both know ends. Asked again until they agree."""

@@ -21,12 +21,18 @@ from headwater.store.survey import Survey
 _log = logging.getLogger(__name__)
 INTERVAL: Final = 2.0
 _SHARE: Final = 0.1
-"""At most such a part of its time is spent looking: a store of many topics is looked at less often."""
+"""Such a part of its time is spent looking, if need be: a store of many topics is looked at less often."""
+_LONGEST: Final = 15.0
+"""But so often at least. The first look takes long, because everything is opened, and says nothing about the next."""
 _ABANDONED: Final = 60.0
 """When nobody has asked for so long, nobody is looking."""
-_IDLE_INTERVAL: Final = 15.0
 _REMEMBERED: Final = 2400
 """So many samples are kept; of older ones every second is forgotten."""
+
+
+def rest_after(took: float, interval: float) -> float:
+    """How long to rest after a look that took so long, if it is to be every `interval`. Seconds."""
+    return max(interval, min(took / _SHARE, _LONGEST))
 
 
 class Watch:
@@ -109,7 +115,7 @@ class Watch:
                 self._changed.notify_all()
                 took = time.monotonic() - begun
                 abandoned = time.monotonic() - self._asked > _ABANDONED
-                rest = max(_IDLE_INTERVAL if abandoned else self._interval, took / _SHARE)
+                rest = rest_after(took, _LONGEST if abandoned else self._interval)
                 self._changed.wait_for(lambda: self._closed or self._hurry, rest)
                 self._hurry = False
 

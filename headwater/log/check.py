@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headwater.errors import Damaged, FrameDamaged, HeadwaterError, IndexDamaged, SchemaError
 from headwater.log.disk import TEMPORARY, Disk
-from headwater.log.frame import CONTROL, FrameHeader
+from headwater.log.frame import AFTER_GAP, CONTROL, FrameHeader
 from headwater.log.index import INDEX_HEADER_BYTES, NEVER, IndexEntry, IndexHeader, open_index
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.producers import ProducerTable
@@ -431,7 +431,7 @@ def _follows(header: FrameHeader, offset: int, previous: int | None, compacted: 
         raise FrameDamaged("a frame does not follow the one before it")
     if header.base_offset < offset:
         raise FrameDamaged("a frame repeats offsets that came before it")
-    if previous is not None and header.base_offset > offset and not compacted:
+    if previous is not None and header.base_offset > offset and not compacted and not header.group & AFTER_GAP:
         raise FrameDamaged("offsets are missing before a frame")
 
 

@@ -45,12 +45,18 @@ class Stretch(NamedTuple):
 class Ticket:
     """One append on its way: frames that become visible together, then an outcome."""
 
-    __slots__ = ("_turn", "copied", "error", "frames", "leads", "result", "size")
+    __slots__ = ("_turn", "compacted_until", "copied", "error", "frames", "leads", "result", "size")
 
-    def __init__(self, frames: Sequence[Frame], copied: Sequence[FrameHeader] = ()) -> None:
-        """`copied` are the headers that the frames have in another replica, when they are to be the same here."""
+    def __init__(
+        self, frames: Sequence[Frame], copied: Sequence[FrameHeader] = (), *, compacted_until: int = 0
+    ) -> None:
+        """`copied` are the headers that the frames have in another replica, when they are to be the same here.
+
+        Below `compacted_until` that one may have removed records between them.
+        """
         self.frames = frames
         self.copied = copied
+        self.compacted_until = compacted_until
         self.size = sum(frame.length for frame in frames)
         self.result: Appended | None = None
         self.error: BaseException | None = None

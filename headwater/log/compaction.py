@@ -110,11 +110,7 @@ def rewrite_frames(frames: Iterable[StoredFrame], masks: Iterable[pa.Array | Non
     for frame, mask in zip(frames, masks, strict=True):
         large = frame.header.length >= _FRAME_BYTES // 16
         alone = frame.header.attributes & CONTROL or (mask is None and large)
-        if (
-            pending
-            and last is not None
-            and (alone or _full(pending) or frame.header.schema_id != last.header.schema_id)
-        ):
+        if pending and last is not None and (alone or _full(pending) or not _are_alike(frame, last)):
             yield _together(pending, last)
             pending = []
         last = frame
@@ -127,6 +123,12 @@ def rewrite_frames(frames: Iterable[StoredFrame], masks: Iterable[pa.Array | Non
             pending.append(batch)
     if pending and last is not None:
         yield _together(pending, last)
+
+
+def _are_alike(frame: StoredFrame, other: StoredFrame) -> bool:
+    """Whether one frame can hold what is left of both. Replicas go by which records are of which epoch."""
+    ours, theirs = frame.header, other.header
+    return ours.schema_id == theirs.schema_id and ours.leader_epoch == theirs.leader_epoch
 
 
 def _full(pending: list[pa.RecordBatch]) -> bool:

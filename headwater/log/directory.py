@@ -15,14 +15,14 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Stretch, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
-from headwater.log.frame import GROUP_LAST, Frame, StoredFrame, Take, Taken
+from headwater.log.frame import GROUP_LAST, Frame, FrameHeader, StoredFrame, Take, Taken
 from headwater.log.lock import PartitionLock
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.reader import OnDamage, Reader
 from headwater.log.report import Damage, RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts, expired
-from headwater.log.rewrite import Rewriter
+from headwater.log.rewrite import Rewriter, cut_beginning
 from headwater.log.schemas import SchemaDirectory, Schemas
 from headwater.log.segment import Segment
 from headwater.log.state import State
@@ -134,18 +134,24 @@ class DirectoryPartition(Partition):
             failure = error
         return [one if isinstance(one, Exception) else _outcome(one, failure) for one in outcomes]
 
-    def copy(self, frames: Sequence[StoredFrame]) -> None:
+    def copy(self, frames: Sequence[StoredFrame], *, compacted_until: int = 0, joined_until: int | None = None) -> None:
         """Add frames that another replica of this partition has, behind the end: the same records at the same offsets.
 
         They keep their bodies, byte for byte, their epochs and their groups, of which only whole ones can be copied.
         What was identified there is known as a repeat here. Where one does not fit, the whole groups before it stay.
+        Below `compacted_until` the other one has been compacted, and offsets may be missing. Below `joined_until`, by
+        default the same, one of the two has, and the first frame may begin before the end. Else either is an error.
         """
         tickets: list[Ticket] = []
-        group: list[StoredFrame] = []
-        for frame in frames:
-            group.append(frame)
+        group: list[tuple[Frame, FrameHeader]] = []
+        end = self.bounds().end
+        joined_until = compacted_until if joined_until is None else joined_until
+        for number, frame in enumerate(frames):
+            joined = number == 0 and frame.header.base_offset < end < frame.header.next_offset <= joined_until
+            group.append(cut_beginning(frame, end) if joined else (frame.unstamped(), frame.header))
             if frame.header.group & GROUP_LAST:
-                tickets.append(Ticket([one.unstamped() for one in group], [one.header for one in group]))
+                bodies, headers = zip(*group, strict=True)
+                tickets.append(Ticket(bodies, headers, compacted_until=compacted_until))
                 group = []
         if group:
             raise PartitionError(f"{self}: the frames to be copied end within a group")
@@ -159,6 +165,13 @@ class DirectoryPartition(Partition):
         `producers` is what that one's `producers_at` says.
         """
         self._writer.delete_before(offset, ProducerTable.unpack(producers))
+
+    def learn_producers(self, producers: bytes) -> None:
+        """Know from now on who has written what, also behind the end: in frames that have lost that to compaction.
+
+        `producers` is what `producers_at` says of an offset there, in another replica.
+        """
+        self._writer.learn_producers(ProducerTable.unpack(producers))
 
     def producers_at(self, offset: int) -> bytes:
         """Who has written what is before an offset, for `restart`."""
@@ -219,10 +232,14 @@ class DirectoryPartition(Partition):
             self._writer.delete_before(facts[count].base)
         return RetentionReport(count, sum(fact.size for fact in facts[:count]), self.bounds().start)
 
-    def compact(self, survivors: Survivors | None = None) -> CompactionReport:
+    def compact(
+        self, survivors: Survivors | None = None, *, until: int | None = None, keep_markers: bool = False
+    ) -> CompactionReport:
         """Keep only the newest record of each key in the closed segments. Offsets stay; readers are undisturbed.
 
-        `survivors` says which records those are, for logs with more keys than fit in memory.
+        `survivors` says which records those are, for logs with more keys than fit in memory. Segments that end beyond
+        `until` are left alone, and do not count: what is there may still be taken back. With `keep_markers` delete
+        markers stay for ever.
         """
         self._writer.check_open()
         self._writer.check_present()
@@ -231,7 +248,7 @@ class DirectoryPartition(Partition):
             lock.acquire(0)
             for leftover in sorted(self.path.glob(f"*{_COMPACTING}")):
                 self._disk.unlink(leftover)
-            return self._compact(survivors)
+            return self._compact(survivors, until, keep_markers)
         finally:
             lock.close()
 
@@ -244,8 +261,8 @@ class DirectoryPartition(Partition):
         compactor.finish_learning()
         return compactor
 
-    def _compact(self, survivors: Survivors | None) -> CompactionReport:
-        closed = self.closed()
+    def _compact(self, survivors: Survivors | None, until: int | None, keep_markers: bool) -> CompactionReport:
+        closed = [one for one in self.closed() if until is None or one.end <= until]
         if survivors is not None:
             closed = [one for one in closed if survivors.cover(one.segment.base, one.segment.header.log)]
         judge = self._learn(closed) if survivors is None else survivors
@@ -255,7 +272,7 @@ class DirectoryPartition(Partition):
             try:
                 if survivors is not None:
                     survivors.check(one.segment.base)
-                gone, new_size = self._compact_segment(judge, one, markers_stay=damaged > 0)
+                gone, new_size = self._compact_segment(judge, one, markers_stay=keep_markers or damaged > 0)
             except FrameDamaged:
                 damaged += 1
             except OffsetOutOfRange:
@@ -279,7 +296,7 @@ class DirectoryPartition(Partition):
     ) -> tuple[int, int]:
         """How many records were removed, and the size of the new file.
 
-        Delete markers stay behind a damaged segment, which may still hold what they delete.
+        Delete markers have to stay behind a damaged segment, which may still hold what they delete.
         """
         segment, _, first, end, closed_ns = closed
         of_age = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.errors import PartitionError
 from headwater.log.commit import Appended, Stretch, Ticket
-from headwater.log.frame import GROUP_FIRST, GROUP_LAST
+from headwater.log.frame import AFTER_GAP, GROUP_FIRST, GROUP_LAST
 from headwater.log.index import IndexBuilder, pack_entry
 from headwater.log.segment import SEGMENT_HEADER_BYTES
 from headwater.log.state import State
@@ -35,19 +35,19 @@ class Flush:
 
     def add(self, ticket: Ticket) -> Appended:
         """Stamp the ticket's frames as one atomic group. Raises PartitionError for a copy that does not fit here."""
-        base, written, position = self._offset, len(self.buffers), self.position
         last = len(ticket.frames) - 1
+        after_gap = 0
         if ticket.copied:
-            if ticket.copied[0].base_offset != base:
-                raise PartitionError(f"a copy of offset {ticket.copied[0].base_offset} does not fit behind {base}")
+            after_gap = self._find_place(ticket)
             self._leader_epoch = ticket.copied[0].leader_epoch
+        base, written, position = self._offset, len(self.buffers), self.position
         for number, frame in enumerate(ticket.frames):
             header, self._stamp = frame.stamp(
                 self._offset,
                 durable_end=self._before.durable_end,
                 leader_epoch=self._leader_epoch,
                 previous=self._stamp,
-                group=(GROUP_FIRST if number == 0 else 0) | (GROUP_LAST if number == last else 0),
+                group=(GROUP_FIRST | after_gap if number == 0 else 0) | (GROUP_LAST if number == last else 0),
                 seed=self._seed,
             )
             self.buffers += (header, frame.message)
@@ -62,6 +62,20 @@ class Flush:
         self._appends += 1
         self._added.append((base, self._offset, slice(written, len(self.buffers)), self.position - position))
         return Appended(base, self._offset)
+
+    def _find_place(self, ticket: Ticket) -> int:
+        """Go on where a copy belongs; the bits that tell how that is. Raises PartitionError where it does not fit."""
+        base = ticket.copied[0].base_offset
+        offset = base
+        for header in ticket.copied:
+            if header.base_offset != offset:
+                raise PartitionError(f"a copy of offset {header.base_offset} does not fit behind {offset}")
+            offset = header.next_offset
+        if base != self._offset and not self._offset < base <= ticket.compacted_until:
+            raise PartitionError(f"a copy of offset {base} does not fit behind {self._offset}")
+        after_gap = AFTER_GAP if base > self._offset else 0
+        self._offset = base
+        return after_gap
 
     def index_entries(self) -> list[bytes]:
         """The new entries of the segment's index."""

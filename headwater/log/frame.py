@@ -51,6 +51,9 @@ _CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 GROUP_FIRST: Final = 1
 GROUP_LAST: Final = 2
 GROUP_ONLY: Final = GROUP_FIRST | GROUP_LAST
+AFTER_GAP: Final = 4
+"""The offsets before the frame are left out: they had been removed by compaction where it was copied from."""
+_ALL_GROUP_BITS: Final = GROUP_ONLY | AFTER_GAP
 
 NO_PRODUCER: Final = bytes(16)
 MAX_SEQUENCE: Final = 1 << 62
@@ -153,7 +156,7 @@ def parse_header(view: memoryview, position: int, seed: int) -> FrameHeader:
     if crc32c(view[position : position + STAMP_BYTES], seed) != header.stamp_crc:
         raise FrameDamaged("the stamp of a frame does not match its checksum")
     length = header.length
-    if length & 7 or not MIN_FRAME_BYTES <= length <= MAX_FRAME_BYTES or not 0 <= header.group <= GROUP_ONLY:
+    if length & 7 or not MIN_FRAME_BYTES <= length <= MAX_FRAME_BYTES or not 0 <= header.group <= _ALL_GROUP_BITS:
         raise FrameDamaged("the stamp of a frame has values that are not allowed")
     return header
 
@@ -175,6 +178,7 @@ Fields = tuple[Any, ...]
 LENGTH: Final = 1
 BASE_OFFSET: Final = 2
 PREVIOUS: Final = 5
+GROUP: Final = 6
 BODY_CRC: Final = 7
 STAMP_CRC: Final = 8
 ATTRIBUTES: Final = 9

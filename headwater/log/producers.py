@@ -80,7 +80,7 @@ class ProducerTable:
         return None
 
     def add(self, identity: Identity, count: int, base_offset: int, end_offset: int, now_ns: int) -> None:
-        """Remember an append of `count` records that `check` has let through."""
+        """Remember an append of `count` records that `check` has let through, unless a later one is known already."""
         if identity.forever:
             last = self._writers.get(identity.producer_id, -1)
             self._writers[identity.producer_id] = max(identity.sequence, last)
@@ -88,6 +88,8 @@ class ProducerTable:
         producer = self._producers.get(identity.producer_id)
         if producer is None or producer.epoch < identity.epoch:
             producer = self._producers[identity.producer_id] = KnownProducer(identity.epoch, now_ns)
+        if producer.batches and producer.batches[-1].base_offset >= base_offset:
+            return
         producer.seen_ns = now_ns
         producer.batches.append(Batch(identity.sequence, identity.sequence + count - 1, base_offset, end_offset))
 
@@ -182,7 +184,7 @@ def load_producers(directory: Path, partition: bytes, base: int) -> ProducerTabl
         with segment.path.open("rb") as log:
             size = os.fstat(log.fileno()).st_size
             file = FrameFile(log.fileno(), size, seed_of(partition), segment.path)
-            for _, header in file.walk_whole(SEGMENT_HEADER_BYTES, segment.base):
+            for header in file.walk_identified(SEGMENT_HEADER_BYTES, segment.base):
                 if header.next_offset > base:
                     break
                 table.add_stored(header, segment.header.created_ns)

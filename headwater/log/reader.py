@@ -23,11 +23,13 @@ from headwater.errors import FrameDamaged, IndexDamaged, OffsetOutOfRange
 from headwater.log.damage import DamageNotes
 from headwater.log.disk import Disk
 from headwater.log.frame import (
+    AFTER_GAP,
     ALL_ATTRIBUTES,
     ATTRIBUTES,
     BASE_OFFSET,
     BODY_CRC,
     BODY_START,
+    GROUP,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
     LENGTH,
@@ -37,6 +39,7 @@ from headwater.log.frame import (
     RESERVED,
     STAMP_BYTES,
     STAMP_CRC,
+    Fields,
     Take,
     Taken,
     parse_header,
@@ -223,7 +226,7 @@ class Reader:
     def _rebuild_index(self, segment: Segment, after: int, file: FrameFile) -> None:
         """Index a closed segment anew by walking over its headers. Where it cannot be written, readers walk."""
         builder = IndexBuilder(self.config.index_interval)
-        for position, header in file.walk_whole(SEGMENT_HEADER_BYTES, segment.base):
+        for position, header in file.walk_stamped(SEGMENT_HEADER_BYTES, segment.base):
             if header.base_offset >= after:
                 break
             builder.add(position, header.length, header.base_offset, header.max_timestamp)
@@ -231,9 +234,9 @@ class Reader:
             self._disk.replace(segment.index_path, builder.pack(segment.header.log, file.end), sync=False)
 
     def time_position(self, timestamp: int) -> int | None:
-        """The base offset of the first frame with a record that is not older than `timestamp`; None when there is none.
+        """The base offset of the first frame that says it has a record not older than `timestamp`; None if none does.
 
-        Everything before that frame is older, whatever order the timestamps are in.
+        Everything before that frame is older, whatever order the timestamps are in, or damaged.
         """
         return self._patiently(lambda state: self._time_position(timestamp, state))
 
@@ -243,7 +246,7 @@ class Reader:
             after = segments[number + 1].base if number + 1 < len(segments) else None
             with self._opened(segment, after, state) as file:
                 position = self._seek(segment, after, state, file, lambda index: index.at_time(timestamp))
-                for _, header in file.walk_whole(position, segment.base):
+                for _, header in file.walk_stamped(position, segment.base):
                     if after is not None and header.base_offset >= after:
                         break
                     if header.max_timestamp >= timestamp:
@@ -288,6 +291,7 @@ def _follow(
             ):
                 verify_body(view, at, parse_header(view, at, seed))  # says what is wrong
             if fields[BASE_OFFSET] >= stop:
+                offset = _before_next(fields, previous, offset, stop)
                 break
             if fields[PREVIOUS] != previous and previous is not None:
                 # Behind a gap it is good; in the very place of another frame it is not the one that was there.
@@ -305,29 +309,38 @@ def _follow(
                 break
             position, previous = found[0], None
             continue
-        taken = take(fields, buffer, at)
-        if taken is not None:
-            yield taken
+        passed = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] + 1
+        if passed > offset:  # else it ends before a gap in which `offset` is
+            offset = passed
+            taken = take(fields, buffer, at)
+            if taken is not None:
+                yield taken
         previous = fields[STAMP_CRC]
         position += fields[LENGTH]
-        offset = passed = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] + 1
     return offset, position
+
+
+def _before_next(fields: Fields, previous: int | None, offset: int, stop: int) -> int:
+    """How far the log is known before a frame at or beyond `stop`: all of it, if that says that nothing is missing."""
+    follows = previous is None or fields[PREVIOUS] == previous
+    return stop if fields[GROUP] & AFTER_GAP and follows else offset
 
 
 def _skip(
     file: FrameFile, view: memoryview, start: int, position: int, passed: int, offset: int
 ) -> tuple[int, int | None, int]:
-    """From `position` on to the frame that holds `offset`, or else to the first damaged one.
+    """From `position` on to the last frame that begins at or before `offset`, or else to the first damaged one.
 
+    Where frames begin is in their stamps, which are verified here. How far they reach is not, and not gone by.
     Returns its position, the stamp before it, and the offset up to which everything was passed over.
     """
     previous = None
     with suppress(FrameDamaged):
-        while position < file.end:
-            header = parse_header(view, position - start, file.seed)
-            if header.next_offset > offset:
+        header = parse_header(view, position - start, file.seed)
+        while position + header.length < file.end:
+            following = parse_header(view, position + header.length - start, file.seed)
+            if following.base_offset > offset:
                 break
-            previous = header.stamp_crc
-            passed = header.next_offset
-            position += header.length
+            previous, passed = header.stamp_crc, following.base_offset
+            position, header = position + header.length, following
     return position, previous, passed

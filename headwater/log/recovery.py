@@ -219,7 +219,7 @@ class Recovery:
             if same and state.durable_end == state.end and state.position == size:
                 return self._extend_index(state._replace(flags=0), active, file, [])
             if active.header.compacted:  # it was followed by another one, which is gone
-                last = max((header.next_offset for _, header in file.walk_whole(SEGMENT_HEADER_BYTES, 0)), default=0)
+                last = _last_end(file)
                 if state.durable_end > last:
                     self._lost(active.path, file.end, last, state.durable_end, "the end of the log is missing")
                 return self._begin(state, max(last, state.durable_end, active.base))
@@ -401,7 +401,7 @@ class Recovery:
         builder = IndexBuilder(self._config.index_interval)
         bounded = FrameFile(file.fd, state.position, file.seed, file.path)
         identified = 0
-        for position, header in bounded.walk_whole(SEGMENT_HEADER_BYTES, active.base):
+        for position, header in bounded.walk_stamped(SEGMENT_HEADER_BYTES, active.base):
             builder.add(position, header.length, header.base_offset, header.max_timestamp)
             if header.producer_id != NO_PRODUCER:
                 identified = position + header.length
@@ -413,6 +413,14 @@ class Recovery:
             index_position=builder.position,
             identified_position=identified,
         )
+
+
+def _last_end(file: FrameFile) -> int:
+    """Where the records of a segment end, as far as its frames can be believed."""
+    found = 0
+    for position, header in file.walk_stamped(SEGMENT_HEADER_BYTES, 0):
+        found = max(found, header.next_offset if file.is_whole(position) else header.base_offset + 1)
+    return found
 
 
 def index_sound(state: State, active: Segment) -> bool:

@@ -12,7 +12,7 @@ from headwater.errors import FrameDamaged
 from headwater.log.disk import TEMPORARY, Disk
 from headwater.log.encode import reencode
 from headwater.log.entropy import random_bytes
-from headwater.log.frame import GROUP_ONLY, Frame, FrameHeader, StoredFrame, verify_body
+from headwater.log.frame import AFTER_GAP, GROUP_ONLY, Frame, FrameHeader, StoredFrame, verify_body
 from headwater.log.projection import Projection
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of
@@ -42,14 +42,14 @@ class Rewriter:
             start += len(content)
         self._stamp = stamp
 
-    def add(self, frame: Frame, base_offset: int, leader_epoch: int) -> None:
+    def add(self, frame: Frame, base_offset: int, leader_epoch: int, group: int = GROUP_ONLY) -> None:
         """A frame made anew."""
         header, self._stamp = frame.stamp(
             base_offset,
             durable_end=base_offset,
             leader_epoch=leader_epoch,
             previous=self._stamp,
-            group=GROUP_ONLY,
+            group=group,
             seed=self._seed,
         )
         self._disk.writev(self._fd, [header, frame.message], self.position, frame.length)
@@ -76,14 +76,20 @@ def copy_prefix(
     position: int,
     stamp: int = 0,
     last: tuple[Frame, FrameHeader] | None = None,
+    *,
+    compacted: bool = False,
 ) -> SegmentHeader:
-    """Replace a segment by its bytes below `position`, and one frame more. The directory is the caller's to sync."""
+    """Replace a segment by its bytes below `position`, and one frame more. The directory is the caller's to sync.
+
+    With `compacted` its end is left out as well, as compaction may do it.
+    """
     rewriter = Rewriter(disk, segment, segment.path.with_name(segment.path.name + TEMPORARY))
     try:
         rewriter.copy(file.fd, SEGMENT_HEADER_BYTES, position, stamp)
         if last is not None:
-            rewriter.add(last[0], last[1].base_offset, last[1].leader_epoch)
-        header = rewriter.finish(compacted=segment.header.compacted)
+            frame, old = last
+            rewriter.add(frame, old.base_offset, old.leader_epoch, GROUP_ONLY | (old.group & AFTER_GAP))
+        header = rewriter.finish(compacted=compacted or segment.header.compacted)
     finally:
         rewriter.close()
     disk.rename(rewriter.path, segment.path)
@@ -96,8 +102,9 @@ def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> 
     try:
         file = FrameFile(fd, os.fstat(fd).st_size, seed_of(segment.header.partition), segment.path)
         stamp = segment.header.chain
-        for position, header in file.walk_whole(SEGMENT_HEADER_BYTES, segment.base):
+        for position, header in file.walk_stamped(SEGMENT_HEADER_BYTES, segment.base):
             if header.next_offset > target:
+                within_gap = bool(header.group & AFTER_GAP) and header.base_offset >= target
                 rest = None
                 if header.base_offset < target:  # else it goes as a whole, and may be damaged
                     content = bytes(file.view(position, header.length))
@@ -106,7 +113,9 @@ def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> 
                         continue
                     data = pa.py_buffer(content)
                     rest = cut_frame(StoredFrame(header, data, schemas.get(header.schema_id)), target)
-                copy_prefix(disk, segment, file, position, stamp, (rest, header) if rest else None)
+                    within_gap = rest is None or header.base_offset + rest.last_offset_delta + 1 < target
+                kept = (rest, header) if rest else None
+                copy_prefix(disk, segment, file, position, stamp, kept, compacted=within_gap)
                 return
             stamp = header.stamp_crc
     finally:
@@ -119,6 +128,14 @@ def _is_sound(content: bytes, header: FrameHeader) -> bool:
     except FrameDamaged:
         return False
     return True
+
+
+def cut_beginning(frame: StoredFrame, start: int) -> tuple[Frame, FrameHeader]:
+    """The records of a frame from `start` on, of which there are some, as a frame of their own, and its place."""
+    batch = Projection(frame.schema, None).batch(frame, start=start)
+    rest = reencode(frame.schema, batch, compression=frame.compression)
+    base: int = batch.column(0)[0].as_py()
+    return rest, frame.header._replace(base_offset=base, last_offset_delta=rest.last_offset_delta)
 
 
 def cut_frame(frame: StoredFrame, target: int) -> Frame | None:

@@ -21,7 +21,16 @@ from crc32c import crc32c
 from headwater.errors import Damaged, FrameDamaged
 from headwater.log.disk import Disk
 from headwater.log.entropy import random_bytes
-from headwater.log.frame import EXPLICIT_OFFSETS, HEADER_BYTES, MAGIC, FrameHeader, parse_header, verify_body
+from headwater.log.frame import (
+    AFTER_GAP,
+    EXPLICIT_OFFSETS,
+    HEADER_BYTES,
+    MAGIC,
+    NO_PRODUCER,
+    FrameHeader,
+    parse_header,
+    verify_body,
+)
 
 SEGMENT_MAGIC: Final = b"HWSEGMT1"
 _LAYOUT = struct.Struct("<8s16s16sqqqII")
@@ -226,8 +235,12 @@ class FrameFile:
             yield position, header
             position += header.length
 
-    def walk_whole(self, position: int, offset: int) -> Iterator[tuple[int, FrameHeader]]:
-        """Like `walk`, but passing over what is damaged."""
+    def walk_stamped(self, position: int, offset: int) -> Iterator[tuple[int, FrameHeader]]:
+        """Like `walk`, but passing over frames whose stamp is damaged.
+
+        Of the others, only the stamp is known to be true: where they begin, not how far they reach, who wrote them, or
+        when. Whoever goes by that asks `is_whole`.
+        """
         while position < self.end:
             try:
                 header = self.header(position)
@@ -237,16 +250,26 @@ class FrameFile:
                     return
                 position, header = found
             yield position, header
-            position, offset = position + header.length, header.next_offset
+            position, offset = position + header.length, header.base_offset + 1
+
+    def walk_identified(self, position: int, offset: int) -> Iterator[FrameHeader]:
+        """The frames that tell who wrote them, and are whole: what others tell is not to be believed."""
+        for found, header in self.walk_stamped(position, offset):
+            if header.producer_id != NO_PRODUCER and self.is_whole(found):
+                yield header
 
     def has_gaps(self, offset: int) -> bool:
-        """Whether offsets are missing between frames that name one another: then compaction has removed them."""
+        """Whether offsets are missing between frames that name one another: then compaction has written the file."""
         previous = None
-        for _, header in self.walk_whole(SEGMENT_HEADER_BYTES, offset):
-            chained = previous is None or header.previous == previous
-            if header.attributes & EXPLICIT_OFFSETS or (chained and header.base_offset != offset):
+        end: int | None = offset
+        for position, header in self.walk_stamped(SEGMENT_HEADER_BYTES, offset):
+            chained = position == SEGMENT_HEADER_BYTES or header.previous == previous
+            if chained and not header.group & AFTER_GAP and end is not None and header.base_offset != end:
                 return True
-            previous, offset = header.stamp_crc, header.next_offset
+            whole = self.is_whole(position)
+            if whole and header.attributes & EXPLICIT_OFFSETS:
+                return True
+            previous, end = header.stamp_crc, header.next_offset if whole else None
         return False
 
     def find(self, position: int, least_offset: int) -> tuple[int, FrameHeader] | None:
@@ -262,12 +285,13 @@ class FrameFile:
                 header = self.header(candidate)
             except FrameDamaged:
                 continue
-            if header.base_offset >= least_offset and self._whole(candidate):
+            if header.base_offset >= least_offset and self.is_whole(candidate):
                 return candidate, header
             position = candidate + header.length
         return None
 
-    def _whole(self, position: int) -> bool:
+    def is_whole(self, position: int) -> bool:
+        """Whether the frame at `position` is what was written there, its body too."""
         try:
             self.frame(position)
         except FrameDamaged:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from headwater.errors import FrameDamaged
 from headwater.log.disk import Disk
-from headwater.log.frame import GROUP_FIRST, GROUP_LAST, FrameHeader
+from headwater.log.frame import AFTER_GAP, GROUP_FIRST, GROUP_LAST, FrameHeader
 from headwater.log.report import Damage
 from headwater.log.segment import FrameFile
 
@@ -59,7 +59,8 @@ def walk(file: FrameFile, position: int, offset: int, previous: int, floor: int)
 def _next(file: FrameFile, position: int, offset: int, previous: int, open_group: bool) -> FrameHeader:
     """The frame at `position`, if it is the one that comes next."""
     header = file.frame(position)
-    if header.previous != previous or header.base_offset != offset or bool(header.group & GROUP_FIRST) == open_group:
+    in_place = header.base_offset > offset if header.group & AFTER_GAP else header.base_offset == offset
+    if header.previous != previous or not in_place or bool(header.group & GROUP_FIRST) == open_group:
         raise FrameDamaged("a frame does not follow the one before it", file=file.path, position=position)
     return header
 

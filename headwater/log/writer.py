@@ -244,10 +244,7 @@ class Writer:
     # Appending.
 
     def commit(self, tickets: Sequence[Ticket], stretches: list[Stretch] | None = None) -> None:
-        """Write the tickets' frames, sync as the mode says, publish. Each ticket gets a result or an error.
-
-        What was written is added to `stretches`, for who passes it on without reading it again.
-        """
+        """Write the frames, sync as the mode says, publish. Tickets get results or errors; `stretches`, the bytes."""
         with self.locked() as state:
             waiting = list(tickets)
             while waiting:
@@ -474,11 +471,16 @@ class Writer:
         if self._producers_position < state.identified_position:
             file = FrameFile(self._log_fd, state.position, self.seed, self.directory / f"{state.segment_base:020d}.log")
             now = self.clock.now_ns()
-            for _, header in file.walk_whole(self._producers_position, state.segment_base):
+            for header in file.walk_identified(self._producers_position, state.segment_base):
                 table.add_stored(header, now)
         self._producers = table
         self._producers_position = state.position
         return table
+
+    def learn_producers(self, producers: ProducerTable) -> None:
+        """Take over what another replica knows, which is all that is known here and more. It is durable with a roll."""
+        with self.locked() as state:
+            self._roll(state, producers=producers)
 
     # Cutting at either end.
 

@@ -83,11 +83,16 @@ class Samples:
 
     def frame(self, sample: Sample) -> Frame:
         """The next sample as it is written: what has changed, or now and then, as at first, all of it."""
-        if sample.time_ns - self._whole_ns >= _WHOLE_EVERY_NS:
-            self._before, self._whole_ns = None, sample.time_ns
-        frame = _frame(sample.since(self._before), sample.time_ns)
+        return _frame(sample.since(self._base_of(sample)), sample.time_ns)
+
+    def written(self, sample: Sample) -> None:
+        """It is in the log, and the next one may count on it."""
+        if self._base_of(sample) is None:
+            self._whole_ns = sample.time_ns
         self._before = sample
-        return frame
+
+    def _base_of(self, sample: Sample) -> Sample | None:
+        return self._before if sample.time_ns - self._whole_ns < _WHOLE_EVERY_NS else None
 
 
 class HistoryWriter:
@@ -104,6 +109,7 @@ class HistoryWriter:
             return
         sample = Sample.of(Survey.of(self._store, now_ns))
         self._partition().append(self._samples.frame(sample))
+        self._samples.written(sample)
 
     def note_pass(self, report: StewardReport, now_ns: int) -> None:
         """Write what a pass of the steward has done, if it has done anything."""

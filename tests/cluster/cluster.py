@@ -161,12 +161,16 @@ class ClusterProcesses:
         return self.directory / f"broker{broker}" / topic / str(number)
 
     def records(self, broker: int, topic: str, number: int = 0) -> list[tuple[int, bytes | None]]:
-        """Offsets and values in a replica; of a copy, so that its broker can go on."""
+        """Offsets and values in a replica."""
+        return [(record.offset, record.value) for record in self.stored(broker, topic, number)]
+
+    def stored(self, broker: int, topic: str, number: int = 0) -> list[hw.Record]:
+        """What is in a replica; of a copy, so that its broker can go on."""
         with tempfile.TemporaryDirectory(dir=self.directory) as copy:
             _copy(self.files(broker, topic, number), Path(copy) / topic)
             with hw.open(copy) as store:
                 partition = store.partition(store.describe_topic(topic), number)
-                return [(record.offset, record.value) for record in partition.records()]
+                return list(partition.records())
 
     def wait_for_copies(self, topic: str, number: int = 0) -> dict[int, list[tuple[int, bytes | None]]]:
         """What is in all replicas, once it is the same; or in the end, if it does not come to be so."""

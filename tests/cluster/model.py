@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
 
 from headwater.cluster.election import Election, LogEnd
 from headwater.cluster.metadata import Members, PartitionState, Proposal
@@ -58,11 +60,15 @@ class Truth:
     def _check_copies(self, offset: int, record: Record, who: str) -> None:
         """An acknowledged record is on so many disks that losing one does no harm, or was before it was deleted."""
         copies = sum(
-            log.start <= offset < log.durable_end and log.at(offset)[1:] == record and offset not in log.damaged
+            log.start <= offset < log.durable_end and self.has(log, offset, record) and offset not in log.damaged
             for log in self.logs
         )
         if copies < MIN_INSYNC and offset >= self.start and self.whole():
             raise Violation(f"thin: {who} acknowledged offset {offset}, of which there are {copies} durable copies")
+
+    def has(self, log: SimulatedLog, offset: int, record: Record) -> bool:
+        """Whether a record is in a log, at its place."""
+        return log.at(offset)[1:] == record
 
     def check(self, log: SimulatedLog, who: str) -> None:
         """Everything that a client has seen, and no leader has deleted, is in this log, at its place."""
@@ -71,7 +77,7 @@ class Truth:
         for offset, record in self._at.items():
             if offset >= log.end:
                 raise Violation(f"lost: {record} was seen at {offset}, and the log of {who} ends at {log.end}")
-            if offset >= log.start and log.at(offset)[1:] != record:
+            if offset >= log.start and not self.has(log, offset, record):
                 raise Violation(f"lost: {record} was seen at {offset}, where {who} has {log.at(offset)}")
 
 
@@ -492,12 +498,14 @@ class Cluster:
     """How likely it is that a death takes what was not synced."""
     count: int = 3
     """How many brokers there are; the first three hold the partition."""
+    truth_kind = Truth
+    client_kind: ClassVar[type[Client]]
     cleans = True
     """Whether old records are deleted, and some are damaged; what a cluster is all about may need all of them."""
 
     def __post_init__(self) -> None:
         self.world = World(self.seed)
-        self.truth = Truth(self.world)
+        self.truth = self.truth_kind(self.world)
         self.etcd = Etcd(self.world)
         self.brokers = {
             number: self.broker_kind(self.world, number, self.etcd, self.truth) for number in range(self.count)
@@ -526,7 +534,7 @@ class Cluster:
         retains = self.cleans and temper.random() < 0.6
         for broker in self.brokers.values():
             broker.retains = retains
-        self.clients = [Client(self.world, number, self) for number in range(3)]
+        self.clients = [self.client_kind(self.world, number, self) for number in range(3)]
 
     def run(self) -> None:
         """Let it all happen, then let it heal, and look whether everything is still there."""
@@ -554,10 +562,15 @@ class Cluster:
     def _settled(self) -> bool:
         """Whether all logs are the same, and all of it is acknowledged."""
         replicas = [broker.replica for broker in self.brokers.values()]
-        logs = {(broker.log.start, *broker.log.entries) for broker in self.brokers.values()}
+        logs = [broker.log for broker in self.brokers.values()]
         leads = [one for one in replicas if one is not None and one.leads and one.high_watermark == one.log.end]
         damaged = any(broker.log.damaged for broker in self.brokers.values())
-        return len(logs) == 1 and len(leads) == 1 and all(one is not None for one in replicas) and not damaged
+        alike = all(self._alike(one, other) for one, other in pairwise(logs))
+        return alike and len(leads) == 1 and all(one is not None for one in replicas) and not damaged
+
+    def _alike(self, one: SimulatedLog, other: SimulatedLog) -> bool:
+        """Whether two logs have the same records."""
+        return (one.start, one.entries) == (other.start, other.entries)
 
     def _read(self) -> None:
         for broker in self.brokers.values():
@@ -663,7 +676,7 @@ class Cluster:
             self.truth.check(broker.log, broker.name)
             if broker.log.damaged:
                 raise Violation(f"stuck: {broker.name} is damaged in the end")
-            if (broker.log.start, broker.log.entries) != (leader.log.start, leader.log.entries):
+            if not self._alike(broker.log, leader.log):
                 raise Violation(f"diverged: the logs of {broker.name} and {leader.name} differ in the end")
         if not self.truth.acknowledged:
             raise Violation("stuck: nothing was ever acknowledged")
@@ -687,7 +700,11 @@ class Client(Process):
 
     def forget(self) -> None:
         """Send the last one again, though it was acknowledged: as if the answer had been lost."""
-        self._sequence = max(self._sent - 1, 0)
+        self._sequence = max(self._sent - self.forgets(), 0)
+
+    def forgets(self) -> int:
+        """How many of the last ones it sends again."""
+        return 1
 
     def produce(self) -> None:
         """Try the broker that answered last, or else any: the one that leads takes it."""
@@ -711,3 +728,6 @@ class Client(Process):
         if sequence == self._sequence:
             self._sequence += 1
             self._sent = max(self._sent, self._sequence)
+
+
+Cluster.client_kind = Client

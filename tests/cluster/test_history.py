@@ -15,6 +15,7 @@ from headwater import Store, TopicPartition
 from headwater.broker import Broker
 from headwater.broker.cluster_groups import ClusterGroups
 from headwater.client.store import RemoteStore
+from headwater.cluster.cleaning import Cleaning
 from headwater.errors import BrokerUnavailable, InvalidConfiguration, PermissionDenied
 from headwater.log import encode
 from headwater.log.clock import REAL_CLOCK
@@ -180,7 +181,8 @@ def test_the_history_is_bounded_and_written_by_brokers_only(cluster: SharedClust
         while hosted.replica.high_watermark < hosted.log.partition.bounds().end:
             hosted.appended()
             await asyncio.sleep(0.01)
-        await node._retain_one({}, hosted)
+        cleaning = Cleaning(node.threads, node.store.defaults.steward, node._for_each, node._config_of)
+        await cleaning._clean({}, hosted)
 
     in_loop(keeper, acknowledged())
     hosted.log.partition.configure(before)

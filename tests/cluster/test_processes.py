@@ -71,6 +71,40 @@ def test_a_killed_leader_takes_nothing_with_it(cluster: ClusterProcesses) -> Non
     assert not found(crew.check())
 
 
+def test_a_topic_that_is_compacted_is_so_everywhere(cluster: ClusterProcesses) -> None:
+    """A broker that was away when much was removed catches up, leads, and knows what was sent before."""
+    with hw.open(cluster.address) as store:
+        store.create_topic("users", compact=True, segment_bytes=4096, compression="none")
+        state = cluster.wait("users", in_sync={0, 1, 2})
+        away = next(one for one in range(3) if one != state.leader)
+        cluster.kill(away)
+        expected: dict[bytes | None, bytes | None] = {}
+        with store.producer("users") as out:
+            for number in range(300):
+                key, value = b"user %d" % (number % 7), None if number % 7 == 3 else b"%d" % number + b"." * 90
+                expected[key] = value
+                out.send(value, key=key)
+                if number % 10 == 9:
+                    out.flush()
+        topic = store.topic("users")
+        deadline = time.monotonic() + PATIENCE
+        while len(list(topic.partition(0).records())) > 100:
+            assert time.monotonic() < deadline, "nothing is compacted"
+            time.sleep(0.05)
+        cluster.begin(away)
+        cluster.wait("users", in_sync={0, 1, 2})
+        for broker in range(3):
+            assert _newest(cluster, broker, "users") == expected
+        cluster.kill(*({0, 1, 2} - {away}))
+        cluster.begin(*({0, 1, 2} - {away}))
+        cluster.wait("users", in_sync={0, 1, 2})
+        assert {record.key: record.value for record in topic.partition(0).records()} == expected
+
+
+def _newest(cluster: ClusterProcesses, broker: int, topic: str) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in cluster.stored(broker, topic)}
+
+
 def test_a_leader_that_is_told_to_stop_lets_others_lead_first(cluster: ClusterProcesses) -> None:
     crew = Crew(cluster)
     assert not found(crew.go_on())

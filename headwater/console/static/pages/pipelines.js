@@ -7,9 +7,9 @@ import { ago, brief, bytes, count, date, rate } from '../format.js';
 import { card, grid, heading, lag, waiting } from '../parts.js';
 
 const STATES = { running: 'good', done: 'good', stopped: '', failed: 'bad', quiet: 'warn', unknown: '' };
-const WIDE = 210;
+const WIDE = 196;
 const HIGH = 64;
-const GAP = 56;
+const GAP = 48;
 
 /** A drawing of what is made of what, from left to right. */
 function drawing(graph) {
@@ -35,7 +35,7 @@ function drawing(graph) {
     const [x, y] = places.get(keyOf(vertex));
     const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
     return svg('g', { class: `vertex ${vertex.kind}`, transform: `translate(${x},${y})` }, svg('title', {}, `${vertex.kind} ${vertex.name}: ${vertex.detail}`), svg('rect', { width: WIDE, height: HIGH, rx: 8 }),
-      svg('text', { x: 12, y: 20, class: 'kind' }, vertex.kind), svg('text', { x: 12, y: 38, class: 'name' }, cut(vertex.name, 26)), svg('text', { x: 12, y: 54, class: 'detail' }, cut(vertex.detail, 34)));
+      svg('text', { x: 12, y: 20, class: 'kind' }, vertex.kind), svg('text', { x: 12, y: 38, class: 'name' }, cut(vertex.name, 24)), svg('text', { x: 12, y: 54, class: 'detail' }, cut(vertex.detail, 31)));
   });
   return h('div.graph', {}, svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': 'Graph of the pipeline' }, lines, boxes));
 }

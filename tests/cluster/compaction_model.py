@@ -1,0 +1,237 @@
+"""The cluster's model with a topic that is compacted: each replica removes records by itself, and others catch up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headwater.cluster.replica import FetchRequest
+from tests.cluster.log import KEPT, Entry, LogStart, SimulatedLog
+from tests.cluster.model import Answer, Broker, Client, Cluster, Record, Truth, Violation
+
+REMOVED = Entry(-1, -1, -1)
+"""Stands where compaction has removed a record."""
+KEYS = 4
+
+
+def key_of(record: Record) -> int:
+    """Which key it has: all producers write the same ones."""
+    return record[1] % KEYS
+
+
+class Placed(NamedTuple):
+    """A record that is copied, and where it belongs."""
+
+    offset: int
+    entry: Entry
+
+
+class Told(NamedTuple):
+    """What a leader tells of the records that it has removed."""
+
+    compacted_until: int
+    epochs: tuple[tuple[int, int], ...]
+    """The epochs that begin behind the follower's end."""
+    producers: tuple[tuple[int, int, int], ...]
+
+
+class CompactedLog(SimulatedLog):
+    """A log that keeps the newest record of each key. Of what it has compacted it forgets who wrote it, and when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compacted_until = 0
+        self.producers: tuple[tuple[int, int, int], ...] = ()
+        """Who wrote what is before that."""
+        self._noted: list[tuple[int, int]] = []
+        self._told = Told(0, (), ())
+
+    # Epochs, which are kept beside the records.
+
+    def epochs(self) -> list[tuple[int, int]]:
+        return [one for one in self._noted if one[1] < self.end]
+
+    def epoch_before(self, offset: int) -> int:
+        return max((epoch for epoch, start in self._noted if start < offset <= self.end), default=0)
+
+    def note(self, epochs: Sequence[tuple[int, int]]) -> None:
+        """Epochs begin here."""
+        self._noted = self.epochs()
+        for epoch, start in sorted(epochs):
+            if not self._noted or epoch > self._noted[-1][0]:
+                self._noted.append((epoch, start))
+
+    # Copying.
+
+    def read(self, start: int) -> Sequence[Placed]:  # type: ignore[override]
+        found: list[Placed] = []
+        for offset in range(max(start, self.start), self.end):
+            entry = self.verified(offset)
+            if entry != REMOVED:
+                found.append(Placed(offset, entry))
+            if len(found) == 4:
+                break
+        return tuple(found)
+
+    def told(self, start: int) -> Told:
+        """What to tell a follower whose log ends at `start`."""
+        epochs = tuple(one for one in self.epochs() if one[1] >= start)
+        return Told(self.compacted_until, epochs, self.producers)
+
+    def expect(self, told: Told) -> None:
+        """What comes next is from one that has told this."""
+        self._told = told
+
+    def add(self, batches: Sequence[Entry | Placed]) -> None:
+        for one in batches:
+            if isinstance(one, Placed):
+                self._copy(one)
+            else:
+                self.note([(one.epoch, self.end)])
+                self.entries.append(one)
+
+    def _copy(self, one: Placed) -> None:
+        until = self._told.compacted_until
+        if not self.end <= one.offset or (one.offset > self.end and one.offset > until):
+            raise Violation(f"lost: {one} comes behind {self.end}, and was compacted up to {until}")
+        if self.end < until:
+            self.compacted_until = max(self.compacted_until, until)
+            self.producers = self._told.producers
+        self.note([*(epoch for epoch in self._told.epochs if epoch[1] <= one.offset), (one.entry.epoch, one.offset)])
+        self.entries += [REMOVED] * (one.offset - self.end)
+        self.entries.append(one.entry)
+
+    def restart(self, begins: LogStart) -> None:
+        super().restart(begins)
+        self._noted = list(begins.epochs)
+        self.producers = ()
+        self.compacted_until = 0
+
+    # Compacting.
+
+    def compact(self, until: int, forgotten: int) -> None:
+        """Remove what has a newer one of its key before `until`; of one key nothing is known."""
+        records = [(offset, entry) for offset, entry in enumerate(self.entries, self.start) if offset < until]
+        newest = {key_of(entry[1:]): offset for offset, entry in records if entry != REMOVED}
+        newest.pop(forgotten, None)
+        self.producers = self._known(until)
+        self.compacted_until = max(self.compacted_until, until)
+        for offset, entry in records:
+            if entry != REMOVED and newest.get(key_of(entry[1:]), offset) != offset and offset not in self.damaged:
+                self.entries[offset - self.start] = REMOVED
+
+    # Producers.
+
+    def _known(self, end: int) -> tuple[tuple[int, int, int], ...]:
+        """The last records of each producer before `end`, and what is known of those beyond."""
+        first = max(self.compacted_until, self.start)
+        found = [*self.begins.producers, *(one for one in self.producers if one not in self.begins.producers)]
+        found += [
+            (entry.producer, entry.sequence, offset)
+            for offset, entry in enumerate(self.entries, self.start)
+            if first <= offset < end
+        ]
+        names = {name for name, _, _ in found}
+        return tuple(one for name in sorted(names) for one in [one for one in found if one[0] == name][-KEPT:])
+
+    def begin_at(self, offset: int) -> LogStart:
+        return LogStart(offset, tuple(one for one in self.epochs() if one[1] < offset), self._known(offset))
+
+    def find(self, producer: int, sequence: int) -> int | None:
+        found = [place for name, number, place in self._all() if (name, number) == (producer, sequence)]
+        return found[0] if found else None
+
+    def last_sequence(self, producer: int) -> int:
+        return max((number for name, number, _ in self._all() if name == producer), default=-1)
+
+    def _all(self) -> list[tuple[int, int, int]]:
+        first = max(self.compacted_until, self.start)
+        behind = [
+            (entry.producer, entry.sequence, offset)
+            for offset, entry in enumerate(self.entries, self.start)
+            if offset >= first
+        ]
+        return [*self.begins.producers, *self.producers, *behind]
+
+
+class CompactingTruth(Truth):
+    """What clients have been told, of a topic that keeps the newest of each key."""
+
+    def tell(self, offset: int, record: Record, who: str, *, acknowledged: bool = False) -> None:
+        if record != REMOVED[1:]:
+            super().tell(offset, record, who, acknowledged=acknowledged)
+
+    def has(self, log: SimulatedLog, offset: int, record: Record) -> bool:
+        """Whether a log has it, or a newer one of its key."""
+        later = (entry for entry in log.entries[offset - log.start :] if entry != REMOVED)
+        return log.at(offset)[1:] == record or (
+            log.at(offset) == REMOVED and any(key_of(entry[1:]) == key_of(record) for entry in later)
+        )
+
+
+@dataclass(frozen=True)
+class GapAnswer:
+    """What a leader sends a follower, and tells of what it has removed."""
+
+    answer: Answer
+    told: Told
+
+
+class CompactingBroker(Broker):
+    """A broker that compacts what it has."""
+
+    log_kind = CompactedLog
+    log: CompactedLog
+
+    def _registered(self, incarnation: int) -> None:
+        before = self.incarnation
+        super()._registered(incarnation)
+        if not before and self.incarnation:
+            self.every(0.4, self._compact)
+
+    def _compact(self) -> None:
+        """Now and then, up to some segment's end."""
+        replica, random = self.replica, self.world.random
+        most = self.compactable()
+        if replica is None or not (replica.leads or replica.in_sync) or most <= self.log.start:
+            return
+        self.log.compact(random.choice([most, random.randint(self.log.start, most)]), random.randrange(2 * KEYS))
+
+    def compactable(self) -> int:
+        """Before which offset records may be removed."""
+        return min(self.checkpoint, self.log.end)
+
+    def serve(self, request: FetchRequest) -> GapAnswer | None:  # type: ignore[override]
+        answer = super().serve(request)
+        return None if answer is None else GapAnswer(answer, self.tell(request.end))
+
+    def tell(self, start: int) -> Told:
+        """What to tell a follower beside the records."""
+        return self.log.told(start)
+
+    def _take(self, answer: GapAnswer | None) -> None:  # type: ignore[override]
+        if answer is not None:
+            self.log.expect(answer.told)
+        super()._take(None if answer is None else answer.answer)
+
+
+class ForgetfulClient(Client):
+    """A producer that sends as many again as a log knows of: also what is compacted by then."""
+
+    def forgets(self) -> int:
+        return self.world.random.randint(1, KEPT - 1)
+
+
+class CompactingCluster(Cluster):
+    """A cluster with a topic that is compacted."""
+
+    truth_kind = CompactingTruth
+    client_kind = ForgetfulClient
+
+    def _alike(self, one: SimulatedLog, other: SimulatedLog) -> bool:
+        """Whether two logs differ only in what compaction has removed, and agree on their epochs."""
+        if (one.start, one.end, one.epochs()) != (other.start, other.end, other.epochs()):
+            return False
+        pairs = zip(one.entries, other.entries, strict=True)
+        return all(ours == theirs or REMOVED in (ours, theirs) for ours, theirs in pairs)
