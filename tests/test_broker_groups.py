@@ -10,6 +10,8 @@ import grpc
 import pytest
 
 from headwater.broker import arrivals
+from headwater.broker.access import Caller
+from headwater.broker.groups import Groups
 from headwater.config import BrokerConfig
 from headwater.errors import CommitRefused, StaleMember
 from headwater.v1 import broker_pb2 as pb
@@ -232,11 +234,20 @@ def test_a_poll_returns_the_next_records(broker: Served) -> None:
     assert not poll(broker, member_id).partitions
 
 
-def test_a_poll_waits_for_records(broker: Served) -> None:
+def test_a_poll_waits_for_records(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[pb.PollRequest] = []
+    look = Groups._poll
+
+    def counted(self: Groups, request: pb.PollRequest, caller: Caller) -> pb.PollResponse:
+        looks.append(request)
+        return look(self, request, caller)
+
+    monkeypatch.setattr(Groups, "_poll", counted)
     broker.create("t")
     member_id = join(broker, "t").member_id
     waiting = broker.stub.Poll.future(pb.PollRequest(group="g", member_id=member_id, max_wait_ms=20_000))
-    time.sleep(0.2)
+    time.sleep(0.4)
+    assert len(looks) < 10, "it looks when it is told to, and each second"
     broker.send("t", b"late")
     assert [record.value for record in waiting.result(timeout=30).partitions[0].records] == [b"late"]
 

@@ -22,6 +22,7 @@ from headwater.cli.output import printable
 from headwater.config import Compression
 from headwater.log import DirectoryPartition, Identity, encode, encode_batch
 from headwater.log.frame import HEADER_BYTES
+from headwater.store import DirectoryStore
 
 HW = [sys.executable, "-m", "headwater.cli"]
 CONFIG = hw.PartitionConfig(segment_bytes=20_000, index_interval=1024)
@@ -384,6 +385,15 @@ def holder(partition: Path) -> Any:
     process.kill()
     process.wait()
     process.stdout.close()
+
+
+def test_unlock_leaves_alone_who_has_the_whole_store(tmp_path: Path) -> None:
+    with DirectoryStore(tmp_path, exclusive=True) as store:
+        store.create_topic("orders")
+        with store.producer("orders") as out:
+            out.send(b"x")
+        told = run("unlock", "--kill", "--yes", tmp_path / "orders" / "0", code=1).stderr
+        assert f"process {os.getpid()} has all of" in told
 
 
 def test_unlock_shows_the_holder(partition: Path, holder: subprocess.Popen[bytes]) -> None:

@@ -43,9 +43,8 @@ class Waiter:
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
         self._event = asyncio.Event()
-        self._event.set()
         self._brought: list[Arrival] | None = None
-        """What was written since; None when something else has happened, or too much to keep."""
+        """What was written since; None when something else may have happened, or too much to keep."""
 
     def clear(self) -> None:
         """What happened so far is looked at next."""

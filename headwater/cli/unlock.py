@@ -25,6 +25,7 @@ from headwater.cli.output import Json, Yes, console, printable, shown, wants_jso
 from headwater.errors import HeadwaterError
 from headwater.log.lock import PartitionLock
 from headwater.log.writer import LOCK_FILE
+from headwater.store.directory_store import LOCK_FILE as STORE_LOCK_FILE
 
 _PATIENCE: Final = 1.0
 """A healthy holder lets go well within this many seconds."""
@@ -74,6 +75,7 @@ def unlock(
         if _becomes_free(fd, _PATIENCE):
             raise HeadwaterError(f"nobody holds the lock of {partition}: there is nothing to unlock")
         holder = find_holder(path, fd)
+        _check_serves_nobody(partition, holder)
         json_wanted = wants_json(as_json)
         if not json_wanted:
             _tell(partition, holder, kill)
@@ -126,6 +128,17 @@ def find_holder(path: Path, fd: int) -> Holder:
     elif noted is not None and not _exists(noted):
         pid = None
     return Holder(pid, since, _command(pid), _condition(pid))
+
+
+def _check_serves_nobody(partition: Path, holder: Holder) -> None:
+    """Refuse when the holder has all of the store: it keeps its locks because it works, not because it is stuck."""
+    store = partition.absolute().parent.parent
+    lock = store / STORE_LOCK_FILE
+    if lock.exists() and Path("/proc/locks").exists() and holder.pid in _kernel_holders(lock.stat()):
+        raise HeadwaterError(
+            f"process {holder.pid} has all of {store} to itself, as brokers do, and keeps the locks of its partitions: "
+            f"there is nothing to unlock. To stop it: kill {holder.pid}"
+        )
 
 
 def _kernel_holders(file: os.stat_result) -> list[int]:
