@@ -76,7 +76,8 @@ class JointCommits:
             return self._make([mine], connection)
         try:
             if not mine.leads and not mine.turn.acquire(timeout=_PATIENCE) and not self._lead(mine):
-                mine.turn.acquire()  # on its way with others, or just told
+                # On its way with others, or just told; longer than that, and who made the call was interrupted.
+                mine.turn.acquire(timeout=connection.config.attempt_timeout + _PATIENCE)
             if mine.leads and self._gathering is mine:
                 mine.all_here.acquire(timeout=self._longest)
         except BaseException:
