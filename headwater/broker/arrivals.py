@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from headwater.log.commit import Stretch
+from headwater.log import Stretch
 from headwater.option import KIB, MIB
 
 Key = tuple[str, int]

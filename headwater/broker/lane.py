@@ -15,8 +15,7 @@ from typing import Protocol
 from headwater.broker.arrivals import Arrival
 from headwater.broker.core import Core
 from headwater.errors import HeadwaterError
-from headwater.log import Appended, Frame, Partition
-from headwater.log.commit import Stretch
+from headwater.log import Appended, Frame, Partition, Stretch
 from headwater.store.catalog import TopicInfo
 from headwater.store.topic import TopicPartition
 

@@ -22,8 +22,7 @@ from headwater.broker.core import Core, partition_of
 from headwater.broker.groups import Groups
 from headwater.broker.plain import to_records
 from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
-from headwater.log import Bounds, Partition, StoredFrame
-from headwater.log.commit import Stretch
+from headwater.log import Bounds, Partition, StoredFrame, Stretch
 from headwater.option import MIB
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb

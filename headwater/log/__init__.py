@@ -5,7 +5,7 @@ and `Partition.records` read it back. `DirectoryPartition` is a log in a directo
 """
 
 from headwater.log.clock import Clock
-from headwater.log.commit import Appended
+from headwater.log.commit import Appended, Stretch
 from headwater.log.compaction import CompactionReport
 from headwater.log.directory import ClosedSegment, DirectoryPartition
 from headwater.log.disk import Disk
@@ -13,6 +13,7 @@ from headwater.log.encode import encode, encode_batch
 from headwater.log.frame import Frame, FrameHeader, Identity, StoredFrame
 from headwater.log.memory import MemoryPartition
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
+from headwater.log.plain import Plain
 from headwater.log.report import Damage, RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts
 from headwater.log.schemas import SchemaDirectory, Schemas
@@ -34,12 +35,14 @@ __all__ = [
     "MemoryPartition",
     "Partition",
     "PartitionStatistics",
+    "Plain",
     "RecoveryReport",
     "RetentionReport",
     "SchemaDirectory",
     "Schemas",
     "SegmentFacts",
     "StoredFrame",
+    "Stretch",
     "Survivors",
     "admit",
     "encode",
