@@ -28,6 +28,7 @@ class Browser:
     """A page at a time. What is waited for has long to come; nothing is looked at only once."""
 
     def __init__(self, downloads: Path) -> None:
+        self.downloads = downloads
         options = webdriver.ChromeOptions()
         options.accept_insecure_certs = True  # tests have authorities of their own
         options.binary_location = str(CHROMIUM)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import headwater as hw
@@ -146,6 +147,33 @@ def test_a_message_is_produced_by_hand_and_found_by_filters(opened: Opened) -> N
     browser.find("input[aria-label=Expression]").clear()
     browser.type("input[aria-label=Expression]", "nonsense =\n")
     browser.find(".problem", "there is no column 'nonsense'")
+
+
+def test_a_million_messages_are_paged_through_sought_in_and_downloaded(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("many", 2)
+    with store.producer("many") as out:
+        for start in range(0, 1_000_000, 10_000):
+            values = [b"message %d" % number for number in range(start, start + 10_000)]
+            out.send_batch(values, partition=start // 10_000 % 2)
+    opened.go("topics/many/messages?mode=browse")
+    browser.find(".vt-row", "message ")
+    rows = "return document.querySelectorAll('.vt-row').length"
+    assert browser.driver.execute_script(rows) < 200, "only what is seen is in the page"
+    browser.choose("select[aria-label=Partition]", "1")
+    browser.choose("select[aria-label='Where to begin']", "offset")
+    browser.type("input[aria-label='Offset or time']", "345678\n")
+    browser.find(".vt-row", "message 695678")  # 34 batches of the other partition, and one more, come before it
+    for title, suffix in (("NDJSON", "ndjson"), ("Parquet", "parquet")):
+        browser.click("button", "Download")
+        browser.click("dialog button", title)
+        browser.until(lambda suffix=suffix: next(browser.downloads.glob(f"*.{suffix}"), None))  # type: ignore[misc]
+    (lines,) = browser.downloads.glob("*.ndjson")
+    assert "message 695678" in lines.read_text().partition("\n")[0]
+    (table,) = browser.downloads.glob("*.parquet")
+    assert pq.read_table(table).column("value")[0].as_py() == b"message 695678"
+    assert browser.driver.execute_script(rows) < 200
+    assert browser.complaints() == []
 
 
 def test_messagepack_is_decoded_where_it_is_installed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
