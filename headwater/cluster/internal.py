@@ -20,7 +20,7 @@ from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import ClusterTopic, PartitionKey
 from headwater.cluster.replica import NotLeading
 from headwater.config import TopicConfig
-from headwater.errors import HeadwaterError, NotLeader, TopicExists
+from headwater.errors import HeadwaterError, NotLeader, PartitionPoisoned, TopicExists, WriteFailed
 from headwater.log import Appended, encode
 from headwater.log.entropy import random_bytes
 from headwater.option import MIB
@@ -94,9 +94,11 @@ class InternalTopics:
 class InternalLog:
     """A partition of an internal topic, where it is led, in one epoch. For the event loop."""
 
-    def __init__(self, hosted: Hosted, threads: Threads) -> None:
+    def __init__(self, hosted: Hosted, threads: Threads, resign: Callable[[Hosted, Exception], bool]) -> None:
+        """`resign` lets others lead where this broker cannot write; it says whether they can."""
         self._hosted = hosted
         self._threads = threads
+        self._resign = resign
         self.epoch = hosted.led
         self.bytes = 0
         """About how much is in the log, as far as this one has read or written it."""
@@ -194,6 +196,9 @@ class InternalLog:
                 self._check()
                 writing = asyncio.ensure_future(self._threads.write(self._append, records))
                 appended = await self._hosted.acknowledged(writing, self.epoch, by_all=True)
+            except (WriteFailed, PartitionPoisoned) as error:
+                self._fail(futures, NotLeading() if self._resign(self._hosted, error) else error)
+                continue
             except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
                 self._fail(futures, error)
                 continue
@@ -307,7 +312,7 @@ class Coordinators(Generic[_Coordinator]):
         """Replay and serve, for as long as the epoch lasts; anew when a write has failed."""
         number = hosted.place.partition
         while hosted.leads and hosted.led == epoch:
-            log = InternalLog(hosted, self._node.threads)
+            log = InternalLog(hosted, self._node.threads, self._node.resign)
             found = self._make(log)
             try:
                 await log.replay(found.replay)

@@ -330,7 +330,7 @@ class ClusterNode:
                 known = isinstance(error, HeadwaterError | OSError)
                 _log.error("%s cannot be led or followed: %s", hosted, error, exc_info=None if known else error)
                 if replica.leads:
-                    self._resign(hosted, error)
+                    self.resign(hosted, error)
                 await asyncio.sleep(_AGAIN)
                 continue
             while hosted.replica is replica and replica.epoch == epoch:
@@ -370,7 +370,7 @@ class ClusterNode:
         state = hosted.replica.state
         if not self._can_be_spared(hosted):
             if hosted.leads and state is not None and should_hand_over(state, self.broker, self.membership.view.alive):
-                self._resign(hosted, "it is damaged here, and another replica has to catch up", _HANDING_OVER)
+                self.resign(hosted, "it is damaged here, and another replica has to catch up", _HANDING_OVER)
         elif time.monotonic() - self._repairing_since > _REPAIRING:
             self._repairing_since = time.monotonic()
             _log.warning("%s is damaged here, and is fetched from another broker", hosted)
@@ -479,11 +479,11 @@ class ClusterNode:
         except NotLeading:
             raise self.not_leader(hosted.place) from None
         except (WriteFailed, PartitionPoisoned) as error:
-            if not self._resign(hosted, error):
+            if not self.resign(hosted, error):
                 raise
             raise NotLeader(*hosted.place, None) from error
 
-    def _resign(self, hosted: Hosted, why: object, pause: float = _REPAIRING) -> bool:
+    def resign(self, hosted: Hosted, why: object, pause: float = _REPAIRING) -> bool:
         """Let others lead, as another incarnation, but not again within a pause; False if nobody else can."""
         state = hosted.replica.state
         if state is None or not can_be_spared(state, self.broker, 1, self.membership.view.alive):

@@ -20,7 +20,14 @@ from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import ClusterTopic, PartitionKey
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replica import NotLeading
-from headwater.errors import NotLeader, OffsetOutOfRange, StoreError, TransactionAborted
+from headwater.errors import (
+    NotLeader,
+    OffsetOutOfRange,
+    PartitionPoisoned,
+    StoreError,
+    TransactionAborted,
+    WriteFailed,
+)
 from headwater.log import Appended, Frame, Identity
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.encode import signed
@@ -128,7 +135,7 @@ class Stages:
 
     async def append(self, place: TopicPartition, uuid: bytes, frames: Sequence[Frame]) -> StageRange:
         """Stage frames, not acknowledged yet; raises NotLeader."""
-        _, stage = self._leading(place, uuid)
+        hosted, stage = self._leading(place, uuid)
         epoch, known = stage.led, self._of(stage)
         known.appending += 1
         try:
@@ -137,6 +144,10 @@ class Stages:
             known.staged(found)
         except NotLeading:
             raise self._node.not_leader(place) from None
+        except (WriteFailed, PartitionPoisoned) as error:
+            if not self._node.resign(hosted, error):
+                raise
+            raise NotLeader(*place, None) from error
         finally:
             known.appending -= 1
         stage.appended()

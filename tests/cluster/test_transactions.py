@@ -12,7 +12,7 @@ import pytest
 import headwater as hw
 from headwater import Staged, Store, TopicPartition
 from headwater.broker.cluster_transactions import ClusterTransactions
-from headwater.errors import NotLeader
+from headwater.errors import NotLeader, WriteFailed
 from headwater.log import encode
 from headwater.option import DAY, HOUR
 from headwater.testing import ManualClock
@@ -93,6 +93,25 @@ def test_what_is_written_or_dropped_goes_and_what_waits_stays(store: Store, shar
     with store.transaction() as block:
         block.adopt(waiting)
     assert values(store) == [b"a", b"b", b"d"]
+
+
+def test_a_leader_without_room_for_stages_lets_another_one_lead(
+    store: Store, shared_cluster: SharedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.transaction() as block:
+        block.adopt(stage(store, b"a"))
+    leader = Leader(shared_cluster)
+    _, staged = leader.transactions._node.with_stage(PLACE)
+    partition = staged.log.partition
+
+    def fail(frames: object) -> None:  # noqa: ARG001 - as it is called
+        raise WriteFailed(partition.path, OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(partition, "append", fail)
+    with store.transaction() as block:
+        block.adopt(stage(store, b"b"))  # nobody hears of it but the broker that has no room
+    assert values(store) == [b"a", b"b"]
+    assert Leader(shared_cluster).transactions is not leader.transactions
 
 
 def test_stages_of_yesterday_are_given_up_and_go(
