@@ -15,6 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import headwater as hw
+from headwater.spark.pipeline import Pipeline
+from headwater.spark.pipeline.graph import Graph
+from headwater.spark.pipeline.journal import Journal
+from headwater.spark.pipeline.progress import SinkSummary, Summary
 from tests.browser import Browser, needs_browser
 from tests.console import Opened
 from tests.console_scene import go_on, play
@@ -173,6 +177,27 @@ def test_a_million_messages_are_paged_through_sought_in_and_downloaded(opened: O
     (table,) = browser.downloads.glob("*.parquet")
     assert pq.read_table(table).column("value")[0].as_py() == b"message 695678"
     assert browser.driver.execute_script(rows) < 200
+    assert browser.complaints() == []
+
+
+def test_a_value_is_copied_and_a_pipeline_shows_why_it_failed(opened: Opened, tmp_path: Path) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("copied")
+    with store.producer("copied") as out:
+        out.send(b"take me along")
+    opened.go("topics/copied/messages?mode=browse")
+    browser.click(".vt-row", "take me along")
+    browser.click(".drawer button", "Copy")
+    browser.find(".toast", "Copied.")
+    declared = Pipeline("revenue", store=str(store), checkpoint=str(tmp_path / "checkpoint"))
+    declared.source("copied", topic="copied")
+    declared.sink("lake", "copied", parquet=str(tmp_path / "lake"))
+    journal = Journal(str(store), "revenue", Graph(declared.declaration()))
+    journal.started(["lake"])
+    journal.ended(Summary("revenue", {"lake": SinkSummary()}, error="<b>no room</b>"))
+    journal.close()
+    opened.go("pipelines")
+    browser.find(".problem", "<b>no room</b>")
     assert browser.complaints() == []
 
 

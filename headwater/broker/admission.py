@@ -12,9 +12,8 @@ import pyarrow as pa
 from headwater.broker.access import Caller
 from headwater.broker.core import Core
 from headwater.errors import FrameDamaged, PartitionDeleted, UnknownSchema, UntrustedFrame
-from headwater.log import Frame, admit
+from headwater.log import Frame, Plain, admit
 from headwater.log.frame import WRITER, read_header
-from headwater.log.plain import Plain
 from headwater.schema import Schema
 from headwater.store.catalog import TopicInfo
 from headwater.store.limits import check_limits, check_sizes

@@ -42,12 +42,6 @@ _R = TypeVar("_R")
 
 
 @pytest.fixture
-def cluster(shared_cluster: SharedCluster) -> Iterator[SharedCluster]:
-    yield shared_cluster
-    shared_cluster.clear()
-
-
-@pytest.fixture
 def store(cluster: SharedCluster) -> Iterator[Store]:
     with cluster.open(REAL_CLOCK) as opened:
         opened.create_topic("orders", partitions=2)

@@ -31,12 +31,6 @@ PLACE = TopicPartition(HISTORY, 0)
 
 
 @pytest.fixture
-def cluster(shared_cluster: SharedCluster) -> Iterator[SharedCluster]:
-    yield shared_cluster
-    shared_cluster.clear()
-
-
-@pytest.fixture
 def store(cluster: SharedCluster) -> Iterator[Store]:
     with cluster.open(REAL_CLOCK) as opened:
         yield opened

@@ -17,7 +17,7 @@ from headwater.cluster.local import find_etcd
 from tests.cluster.cluster import ClusterProcesses
 from tests.faults import Kind, Run, Unavailable, Violation, proof
 from tests.faults.children import Child, failures
-from tests.faults.members import GROUP, TOPIC, Positions, consume, ends_of, open_store, produce, verify
+from tests.faults.members import GROUP, TOPIC, Positions, change, consume, ends_of, open_store, produce, verify
 
 PARTITIONS: Final = 6
 RECORDS: Final = 200_000
@@ -56,16 +56,7 @@ class Members:
 
     def change(self) -> None:
         """Someone joins, leaves or dies."""
-        change = self._random.choice(["join", "leave", "die"])
-        if len(self._members) < 2 or (change == "join" and len(self._members) < MOST):
-            self.join()
-            return
-        name = self._random.choice(sorted(self._members))
-        if change == "die":
-            self._members.pop(name).kill()
-        else:
-            (self._directory / f"{name}.stop").touch()
-            self._leaving.append(self._members.pop(name))
+        change(self._random, self._directory, self._members, self._leaving, most=MOST, join=self.join)
 
     def kill_a_broker(self) -> None:
         """Kill one of them, and start it again after a while."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from random import Random
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import headwater as hw
 from headwater import ConsumedRecord, StaleMember, Store
@@ -33,6 +34,38 @@ class Entry(NamedTuple):
     partition: int
     start: int
     end: int
+
+
+class Mortal(Protocol):
+    """A member's process."""
+
+    def kill(self) -> None:
+        """kill -9."""
+
+
+_Member = TypeVar("_Member", bound=Mortal)
+
+
+def change(
+    random: Random,
+    directory: Path,
+    members: dict[str, _Member],
+    leaving: list[_Member],
+    *,
+    most: int,
+    join: Callable[[], None],
+) -> None:
+    """Someone joins, leaves or dies; there are at most so many, and never fewer than one."""
+    what = random.choice(["join", "leave", "die"])
+    if len(members) < 2 or (what == "join" and len(members) < most):
+        join()
+        return
+    name = random.choice(sorted(members))
+    if what == "die":
+        members.pop(name).kill()
+    else:
+        (directory / f"{name}.stop").touch()
+        leaving.append(members.pop(name))
 
 
 def produce(store: Store, count: int, burst: int, pause: float = 0.0) -> None:

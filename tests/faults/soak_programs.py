@@ -18,7 +18,7 @@ import headwater as hw
 from headwater.errors import HeadwaterError
 from tests.cluster.cluster import ClusterProcesses
 from tests.faults.cluster_transactions import PATIENCE, Feeder, Program, count, finish, go_on, make_topics, see_end
-from tests.faults.members import GROUP, Positions, ends_of, open_store, verify
+from tests.faults.members import GROUP, Positions, change, ends_of, open_store, verify
 from tests.faults.violation import Kind, Violation
 
 _MOVERS: Final = ("mover", "mover", "counter")
@@ -90,16 +90,7 @@ class Programs:
 
     def change_group(self) -> None:
         """Someone joins, leaves or dies."""
-        change = self._random.choice(["join", "leave", "die"])
-        if len(self._members) < 2 or (change == "join" and len(self._members) < _MOST_MEMBERS):
-            self._join()
-            return
-        name = self._random.choice(sorted(self._members))
-        if change == "die":
-            self._members.pop(name).kill()
-        else:
-            (self._directory / f"{name}.stop").touch()
-            self._leaving.append(self._members.pop(name))
+        change(self._random, self._directory, self._members, self._leaving, most=_MOST_MEMBERS, join=self._join)
 
     def go_on(self) -> Iterator[Violation]:
         """Wait until more has been moved, unless the end will tell why it cannot."""
