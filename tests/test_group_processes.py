@@ -177,9 +177,8 @@ import headwater as hw
 store = hw.open(sys.argv[1])
 inbox = store.consumer("orders", group="billing")
 inbox.poll()
-child = os.fork()
-if child:
-    print(child, flush=True)
+if not os.fork():
+    print(os.getpid(), flush=True)  # the child itself, as it has let go of its parent's locks by then
 time.sleep(600)
 """
 

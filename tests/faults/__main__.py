@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import pkgutil
 import secrets
 import sys
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="end with a table of violations by kind")
     options = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or the C core says something at every fork
     proofs = load()
     if options.list:
         console.print(_listing(proofs))
