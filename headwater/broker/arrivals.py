@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from headwater.log import Stretch
-from headwater.option import KIB, MIB
+from headwater.option import MIB
 
 Key = tuple[str, int]
 """A topic and a partition's number; or a group's name and GROUP."""
@@ -23,7 +23,7 @@ Key = tuple[str, int]
 GROUP: Final = -1
 INTERVAL: Final = 1.0
 """How often what nobody has told is looked for. Seconds."""
-SMALL: Final = 64 * KIB
+PASSED_ON: Final = 2 * MIB
 """What is larger is read from the file, in a thread: copying it here would hold the event loop up."""
 KEPT: Final = 32 * MIB
 """How much of what was written is kept for those who have yet to come for it. More has to be read."""
@@ -65,7 +65,7 @@ class Waiter:
     def bring(self, arrival: Arrival) -> None:
         """This was written."""
         size = arrival.stretch.size
-        if self._brought is not None and size <= SMALL and self._arrivals.keep(size):
+        if self._brought is not None and size <= PASSED_ON and self._arrivals.keep(size):
             self._brought.append(arrival)
         else:
             self._forget()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from headwater.client.leaders import Leaders
 from headwater.client.sink import RemoteSink
 from headwater.log import Frame, Identity
+from headwater.log.frame import UNSIGNED
 from headwater.store.receipt import Outcome
 from headwater.store.topic import Topic
 
@@ -17,7 +18,7 @@ class ClusterSink:
     """Frames go to the partitions of one topic, each by a stream of its own, which follows the leader. Thread-safe."""
 
     prompt = False
-    identity: Identity | None = None  # frames are signed when they are sent
+    identity: Identity | None = UNSIGNED  # frames are signed when they are sent
 
     def __init__(self, leaders: Leaders) -> None:
         self._leaders = leaders

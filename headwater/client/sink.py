@@ -39,6 +39,7 @@ from headwater.errors import (
 )
 from headwater.log import Appended, Frame, Identity
 from headwater.log.encode import signed
+from headwater.log.frame import UNSIGNED
 from headwater.log.producers import BATCHES_KEPT
 from headwater.store.receipt import Outcome
 from headwater.store.topic import Topic
@@ -127,7 +128,7 @@ class _Stream:
 class RemoteSink:
     """Frames go to the partitions of one topic, by way of a broker. Thread-safe."""
 
-    identity: Identity | None = None  # frames are signed when they are sent
+    identity: Identity | None = UNSIGNED  # frames are signed when they are sent
     prompt = False
 
     def __init__(self, connection: Connection, acks: Acks | None = None) -> None:

@@ -25,6 +25,7 @@ from headwater.log.frame import (
     MAX_FRAME_BYTES,
     MAX_SEQUENCE,
     NO_PRODUCER,
+    UNSIGNED,
     WRITER,
     Frame,
     Identity,
@@ -213,11 +214,13 @@ def _sign(
     last: int,
     identity: Identity | None,
 ) -> Frame:
-    """Checksum the message and all that the producer says of it."""
+    """Checksum the message and all that the producer says of it, unless it is to be signed later."""
     if HEADER_BYTES + message.size > MAX_FRAME_BYTES:
         raise InvalidRecord(
             f"a frame of {message.size} bytes is over the limit of {MAX_FRAME_BYTES}: send fewer records"
         )
+    if identity is UNSIGNED:
+        return Frame(b"", message, None, attributes, count, delta, first, last, schema, identity)
     producer_id, epoch, sequence, forever = ANONYMOUS if identity is None else _checked(identity)
     attributes |= WRITER if forever else 0
     body = BODY.pack(attributes, schema.id, count, delta, first, last, producer_id, sequence, epoch, 0)

@@ -73,6 +73,8 @@ class Identity(NamedTuple):
 
 
 ANONYMOUS: Final = Identity(NO_PRODUCER, 0, -1)
+UNSIGNED: Final = Identity(NO_PRODUCER, 0, -2)
+"""The producer is not known yet: the frame is checksummed when it is `signed`, and cannot be written before."""
 
 
 class FrameHeader(NamedTuple):
@@ -114,7 +116,8 @@ class Frame(NamedTuple):
 
     body: bytes
     message: pa.Buffer
-    body_crc: int
+    body_crc: int | None
+    """None until the frame is signed: it has no stamp before."""
     attributes: int
     record_count: int
     last_offset_delta: int

@@ -25,20 +25,12 @@ from headwater.log.disk import Disk
 from headwater.log.frame import (
     AFTER_GAP,
     ALL_ATTRIBUTES,
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BODY_CRC,
     BODY_START,
     GROUP,
     HEADER_BYTES,
-    LAST_OFFSET_DELTA,
-    LENGTH,
     MAGIC,
     PREVIOUS,
-    RECORD_COUNT,
-    RESERVED,
     STAMP_BYTES,
-    STAMP_CRC,
     Fields,
     Take,
     Taken,
@@ -279,23 +271,23 @@ def _follow(
             if size - at < HEADER_BYTES:
                 raise FrameDamaged("the header of a frame is cut short")
             fields = unpack_fields(view, at)
-            end = at + fields[LENGTH]
+            magic, length, base, _, _, follows, _, body, stamp, attributes, _, count, last, _, _, _, _, _, rest = fields
             if (
-                fields[0] != MAGIC
-                or crc32c(view[at : at + STAMP_BYTES], seed) != fields[STAMP_CRC]
-                or end > size
-                or crc32c(view[at + BODY_START : end]) != fields[BODY_CRC]
-                or fields[ATTRIBUTES] > ALL_ATTRIBUTES
-                or not fields[RECORD_COUNT]
-                or fields[RESERVED]
+                magic != MAGIC
+                or crc32c(view[at : at + STAMP_BYTES], seed) != stamp
+                or at + length > size
+                or crc32c(view[at + BODY_START : at + length]) != body
+                or attributes > ALL_ATTRIBUTES
+                or not count
+                or rest
             ):
                 verify_body(view, at, parse_header(view, at, seed))  # says what is wrong
-            if fields[BASE_OFFSET] >= stop:
+            if base >= stop:
                 offset = _before_next(fields, previous, offset, stop)
                 break
-            if fields[PREVIOUS] != previous and previous is not None:
+            if follows != previous and previous is not None:
                 # Behind a gap it is good; in the very place of another frame it is not the one that was there.
-                resume = position if fields[BASE_OFFSET] > offset else position + fields[LENGTH]
+                resume = position if base > offset else position + length
                 raise FrameDamaged("a frame does not follow the one before it")
         except FrameDamaged as error:
             found = file.find(resume, passed)
@@ -309,14 +301,14 @@ def _follow(
                 break
             position, previous = found[0], None
             continue
-        passed = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] + 1
+        passed = base + last + 1
         if passed > offset:  # else it ends before a gap in which `offset` is
             offset = passed
             taken = take(fields, buffer, at)
             if taken is not None:
                 yield taken
-        previous = fields[STAMP_CRC]
-        position += fields[LENGTH]
+        previous = stamp
+        position += length
     return offset, position
 
 

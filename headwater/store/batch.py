@@ -81,10 +81,12 @@ class Batch:
     def frame(self, schema: Schema, config: TopicConfig, identity: Identity | None) -> Frame:
         """All of it as one frame."""
         count = len(self.values)
+        first = self.timestamps[0]
+        alike = first == self.timestamps[-1] and self.timestamps.count(first) == count
         columns: dict[str, Any] = {
             "keys": self.keys + [None] * (count - len(self.keys)) if self.keys else None,
             "headers": [self.headers.get(number) for number in range(count)] if self.headers else None,
-            "timestamps": self.timestamps,
+            "timestamps": first if alike else self.timestamps,
             "compression": config.compression,
             "threshold": config.compression_threshold,
             "identity": identity,
