@@ -7,6 +7,7 @@ Noise on a shared machine comes in waves. Two sides measured one after the other
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -55,7 +56,9 @@ def compare(ours: Measure, peer: Measure | None, *, repeats: int = 5, warm_up: i
 
 
 def _undisturbed(measure: Measure) -> float:
-    # The garbage of the side before is collected now, not on the time of this one. Collections that a side
-    # causes itself stay in its figure: its users pay for them too.
+    # The garbage of the side before is collected now, and what it left unwritten goes to the disk, not on the time of
+    # this one: a file system that is asked to sync one file may have to write the others first. What a side causes
+    # itself stays in its figure: its users pay for that too.
     gc.collect()
+    os.sync()
     return measure()
