@@ -336,13 +336,13 @@ def test_who_waits_gets_what_is_written_without_its_being_read(broker: Served, m
     seen = len(looks)
     assert seen <= before + 1, "nothing was read, but for one look that was due before"
     assert [(one.log_end, one.next_offset, one.lag) for one in found[-20:]] == [(n, n, 0) for n in range(3, 42, 2)]
-    large = b"large" * arrivals.SMALL
+    large = b"l" * (arrivals.PASSED_ON + 1)
     write(broker, "t", frame_of(large))
     found.append(next(stream).partitions[0])
     assert len(looks) > seen, "what is large is read in a thread"
     stream.cancel()
     requests.put(None)
-    whole = broker.stub.Fetch(fetch("t", max_bytes=1 << 20)).partitions[0]
+    whole = broker.stub.Fetch(fetch("t", max_bytes=1 << 22)).partitions[0]
     assert b"".join(one.frames for one in found) == whole.frames, "the very bytes that are in the log"
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from headwater import InvalidRecord, OutOfOrderSequence, PartitionConfig, ProducerFenced
 from headwater.log import Appended, Frame, Identity, Partition, encode
+from headwater.log.encode import signed
+from headwater.log.frame import UNSIGNED
 from headwater.testing import ManualClock
 from tests.backends import OpenDirectory, OpenPartition
 
@@ -37,6 +39,18 @@ def test_a_retry_is_answered_with_the_place_of_the_original(open_partition: Open
     assert partition.append(batch(0, 3)) == Appended(0, 3, duplicate=True)
     assert partition.append(batch(3, 2)) == Appended(4, 6, duplicate=True)
     assert values(partition) == [b"0", b"1", b"2", b"other", b"3", b"4"]
+
+
+def test_a_frame_whose_producer_is_not_known_yet_is_signed_before_it_is_appended(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    unsigned = encode([b"0", b"1"], timestamps=7, identity=UNSIGNED)
+    with pytest.raises(InvalidRecord, match="signed"):
+        partition.append(unsigned)
+    assert partition.append(encode([b"first"])) == Appended(0, 1)
+    identity = Identity(b"p" * 16, 0, 0)
+    assert signed(unsigned, identity) == encode([b"0", b"1"], timestamps=7, identity=identity)
+    assert partition.append(signed(unsigned, identity)) == Appended(1, 3)
+    assert values(partition) == [b"first", b"0", b"1"]
 
 
 def test_a_batch_that_leaves_one_out_is_refused(open_partition: OpenPartition) -> None:

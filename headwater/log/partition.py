@@ -106,6 +106,8 @@ class Partition(ABC):
         for frame in group:
             if not isinstance(frame, Frame):
                 raise InvalidRecord(f"frames are appended, not {type(frame).__name__}: make one with encode()")
+            if frame.body_crc is None:
+                raise InvalidRecord("a frame is signed before it is appended")
             decided = frame.identity is not None and frame.identity.forever  # whatever the limit has become since
             if frame.length > self.config.max_frame_bytes and not decided:
                 raise InvalidRecord(
