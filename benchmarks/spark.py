@@ -41,6 +41,10 @@ NOISE: Final = 1 << 25
 STEP: Final = 1009
 """Values are pieces of so many random bytes, each begun so far from the last: a prime, so that none comes twice."""
 WARM_UP: Final = 4
+_WRITTEN_BYTES: Final = 500_000_000
+"""So much is written at most. It is in memory twice, as a stage and in the log, beside what was read and what the other
+side has just written; and what a machine has free beyond a few GB, a host may have taken back: then getting it again
+would be most of what is measured."""
 Columns = dict[str, Callable[[int], pa.Array]]
 """How so many values of each column are made."""
 _serial = count()
@@ -140,23 +144,28 @@ class _Bench:
     def _row(self, work: str, ours: Callable[[], object], name: str, peer: Callable[[], object], goal: Goal) -> Row:
         return self._rate(work, timed(ours), name, timed(peer), goal)
 
-    def _rate(self, work: str, ours: Measure, name: str, peer: Measure, goal: Goal) -> Row:
+    def _rate(self, work: str, ours: Measure, name: str, peer: Measure, goal: Goal, rows: int | None = None) -> Row:
         seconds, peer_seconds = _compare(ours, peer, self._repeats)
+        rows = rows or self._rows
         return Row(
             work=f"{work}, {self._size} B records",
             unit="rows/s",
-            ours=self._rows / seconds,
+            ours=rows / seconds,
             peer_name=name,
-            peer=self._rows / peer_seconds,
+            peer=rows / peer_seconds,
             goal=goal,
         )
 
     def _writing(self) -> Row:
-        """A stream of the Parquet files into a topic, beside the same stream into Parquet."""
-        schema = self._spark.read.parquet(self._parquet).schema
+        """A stream of Parquet files into a topic, beside the same stream into Parquet."""
+        shutil.rmtree(self._scratch / "out")
+        rows = min(self._rows, _WRITTEN_BYTES // self._size)
+        source = str(self._scratch / f"source-{self._size}")
+        self._read_parquet().limit(rows).write.parquet(source)
+        schema = self._spark.read.parquet(source).schema
 
         def stream() -> DataFrame:
-            return self._spark.readStream.schema(schema).parquet(self._parquet)
+            return self._spark.readStream.schema(schema).parquet(source)
 
         def ours() -> float:
             name = f"written-{next(_serial)}"
@@ -166,7 +175,7 @@ class _Bench:
             self._stream(sink.option("store", str(self._store)).option("topic", name))
             seconds = perf_counter() - started
             written = sum(bounds.end for bounds in self._store.topic(name).bounds().values())
-            assert written == self._rows, f"{written} of {self._rows} rows were written"
+            assert written == rows, f"{written} of {rows} rows were written"
             self._store.delete_topic(name)
             self._store.sweep()
             return seconds
@@ -180,7 +189,10 @@ class _Bench:
             shutil.rmtree(directory)
             return seconds
 
-        return self._rate("writeStream to a topic, exactly once", ours, "Spark's Parquet sink", peer, at_least(0.5))
+        work, name = "writeStream to a topic, exactly once", "Spark's Parquet sink"
+        row = self._rate(work, ours, name, peer, at_least(0.5), rows)
+        shutil.rmtree(source)
+        return row
 
     def _read(self, *columns: str) -> DataFrame:
         reader = self._spark.read.format("headwater").option("store", str(self._store)).option("topic", self._topic)
