@@ -271,23 +271,23 @@ def _follow(
             if size - at < HEADER_BYTES:
                 raise FrameDamaged("the header of a frame is cut short")
             fields = unpack_fields(view, at)
-            magic, length, base, _, _, follows, _, body, stamp, attributes, _, count, last, _, _, _, _, _, rest = fields
+            magic, length, first, _, _, follows, _, body, stamp, bits, _, count, last, _, _, _, _, _, rest = fields
             if (
                 magic != MAGIC
                 or crc32c(view[at : at + STAMP_BYTES], seed) != stamp
                 or at + length > size
                 or crc32c(view[at + BODY_START : at + length]) != body
-                or attributes > ALL_ATTRIBUTES
+                or bits > ALL_ATTRIBUTES
                 or not count
                 or rest
             ):
                 verify_body(view, at, parse_header(view, at, seed))  # says what is wrong
-            if base >= stop:
+            if first >= stop:
                 offset = _before_next(fields, previous, offset, stop)
                 break
             if follows != previous and previous is not None:
                 # Behind a gap it is good; in the very place of another frame it is not the one that was there.
-                resume = position if base > offset else position + length
+                resume = position if first > offset else position + length
                 raise FrameDamaged("a frame does not follow the one before it")
         except FrameDamaged as error:
             found = file.find(resume, passed)
@@ -301,7 +301,7 @@ def _follow(
                 break
             position, previous = found[0], None
             continue
-        passed = base + last + 1
+        passed = first + last + 1
         if passed > offset:  # else it ends before a gap in which `offset` is
             offset = passed
             taken = take(fields, buffer, at)
