@@ -42,8 +42,8 @@ lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks docs/pages.py examples tests
 
-# Three of these run side by side, on two cores: those that start brokers, clusters, browsers and commands wait more than they
-# work. What takes longest begins first.
+# Two of these run side by side, on two cores: first those that start brokers, clusters, browsers and commands, which wait a lot,
+# and the tests that start Spark, which have both cores busy; then all others, and the proofs.
 SPARK_TESTS := tests/spark tests/test_documents.py
 PROCESS_TESTS := tests/cluster $(sort $(wildcard $(foreach noun,broker cli client cluster console etcd example,tests/test_$(noun)*.py)))
 
@@ -65,7 +65,7 @@ browser: ## install the system's Chromium and its driver, where this is root on 
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test: lint etcd browser ## lint, the tests, and the short form of every fault proof
-	@$(MAKE) --no-print-directory --jobs=3 test-processes test-spark test-streams test-faults
+	@$(MAKE) --no-print-directory --jobs=2 test-processes test-spark test-streams test-faults
 
 test-streams: $(STAMP) ## the tests that start neither Spark nor servers, but those that all kinds of stores share
 	@$(BIN)/python -m pytest --quiet $(addprefix --ignore=,$(SPARK_TESTS) $(PROCESS_TESTS)) -o cache_dir=.pytest_cache/streams

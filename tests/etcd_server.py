@@ -100,6 +100,7 @@ class EtcdServer:
         """Stop it in the middle of whatever it does; its connections stay."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)  # on a busy machine its threads go on for a moment
 
     def go_on(self) -> None:
         """Let it go on."""
