@@ -180,12 +180,17 @@ def test_a_million_messages_are_paged_through_sought_in_and_downloaded(opened: O
     assert browser.complaints() == []
 
 
+def browse_one(opened: Opened, topic: str, value: bytes) -> None:
+    """Make a topic of one message, and open the page of its messages."""
+    opened.store.create_topic(topic)
+    with opened.store.producer(topic) as out:
+        out.send(value)
+    opened.go(f"topics/{topic}/messages?mode=browse")
+
+
 def test_a_value_is_copied_and_a_pipeline_shows_why_it_failed(opened: Opened, tmp_path: Path) -> None:
     browser, store = opened.browser, opened.store
-    store.create_topic("copied")
-    with store.producer("copied") as out:
-        out.send(b"take me along")
-    opened.go("topics/copied/messages?mode=browse")
+    browse_one(opened, "copied", b"take me along")
     browser.click(".vt-row", "take me along")
     browser.click(".drawer button", "Copy")
     browser.find(".toast", "Copied.")
@@ -202,11 +207,8 @@ def test_a_value_is_copied_and_a_pipeline_shows_why_it_failed(opened: Opened, tm
 
 
 def test_messagepack_is_decoded_where_it_is_installed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    browser, store = opened.browser, opened.store
-    store.create_topic("packed")
-    with store.producer("packed") as out:
-        out.send(b"\x81\xa1a\x01")
-    opened.go("topics/packed/messages?mode=browse")
+    browser = opened.browser
+    browse_one(opened, "packed", b"\x81\xa1a\x01")
     browser.find(".vt-row", "81 a1 61 01")
     browser.choose("select[aria-label='How values are shown']", "msgpack")
     browser.find(".vt-row", '{"a": 1}')

@@ -126,6 +126,16 @@ def test_keys_headers_and_timestamps_come_back(open_store: OpenStore) -> None:
     assert [dict(record.headers) for record in records[:2]] == [{"trace": b"1", "empty": b""}, {}]
 
 
+@pytest.mark.parametrize("times", [[5, 7, 5], [5, 5, 5], [5, 5, 7], [7]])
+def test_records_of_one_batch_keep_their_own_times(open_store: OpenStore, times: list[int]) -> None:
+    store = open_store()
+    topic = store.create_topic("orders")
+    with store.producer("orders", linger=3600) as out:
+        for time in times:
+            out.send(b"a", timestamp=time)
+    assert [record.timestamp for record in topic.partition(0).records()] == times
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
