@@ -69,6 +69,21 @@ def test_a_violation_fails_and_is_named_with_what_brings_it_back(capsys: pytest.
     assert printed.endswith("violations: 1 in 7 runs\n")
 
 
+def test_what_was_found_is_told_again_at_the_end_of_a_long_log(capsys: pytest.CaptureFixture[str]) -> None:
+    @proof(row=1, title="goes wrong early", runs=1, quick=1)
+    def early(run: Run) -> Iterator[Violation]:
+        yield Violation(Kind.LOST_WRITE, "record [9]")
+
+    @proof(row=2, title="all is well", runs=1, quick=1)
+    def late(run: Run) -> Iterator[Violation]:
+        yield from ()
+
+    assert main(["all", "--seed", "5"]) == 1
+    after_the_last = capsys.readouterr().out.partition("late: 1 runs")[2]
+    assert "early: 1 × lost write in 1 runs" in after_the_last
+    assert "run 0: lost write: record [9]" in after_the_last
+
+
 def test_the_directory_is_fresh_and_survives_only_a_violation(tmp_path: Path) -> None:
     @proof(row=1, title="leaves a file each time", runs=3, quick=1)
     def litter(run: Run) -> Iterator[Violation]:

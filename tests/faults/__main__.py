@@ -70,6 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if options.table:
         console.print(_by_kind(results))
+    broken = [result for result in results if result.findings]
+    if broken and len(results) > 1:  # again, where whoever reads the end of a long log will look
+        for result in broken:
+            _tell_findings(result, plan, console)
     violations = sum(len(result.findings) for result in results)
     runs = sum(result.runs for result in results)
     style = "bold red" if violations else "bold green"
@@ -123,10 +127,8 @@ def _run_and_tell(proof: Proof, plan: Plan, console: Console) -> Result:
     with Progress(*columns, console=watchers, transient=True, disable=not watchers.is_terminal) as bar:
         task = bar.add_task(proof.name)
         result = run_proof(proof, plan, lambda done, total: bar.update(task, completed=done, total=total))
-    heading = f"{proof.row:3} {proof.name}"
+    heading = _heading(proof)
     if result.findings:
-        kinds = ", ".join(f"{count} × {kind.value}" for kind, count in result.kinds.most_common())
-        console.print(f"[red]✗ {heading}: {kinds} in {result.runs} runs[/]")
         _tell_findings(result, plan, console)
     elif result.skipped is not None:
         console.print(f"[yellow]–[/] {heading}: skipped, {escape(result.skipped)}")
@@ -137,7 +139,13 @@ def _run_and_tell(proof: Proof, plan: Plan, console: Console) -> Result:
     return result
 
 
+def _heading(proof: Proof) -> str:
+    return f"{proof.row:3} {proof.name}"
+
+
 def _tell_findings(result: Result, plan: Plan, console: Console) -> None:
+    kinds = ", ".join(f"{count} × {kind.value}" for kind, count in result.kinds.most_common())
+    console.print(f"[red]✗ {_heading(result.proof)}: {kinds} in {result.runs} runs[/]")
     for finding in result.findings[:EXAMPLES]:
         where = "before the first run" if finding.run is None else f"run {finding.run}"
         console.print(f"      {where}: {escape(str(finding.violation))}")
