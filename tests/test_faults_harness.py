@@ -71,11 +71,11 @@ def test_a_violation_fails_and_is_named_with_what_brings_it_back(capsys: pytest.
 
 def test_what_was_found_is_told_again_at_the_end_of_a_long_log(capsys: pytest.CaptureFixture[str]) -> None:
     @proof(row=1, title="goes wrong early", runs=1, quick=1)
-    def early(run: Run) -> Iterator[Violation]:
+    def early(_: Run) -> Iterator[Violation]:
         yield Violation(Kind.LOST_WRITE, "record [9]")
 
     @proof(row=2, title="all is well", runs=1, quick=1)
-    def late(run: Run) -> Iterator[Violation]:
+    def late(_: Run) -> Iterator[Violation]:
         yield from ()
 
     assert main(["all", "--seed", "5"]) == 1

@@ -100,35 +100,16 @@ def limit_memory(headroom: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-class SignallingDisk(Disk):
-    """A disk on which this process sends itself a signal, once: before, within or after the Nth change that it makes.
-
-    `announce` is called first: the parent may want to know that the moment has come.
-    """
-
-    def __init__(self, number: int, when: str, signum: signal.Signals, announce: Callable[[], None]) -> None:
-        self._left = number
-        self._when = when
-        self._signal = signum
-        self._announce = announce
-        self._struck = False
+class WatchedDisk(Disk):
+    """A disk that does something around every change."""
 
     @contextmanager
     def _change(self) -> Iterator[bool]:
-        """Around one change; whether only half of it is to be made before the signal. Only a write has halves."""
-        self._left -= 1
-        here = self._left == 0
-        if here and self._when == "before":
-            self._strike()
-        yield here and self._when == "within"
-        if here and not self._struck:
-            self._strike()
+        """Around one change; whether only half of it is to be made first. Only a write has halves."""
+        yield False
 
     def _strike(self) -> None:
-        self._struck = True
-        self._announce()
-        # To this thread, which goes no further then; a process's signal is taken by any thread, some time.
-        signal.pthread_kill(threading.get_ident(), self._signal)
+        """Between the halves of a write."""
 
     def pwritev(self, fd: int, buffers: Sequence[Any], position: int) -> int:
         with self._change() as half:
@@ -161,3 +142,52 @@ class SignallingDisk(Disk):
     def unlink(self, path: Path) -> None:
         with self._change():
             super().unlink(path)
+
+
+class TimedDisk(WatchedDisk):
+    """A disk that knows how long it took: what a busy disk takes is not the fault of whoever held a lock."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def _change(self) -> Iterator[bool]:
+        began = time.monotonic()
+        yield False
+        self.seconds += time.monotonic() - began
+
+    def time_without(self, action: Callable[[], None]) -> float:
+        """How many seconds the action takes, without those of the disk."""
+        began, before = time.monotonic(), self.seconds
+        action()
+        return time.monotonic() - began - (self.seconds - before)
+
+
+class SignallingDisk(WatchedDisk):
+    """A disk on which this process sends itself a signal, once: before, within or after the Nth change that it makes.
+
+    `announce` is called first: the parent may want to know that the moment has come.
+    """
+
+    def __init__(self, number: int, when: str, signum: signal.Signals, announce: Callable[[], None]) -> None:
+        self._left = number
+        self._when = when
+        self._signal = signum
+        self._announce = announce
+        self._struck = False
+
+    @contextmanager
+    def _change(self) -> Iterator[bool]:
+        self._left -= 1
+        here = self._left == 0
+        if here and self._when == "before":
+            self._strike()
+        yield here and self._when == "within"
+        if here and not self._struck:
+            self._strike()
+
+    def _strike(self) -> None:
+        self._struck = True
+        self._announce()
+        # To this thread, which goes no further then; a process's signal is taken by any thread, some time.
+        signal.pthread_kill(threading.get_ident(), self._signal)

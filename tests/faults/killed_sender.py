@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-import headwater as hw
 from headwater.log import Disk
 from headwater.store import DirectoryStore
 from tests.faults import Kind, Run, Violation, proof
-from tests.faults.children import failures
+from tests.faults.children import TimedDisk, failures
 from tests.faults.killed_holder import outlive
 from tests.faults.streams import STORE, TOPIC, WAYS, Reader, Sender, verify
 
@@ -30,12 +29,13 @@ def killed_sender(run: Run) -> Iterator[Violation]:
         reader.poll()
 
     path = run.directory / STORE
-    with hw.open(path) as store:
+    timed = TimedDisk()
+    with DirectoryStore(path, disk=timed) as store:
         store.create_topic(TOPIC, partitions=PARTITIONS, segment_bytes=8 * 1024, index_interval=1024)
         sender = Sender(store.producer(TOPIC), "other", run.directory, run.random, 0, WAYS)
         reader = Reader(store, "reader", run.directory, run.random)
         step()
-        yield from outlive(run, hold, step)
+        yield from outlive(run, hold, step, timed)
         Sender(store.producer(TOPIC), "holder", run.directory, run.random).step()
         while reader.poll():
             pass

@@ -26,7 +26,7 @@ class StoreScene(Scene):
     """A topic with two partitions, of which the holder uses one."""
 
     def prepare(self, random: Random) -> None:
-        self.store = hw.open(self.directory / STORE)
+        self.store = DirectoryStore(self.directory / STORE, disk=self.disk)
         self.store.create_topic(TOPIC, partitions=2, segment_bytes=8 * 1024, index_interval=1024, lock_timeout=PATIENCE)
         out, elsewhere = (self.store.producer(TOPIC) for _ in range(2))
         self.sender = Sender(out, "other", self.directory, random, HELD, ["flush", "sync"])
