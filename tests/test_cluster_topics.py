@@ -17,6 +17,8 @@ from headwater.cluster.etcd import Etcd
 from headwater.cluster.item import Put
 from headwater.cluster.keys import ClusterTopic, Keys, Member, state_from_json, state_to_json
 from headwater.cluster.metadata import PartitionState
+from headwater.cluster.topics import ClusterTopics
+from headwater.cluster.view import ClusterView
 from headwater.errors import Damaged, InvalidConfiguration, StoreError, TopicExists, UnknownTopic
 from headwater.schema import Schema
 from headwater.store.catalog import grown
@@ -47,6 +49,19 @@ def test_a_topic_made_at_one_broker_is_seen_at_all(server: EtcdServer, fault: An
                 assert node.view.topic_of(topic.info.uuid) == topic
             spread = Counter(state.leader for state in maker.states(topic) if state is not None)
             assert set(spread.values()) == {100}, "each leads as many"
+
+    run(main())
+
+
+@needs_etcd
+def test_brokers_count_as_soon_as_they_are_registered_and_until_they_are_to_leave(server: EtcdServer) -> None:
+    async def main() -> None:
+        async with nodes([server.address], 3) as (first, second, _):
+            hears_nothing = ClusterTopics(first.etcd, ClusterView(first.etcd, keys()))
+            assert await hears_nothing.most_replicas() == 3
+            await first.etcd.write([], [Put(keys().leaving(second.broker), b"{}")])
+            await until(lambda: first.view.leaving)
+            assert await first.topics.most_replicas() == 2
 
     run(main())
 

@@ -106,11 +106,10 @@ class ClusterTopicMethods(Topics):
         schema = Schema(schema_from(request.schema)) if request.schema else RAW
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
         info = TopicInfo(name, random_bytes(16), request.partitions or 1, (schema.id,), config, time.time_ns())
-        view = self._node.membership.view
         replication = (
             request.replication
             or self._core.config.replication
-            or min(len(view.members.keys() - view.leaving), DEFAULT_REPLICATION)
+            or min(await self._node.topics.most_replicas(), DEFAULT_REPLICATION)
         )
         topic = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
         try:

@@ -75,7 +75,7 @@ class InternalTopics:
             return known
         if not view.members:
             raise NotLeader(name, 0, None)
-        replication = self._replication or min(len(view.members), DEFAULT_REPLICATION)
+        replication = self._replication or min(await self._node.topics.most_replicas(), DEFAULT_REPLICATION)
         partitions, config = (1, _HISTORY) if name == HISTORY else (self._partitions, _COORDINATED)
         info = TopicInfo(name, random_bytes(16), partitions, (RAW.id,), config, time.time_ns())
         try:

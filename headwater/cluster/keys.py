@@ -176,11 +176,12 @@ class Keys:
         """Who controls the cluster, under a lease."""
         self.secret = f"{self.prefix}secret"
         """What the brokers sign with, so that one knows again what another has given out."""
+        self.all_brokers = f"{self.prefix}brokers/"
         self.all_partitions = f"{self.prefix}partitions/"
 
     def broker(self, broker: int) -> str:
         """Where a living broker is registered."""
-        return f"{self.prefix}brokers/{broker}"
+        return f"{self.all_brokers}{broker}"
 
     def store(self, broker: int) -> str:
         """The uuid of the directory that a broker was last seen with; it stays when the broker goes."""

@@ -28,9 +28,19 @@ class ClusterTopics:
         self._view = view
         self._where = f"the cluster {view.keys.prefix.split('/')[2]!r}"
 
+    async def most_replicas(self) -> int:
+        """How many replicas a new topic can have: as many as there are brokers to hold one.
+
+        etcd is asked, as this broker may not have heard of all yet: a topic that is made as soon as a cluster serves is
+        kept as often as one that is made a second later.
+        """
+        keys = self._view.keys
+        alive = {item.key for item in (await self._etcd.read(keys.all_brokers)).items}
+        return len(alive - {keys.broker(one) for one in self._view.leaving})
+
     async def create(self, topic: ClusterTopic, timeout: float = _WAITING) -> ClusterTopic:
         """Add a topic, and wait until all its partitions are led; raises TopicExists."""
-        living = len(self._view.members.keys() - self._view.leaving)
+        living = await self.most_replicas()
         if not 1 <= topic.replication <= living:
             raise InvalidConfiguration(
                 f"topic {topic.info.name!r} cannot have {topic.replication} replicas: {living} brokers are alive"

@@ -24,7 +24,6 @@ SMALL = {
     "spark.ui.enabled": False,
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": 2,
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # compiles quickly, not well: right for tests
     "spark.ui.showConsoleProgress": False,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -133,6 +134,7 @@ def test_an_example_runs_by_one_command_and_leaves_nothing(tmp_path: Path) -> No
     (tmp_path / "scratch").mkdir()
     command = [sys.executable, "-m", "examples.spark.sensors"]
     environment = {"TMPDIR": str(tmp_path / "scratch"), "PATH": "/usr/bin:/bin"}
+    environment["SPARK_CONF_DIR"] = os.environ["SPARK_CONF_DIR"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "|kitchen|" in done.stdout

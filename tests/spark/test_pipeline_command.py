@@ -24,7 +24,6 @@ COPY = """
 master: local[2]
 spark:
   spark.driver.memory: 1g
-  spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1
 sources: {{numbers: {{topic: numbers, limit: {limit}}}}}
 sinks:
   copies: {{from: numbers, topic: copies}}

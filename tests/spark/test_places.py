@@ -43,8 +43,6 @@ print(json.dumps(found))
 spark.stop()
 """
 
-CONFIG = SMALL | {"spark.executor.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"]}
-
 EXECUTORS = """
 def where(rows):
     yield os.environ["SPARK_EXECUTOR_DIRS"], len(list(rows))
@@ -84,7 +82,7 @@ def fill(store: hw.Store) -> list[str]:
 def test_two_executors_share_a_topic_with_the_java_of_the_package(store: hw.Store, tmp_path: Path) -> None:
     sent = fill(store)
     without_java = "import headwater.spark.java as java; java._from_path = lambda: None\n"
-    session = f'hw.spark.session(master="local-cluster[2,1,1024]", config={CONFIG})'
+    session = f'hw.spark.session(master="local-cluster[2,1,1024]", config={SMALL})'
     found = run(without_java + READ.format(session=session, classic=True, more=EXECUTORS), store, tmp_path)
     assert found["values"] == found["streamed"] == sent
     assert found["executors"] == 2
@@ -94,7 +92,7 @@ def test_two_executors_share_a_topic_with_the_java_of_the_package(store: hw.Stor
 
 def test_spark_connect_reads_batches_and_streams(store: hw.Store, tmp_path: Path) -> None:
     sent = fill(store)
-    session = f'hw.spark.session(remote="local[2]", config={CONFIG})'
+    session = f'hw.spark.session(remote="local[2]", config={SMALL})'
     found = run(READ.format(session=session, classic=False, more=""), store, tmp_path)
     assert found["values"] == found["streamed"] == sent
 
@@ -138,7 +136,7 @@ def standalone(directory: Path) -> Iterator[str]:
         "SPARK_HOME": str(home),
         "JAVA_HOME": str(find_java(directory)),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": str(SMALL["spark.driver.extraJavaOptions"]),
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     master = ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
@@ -157,7 +155,7 @@ def test_a_standalone_cluster_reads_and_writes_each_record_once(store: hw.Store,
     store.create_topic("copies", partitions=3)
     small = {"spark.executor.memory": "600m", "spark.driver.host": "127.0.0.1"}
     with standalone(tmp_path) as address:
-        session = f"hw.spark.session(master={address!r}, config={CONFIG | small})"
+        session = f"hw.spark.session(master={address!r}, config={SMALL | small})"
         found = run(WRITE.format(session=session, executors=EXECUTORS), store, tmp_path)
     assert found["values"] == sent
     assert found["executors"] == 1  # and not in the driver
