@@ -14,7 +14,16 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
-.PHONY: setup lock proto lint etcd browser test test-streams test-processes test-spark test-faults docs demo serve bench peers soak faults clean help
+# The parts of the tests, of which a few run side by side: most of them wait a lot. Whatever is told at once comes
+# first, then the longest.
+PARTS := lint test-clusters test-spark test-processes test-late-faults test-streams test-early-faults
+SPARK_TESTS := tests/spark tests/test_documents.py
+CLUSTER_TESTS := tests/cluster $(sort $(wildcard tests/test_cluster*.py tests/test_etcd*.py))
+PROCESS_TESTS := $(sort $(wildcard $(foreach noun,broker cli client console example,tests/test_$(noun)*.py)))
+VERDICTS := build/tests
+PYTEST = $(BIN)/python -m pytest --quiet -o cache_dir=.pytest_cache/$@ --junitxml=$(VERDICTS)/$@.xml
+
+.PHONY: setup lock proto etcd browser test $(PARTS) docs demo serve bench peers soak faults clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -42,11 +51,6 @@ lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks docs/pages.py examples tests
 
-# Two of these run side by side, on two cores: first those that start brokers, clusters, browsers and commands, which wait a lot,
-# and the tests that start Spark, which have both cores busy; then all others, and the proofs.
-SPARK_TESTS := tests/spark tests/test_documents.py
-PROCESS_TESTS := tests/cluster $(sort $(wildcard $(foreach noun,broker cli client cluster console etcd example,tests/test_$(noun)*.py)))
-
 # Clusters are proved with the etcd of the system. The one among the Python packages is of a version that can corrupt its own
 # data when it is killed, which is what most of these proofs do to it: it serves for `hw cluster up` alone.
 APT_ETCD := DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends etcd-server
@@ -63,21 +67,27 @@ browser: ## install the system's Chromium and its driver, where this is root on 
 	  { test "$$(id -u)" = 0 && { $(APT_BROWSER) || { apt-get update -qq && $(APT_BROWSER); }; }; } > /dev/null 2>&1 || \
 	  echo "There is no Chromium here, and none can be installed: the console is not proved in a browser. Install chromium and chromium-driver to have it."
 
-# One seed, so that a red run is about the change at hand; `make faults` draws its own.
-test: lint etcd browser ## lint, the tests, and the short form of every fault proof
-	@$(MAKE) --no-print-directory --jobs=2 test-processes test-spark test-streams test-faults
+test: $(STAMP) etcd browser ## lint, the tests, and the short form of every fault proof
+	@rm -rf $(VERDICTS)
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(PARTS) || { $(BIN)/python -m tests.verdict $(VERDICTS); exit 1; }
 
 test-streams: $(STAMP) ## the tests that start neither Spark nor servers, but those that all kinds of stores share
-	@$(BIN)/python -m pytest --quiet $(addprefix --ignore=,$(SPARK_TESTS) $(PROCESS_TESTS)) -o cache_dir=.pytest_cache/streams
+	@$(PYTEST) $(addprefix --ignore=,$(SPARK_TESTS) $(CLUSTER_TESTS) $(PROCESS_TESTS))
 
-test-processes: $(STAMP) ## the tests that start brokers, clusters, browsers and commands
-	@$(BIN)/python -m pytest --quiet $(PROCESS_TESTS) -o cache_dir=.pytest_cache/processes
+test-processes: $(STAMP) ## the tests that start brokers, browsers and commands
+	@$(PYTEST) $(PROCESS_TESTS)
+
+test-clusters: $(STAMP) ## the tests that start clusters and etcd
+	@$(PYTEST) $(CLUSTER_TESTS)
 
 test-spark: $(STAMP) ## the tests that start Spark
-	$(BIN)/python -m pytest --quiet $(SPARK_TESTS) -o cache_dir=.pytest_cache/spark
+	@$(PYTEST) $(SPARK_TESTS)
 
-test-faults: $(STAMP) ## the short form of every fault proof
-	$(BIN)/python -m tests.faults all --quick --seed 1
+# One seed, so that a red run is about the change at hand; `make faults` draws its own.
+test-early-faults: FAULT_ROWS := 1-13
+test-late-faults: FAULT_ROWS := 14-24
+test-early-faults test-late-faults: $(STAMP)
+	@$(BIN)/python -m tests.faults all --quick --seed 1 --rows $(FAULT_ROWS) --json $(VERDICTS)/$@.json
 
 docs: $(STAMP) ## make a site of the documents, in build/site
 	$(BIN)/mkdocs build --strict --quiet

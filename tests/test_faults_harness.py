@@ -213,6 +213,9 @@ def test_all_runs_every_proof_in_the_order_of_the_table(tmp_path: Path) -> None:
     code, report = report_of(tmp_path, "all", "--quick")
     assert code == 1
     assert [one["name"] for one in report["proofs"]] == ["lottery", "aardvark"]
+    for rows, names in (("1-21", ["lottery"]), ("2-22", ["aardvark"])):
+        _, report = report_of(tmp_path, "all", "--quick", "--rows", rows)
+        assert [one["name"] for one in report["proofs"]] == names
 
 
 def test_the_list_names_each_proof(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +227,15 @@ def test_the_list_names_each_proof(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonesuch"], ["all", "--only", "3"], ["lottery", "--runs", "0"], ["lottery", "--only", "-1"]],
+    [
+        [],
+        ["nonesuch"],
+        ["all", "--only", "3"],
+        ["all", "--rows", "3"],
+        ["lottery", "--rows", "1-3"],
+        ["lottery", "--runs", "0"],
+        ["lottery", "--only", "-1"],
+    ],
 )
 def test_a_wrong_command_line_is_refused(arguments: list[str]) -> None:
     register_lottery()

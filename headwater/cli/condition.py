@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
+import headwater.compute as pc
 from headwater.cli.record_json import bytes_of, moment_of
 from headwater.errors import HeadwaterError, InvalidConfiguration
 from headwater.schema import Schema

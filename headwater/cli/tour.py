@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import IO, Annotated, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -30,6 +29,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+import headwater.compute as pc
 from headwater.cli.check import describe
 from headwater.cli.output import console, printable, shown, size
 from headwater.cli.tour_bars import bars, feed

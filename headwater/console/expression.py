@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+import headwater.compute as pc
 from headwater.errors import HeadwaterError, InvalidConfiguration
 from headwater.store.start import time
 

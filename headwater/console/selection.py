@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+import headwater.compute as pc
 from headwater.console.expression import InvalidExpression, parse
 from headwater.errors import InvalidConfiguration
 from headwater.schema import Schema

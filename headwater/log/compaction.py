@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+import headwater.compute as pc
 from headwater.log.encode import reencode
 from headwater.log.frame import CONTROL, HAS_KEYS, Frame, StoredFrame
 from headwater.log.projection import Projection

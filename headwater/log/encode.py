@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from crc32c import crc32c
 
+import headwater.compute as pc
 from headwater.config import Compression
 from headwater.errors import InvalidRecord
 from headwater.log.frame import (

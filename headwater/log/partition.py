@@ -13,8 +13,8 @@ from functools import partial
 from typing import NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+import headwater.compute as pc
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
 from headwater.log.commit import Appended, Stretch

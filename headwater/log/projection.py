@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+import headwater.compute as pc
 from headwater.errors import FrameDamaged, SchemaError
 from headwater.log.frame import (
     ATTRIBUTES,

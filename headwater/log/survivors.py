@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+import headwater.compute as pc
 from headwater.errors import FrameDamaged, PartitionError
 from headwater.log.frame import HAS_KEYS, StoredFrame
 from headwater.log.projection import Projection

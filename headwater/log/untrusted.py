@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from crc32c import crc32c
 
+import headwater.compute as pc
 from headwater.errors import FrameDamaged, UntrustedFrame
 from headwater.log.frame import (
     ALL_ATTRIBUTES,

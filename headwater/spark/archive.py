@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from crc32c import crc32c
 
+import headwater.compute as pc
 from headwater.errors import Damaged, InvalidConfiguration
 from headwater.log.disk import REAL_DISK
 from headwater.schema import Schema

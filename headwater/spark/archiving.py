@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import headwater.compute as pc
 from headwater.errors import DataLost, InvalidConfiguration, PartitionBusy, SchemaError, StoreError
 from headwater.log.disk import REAL_DISK
 from headwater.log.lock import PartitionLock

@@ -13,9 +13,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions
 
+import headwater.compute as pc
 from headwater.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange, StoreError
 from headwater.log import CompactionReport, Damage, DirectoryPartition
 from headwater.log.compaction import delete_markers

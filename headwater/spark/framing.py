@@ -12,9 +12,9 @@ from typing import Any, Final
 from zlib import crc32
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
+import headwater.compute as pc
 from headwater.config import ProducerConfig
 from headwater.errors import HeadwaterError, InvalidRecord, UnknownTopic
 from headwater.log.encode import encode_batch

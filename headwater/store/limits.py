@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+import headwater.compute as pc
 from headwater.config import TopicConfig
 from headwater.errors import InvalidRecord
 from headwater.schema import Schema

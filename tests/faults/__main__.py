@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("name", nargs="?", metavar="NAME", help='a proof, or "all"; see --list')
     parser.add_argument("--list", action="store_true", help="list the proofs and leave")
+    parser.add_argument("--rows", type=_rows, metavar="FIRST-LAST", help='of "all", only these rows of the fault table')
     parser.add_argument("--runs", type=_from(1), metavar="N", help="make so many runs, not as many as the proof says")
     parser.add_argument("--only", type=_from(0), metavar="RUN", help="make only the run of this number")
     parser.add_argument("--seed", type=int, metavar="S", help="the seed of all chance; drawn when not given")
@@ -59,12 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error('which proof? --list names them, "all" runs them')
     if options.name != "all" and options.name not in proofs:
         parser.error(f"there is no proof {options.name!r}: --list names them")
+    if options.rows is not None and options.name != "all":
+        parser.error('--rows chooses from "all"')
     if options.only is not None and options.name == "all":
         parser.error("--only is the number of a run of one proof: name that proof")
 
     seed = secrets.randbelow(2**32) if options.seed is None else options.seed
     plan = Plan(seed=seed, quick=options.quick, runs=options.runs, only=options.only, seconds=options.seconds)
     chosen = list(proofs.values()) if options.name == "all" else [proofs[options.name]]
+    if options.rows is not None:
+        chosen = [proof for proof in chosen if proof.row in options.rows]
     console.print(f"seed: {seed}")
     results = [_run_and_tell(proof, plan, console) for proof in chosen]
 
@@ -93,6 +98,14 @@ def _from(least: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def _rows(text: str) -> range:
+    first, _, last = text.partition("-")
+    try:
+        return range(int(first), int(last) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of rows such as 1-13") from None
 
 
 def _duration(text: str) -> float:
