@@ -186,6 +186,8 @@ class DurableLog:
     def damaged_at(self) -> int | None:
         """The first offset that is known to be damaged."""
         known = [one.offset for one in read_damage(self.partition.path)]
+        if not known:
+            return None
         start, end, _ = self.partition.bounds()
         return min((max(offset, start) for offset in known if offset < end), default=None)
 

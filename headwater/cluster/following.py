@@ -27,7 +27,7 @@ from headwater.v1 import broker_pb2 as pb
 _log = logging.getLogger(__name__)
 _BYTES: Final = 4 * 1024 * 1024
 """How much is asked for at once, of one partition."""
-WAIT: Final = 0.5
+WAIT: Final = 1.0
 """How long a leader that has nothing new keeps a question. Seconds."""
 _AGAIN: Final = 0.05
 _FAILED: Final = 1.0

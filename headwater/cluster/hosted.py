@@ -10,14 +10,15 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from headwater.cluster.durable_log import DurableLog, Span
 from headwater.cluster.keys import PartitionKey
 from headwater.cluster.metadata import PartitionState
 from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.errors import HeadwaterError
 from headwater.log import Appended, StoredFrame
 from headwater.store.topic import TopicPartition
 
@@ -244,3 +245,13 @@ class Hosted:
         """In a thread: the right to append, for the length of a block; raises NotLeading."""
         with self.log.leading():
             yield
+
+
+def damaged_among(replicas: Iterable[Hosted]) -> list[Hosted]:
+    """In a thread: those of which readers have found some damaged. One that cannot be looked at is deleted just now."""
+    found = []
+    for hosted in replicas:
+        with suppress(HeadwaterError, OSError):
+            if hosted.log.damaged_at() is not None:
+                found.append(hosted)
+    return found

@@ -10,7 +10,7 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
 from typing import Any, Final
@@ -25,7 +25,7 @@ from headwater.cluster.etcd import Etcd
 from headwater.cluster.following import Follower, Threads
 from headwater.cluster.forced_election import ForcedElection
 from headwater.cluster.holdings import Holdings
-from headwater.cluster.hosted import Hosted
+from headwater.cluster.hosted import Hosted, damaged_among
 from headwater.cluster.identity import identity_of
 from headwater.cluster.internal import InternalTopics
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
@@ -118,7 +118,7 @@ class ClusterNode:
         self.begin(self._keep_up())
         self.begin(self._every(_TICK, self._tend))
         self.begin(self._every(_KEEPING, self._keep_watermark))
-        self.begin(self._every(_LOOKING, self._look_for_damage))
+        self.begin(self._look_for_damage())
         self.begin(self.cleaning.run(self._read_so_far))
 
     @property
@@ -363,10 +363,13 @@ class ClusterNode:
         hosted.log.refresh()
         hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
 
-    async def _look_for_damage(self, hosted: Hosted) -> None:
+    async def _look_for_damage(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOKING)
+            await self._for_each(self._give_up, await self.threads.read(damaged_among, list(self._hosted.values())))
+
+    async def _give_up(self, hosted: Hosted) -> None:
         """See to it that a replica is repaired of which readers have found some damaged, or else not led."""
-        if await self.threads.read(hosted.log.damaged_at) is None:
-            return
         state = hosted.replica.state
         if not self._can_be_spared(hosted):
             if hosted.leads and state is not None and should_hand_over(state, self.broker, self.membership.view.alive):
@@ -378,8 +381,7 @@ class ClusterNode:
 
     def _can_be_spared(self, hosted: Hosted) -> bool:
         state = hosted.replica.state
-        alive = self.membership.view.alive
-        return state is not None and can_be_spared(state, self.broker, hosted.min_insync, alive)
+        return state is not None and can_be_spared(state, self.broker, hosted.min_insync, self.membership.view.alive)
 
     def damaged(self, place: TopicPartition, error: HeadwaterError) -> HeadwaterError:
         """In any thread: what a reader is told who has met damage: to ask again, if another one can lead."""
@@ -401,9 +403,9 @@ class ClusterNode:
             await asyncio.sleep(seconds)
             await self._for_each(work)
 
-    async def _for_each(self, work: Callable[[Hosted], Awaitable[None]]) -> None:
-        """Do something for each replica. One that fails keeps it from none of the others."""
-        for hosted in list(self._hosted.values()):
+    async def _for_each(self, work: Callable[[Hosted], Awaitable[None]], those: Sequence[Hosted] | None = None) -> None:
+        """Do something for each replica, or each of those. One that fails keeps it from none of the others."""
+        for hosted in list(self._hosted.values()) if those is None else those:
             try:
                 await work(hosted)
             except (HeadwaterError, OSError) as error:
