@@ -22,15 +22,3 @@ else:
 
 
 __all__ = ["Pipeline", "session"]
-
-if typing.TYPE_CHECKING:
-    from headwater.spark.pipeline import Pipeline
-else:
-
-    def __getattr__(name: str) -> object:
-        """`Pipeline`, when it is asked for: every process of Spark imports this package, and few need pipelines."""
-        if name == "Pipeline":
-            from headwater.spark.pipeline import Pipeline
-
-            return Pipeline
-        raise AttributeError(f"module 'headwater.spark' has no attribute {name!r}")
