@@ -58,10 +58,10 @@ def test_brokers_count_as_soon_as_they_are_registered_and_until_they_are_to_leav
     async def main() -> None:
         async with nodes([server.address], 3) as (first, second, _):
             hears_nothing = ClusterTopics(first.etcd, ClusterView(first.etcd, keys()))
-            assert await hears_nothing.most_replicas() == 3
+            assert await hears_nothing.replicas_of_new("orders", None) == 3
             await first.etcd.write([], [Put(keys().leaving(second.broker), b"{}")])
             await until(lambda: first.view.leaving)
-            assert await first.topics.most_replicas() == 2
+            assert await first.topics.replicas_of_new("orders", None) == 2
 
     run(main())
 
@@ -134,7 +134,7 @@ def test_too_few_brokers_and_impossible_minima_are_refused(server: EtcdServer) -
     async def main() -> None:
         async with nodes([server.address], 2) as (first, _):
             with pytest.raises(InvalidConfiguration, match="2 brokers are alive"):
-                await first.topics.create(topic_of("orders", 1, 3))
+                await first.topics.replicas_of_new("orders", 3)
             with pytest.raises(InvalidConfiguration, match="1 to 2 must be in sync, not 3"):
                 await first.topics.create(topic_of("orders", 1, 2, 3))
             with pytest.raises(UnknownTopic):

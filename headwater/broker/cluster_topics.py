@@ -10,7 +10,7 @@ from headwater import __version__
 from headwater.broker.call import Call
 from headwater.broker.core import Core
 from headwater.broker.topics import Topics, schema_from
-from headwater.cluster.assignment import DEFAULT_REPLICATION, default_min_insync
+from headwater.cluster.assignment import default_min_insync
 from headwater.cluster.internal import INTERNAL
 from headwater.cluster.keys import ClusterTopic
 from headwater.cluster.metadata import NOBODY
@@ -106,11 +106,8 @@ class ClusterTopicMethods(Topics):
         schema = Schema(schema_from(request.schema)) if request.schema else RAW
         config = configured(self._store.defaults.topic, None, options_from_text(request.options))
         info = TopicInfo(name, random_bytes(16), request.partitions or 1, (schema.id,), config, time.time_ns())
-        replication = (
-            request.replication
-            or self._core.config.replication
-            or min(await self._node.topics.most_replicas(), DEFAULT_REPLICATION)
-        )
+        wanted = request.replication or self._core.config.replication
+        replication = await self._node.topics.replicas_of_new(name, wanted)
         topic = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
         try:
             await self._node.topics.create(topic)

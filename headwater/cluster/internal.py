@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from headwater.cluster.assignment import DEFAULT_REPLICATION, default_min_insync
+from headwater.cluster.assignment import default_min_insync
 from headwater.cluster.following import Threads
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import ClusterTopic, PartitionKey
@@ -75,7 +75,7 @@ class InternalTopics:
             return known
         if not view.members:
             raise NotLeader(name, 0, None)
-        replication = self._replication or min(await self._node.topics.most_replicas(), DEFAULT_REPLICATION)
+        replication = await self._node.topics.replicas_of_new(name, self._replication)
         partitions, config = (1, _HISTORY) if name == HISTORY else (self._partitions, _COORDINATED)
         info = TopicInfo(name, random_bytes(16), partitions, (RAW.id,), config, time.time_ns())
         try:

@@ -209,11 +209,10 @@ class ClusterNode:
 
     async def _host(self) -> None:
         view = self.membership.view
+        self._forget_deleted()  # first: what comes under the name of a deleted topic takes its directory away
         for topic in list(view.topics.values()):
             await self._holdings.adopt(topic)
-        for key, hosted in list(self._hosted.items()):
-            if hosted.partition is None and view.topic_of(key[0]) is None:
-                self._forget(hosted)
+        self._forget_deleted()
         await self._holdings.keep_only(view.topics)
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
@@ -239,6 +238,15 @@ class ClusterNode:
                 hosted.task = self.begin(self._play(hosted))
             if stage_log is not None:
                 self._open_stage(hosted, stage_log)
+
+    def _forget_deleted(self) -> None:
+        for hosted in list(self._hosted.values()):
+            if hosted.partition is None and self._is_deleted(hosted):
+                self._forget(hosted)
+
+    def _is_deleted(self, hosted: Hosted) -> bool:
+        """Whether the topic is gone: then what cannot be read or written there says nothing about this broker."""
+        return self.membership.view.topic_of((hosted.partition or hosted).key[0]) is None
 
     def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
         place = TopicPartition(topic.info.name, key[1])
@@ -327,10 +335,11 @@ class ClusterNode:
                     await self._until_role_changes(hosted, replica, epoch, following)
                     continue
             except Exception as error:  # noqa: BLE001 - a replica that does nothing any more is worse
-                known = isinstance(error, HeadwaterError | OSError)
-                _log.error("%s cannot be led or followed: %s", hosted, error, exc_info=None if known else error)
-                if replica.leads:
-                    self.resign(hosted, error)
+                if not self._is_deleted(hosted):
+                    known = isinstance(error, HeadwaterError | OSError)
+                    _log.error("%s cannot be led or followed: %s", hosted, error, exc_info=None if known else error)
+                    if replica.leads:
+                        self.resign(hosted, error)
                 await asyncio.sleep(_AGAIN)
                 continue
             while hosted.replica is replica and replica.epoch == epoch:
@@ -489,6 +498,8 @@ class ClusterNode:
         """Let others lead, as another incarnation, but not again within a pause; False if nobody else can."""
         state = hosted.replica.state
         if state is None or not can_be_spared(state, self.broker, 1, self.membership.view.alive):
+            return False
+        if self._is_deleted(hosted):
             return False
         if time.monotonic() - self._resigned > pause:
             self._resigned = time.monotonic()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from headwater.cluster.assignment import DEFAULT_REPLICATION
 from headwater.cluster.etcd import Etcd
 from headwater.cluster.item import Delete, Guard, Item, Put
 from headwater.cluster.keys import ClusterTopic
@@ -28,23 +29,23 @@ class ClusterTopics:
         self._view = view
         self._where = f"the cluster {view.keys.prefix.split('/')[2]!r}"
 
-    async def most_replicas(self) -> int:
-        """How many replicas a new topic can have: as many as there are brokers to hold one.
+    async def replicas_of_new(self, name: str, wanted: int | None) -> int:
+        """How many replicas a new topic gets: as many as are wanted, or else three, or one for each of fewer brokers.
 
-        etcd is asked, as this broker may not have heard of all yet: a topic that is made as soon as a cluster serves is
-        kept as often as one that is made a second later.
+        Raises InvalidConfiguration if there are not brokers enough. etcd is asked, as this broker may not have heard of
+        all yet: a topic that is made as soon as a cluster serves is kept as often as one that is made a second later.
+        It is asked once: a broker may be gone a moment later, and comes back or is replaced.
         """
         keys = self._view.keys
         alive = {item.key for item in (await self._etcd.read(keys.all_brokers)).items}
-        return len(alive - {keys.broker(one) for one in self._view.leaving})
+        living = len(alive - {keys.broker(one) for one in self._view.leaving})
+        replicas = min(living, DEFAULT_REPLICATION) if wanted is None else wanted
+        if not 1 <= replicas <= living:
+            raise InvalidConfiguration(f"topic {name!r} cannot have {replicas} replicas: {living} brokers are alive")
+        return replicas
 
     async def create(self, topic: ClusterTopic, timeout: float = _WAITING) -> ClusterTopic:
         """Add a topic, and wait until all its partitions are led; raises TopicExists."""
-        living = await self.most_replicas()
-        if not 1 <= topic.replication <= living:
-            raise InvalidConfiguration(
-                f"topic {topic.info.name!r} cannot have {topic.replication} replicas: {living} brokers are alive"
-            )
         if not 1 <= topic.min_insync <= topic.replication:
             raise InvalidConfiguration(
                 f"topic {topic.info.name!r} has {topic.replication} replicas: of these 1 to {topic.replication} must "
