@@ -277,13 +277,20 @@ def _topic_differences(wanted: Manifest, running: Manifest) -> Iterator[Differen
     for name, topic in (wanted.topics or {}).items():
         known = there.get(name)
         if known is None:
-            yield Difference("topic", name, "add", tuple(_described(topic)))
+            yield Difference("topic", name, "add", tuple(_described(topic)), _too_few(topic, running.brokers))
             continue
         details, problem = _changes(topic, known)
         if details:
             yield Difference("topic", name, "change", tuple(details), problem)
     for name in there.keys() - wanted.topics.keys() if wanted.topics is not None else ():
         yield Difference("topic", name, "remove")
+
+
+def _too_few(topic: ManifestTopic, brokers: Mapping[int, str | None] | None) -> str:
+    """Why a topic cannot be kept as often as it is to be, if it cannot; a single broker does not say who is there."""
+    if brokers is None or topic.replication is None or topic.replication <= len(brokers):
+        return ""
+    return f"{len(brokers)} brokers are alive: start more of them first"
 
 
 def _described(topic: ManifestTopic) -> Iterator[str]:

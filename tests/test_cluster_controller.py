@@ -351,6 +351,12 @@ def test_a_proposal_counts_on_brokers_in_the_incarnation_in_which_they_were_seen
             state, revision = leader.view.partitions[key]
             gone = {3: brokers[2].incarnation - 1}
             assert await leader.view.propose(key, Proposal(state, revision, gone)) is False
+            # Also if an answer was lost before: else the leader would wait for ever for how it came out.
+            for fault in FAULTS:
+                leader.etcd.faults = [fault]  # type: ignore[list-item]
+                assert await leader.view.propose(key, Proposal(state.without(2), revision, gone)) is False
+            await asyncio.sleep(2 * leader.etcd.late_seconds)
+            assert leader.view.partitions[key] == (state, revision)
             assert await leader.view.propose(key, Proposal(state, revision, {3: brokers[2].incarnation})) is True
 
     run(main())

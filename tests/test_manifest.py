@@ -16,6 +16,7 @@ from headwater.columns import read_columns, write_columns
 from headwater.manifest import Difference, Manifest, ManifestTopic, differences, read_manifest
 from headwater.schema import Schema
 from tests.broker import served
+from tests.processes import hw as command
 
 ORDERS = """
 topics:
@@ -129,6 +130,9 @@ topic: {}
         (14, "brokers"),
         (15, "topic"),
     ]
+    told = command("cluster", "apply", tmp_path / "cluster.yaml")
+    assert told.returncode == 1
+    assert told.stderr.splitlines() == [f"hw: {one}" for one in raised.value.problems], "a line for each"
     with pytest.raises(hw.InvalidFile) as raised:
         manifest(tmp_path, '{\n"topics": {\n\t"orders": {"partitions": 0}\n}\n}', "cluster.json")
     assert [(one.line, one.key) for one in raised.value.problems] == [(3, "topics.orders.partitions")]
@@ -156,7 +160,8 @@ def test_differences_are_named_and_what_cannot_be_done_says_why() -> None:
             "grows": ManifestTopic(6, 2, {"retention_age": "1d"}),
             "shrinks": ManifestTopic(2, 3),
             "typed": ManifestTopic(schema=read_columns({"id": "string"})),
-            "new": ManifestTopic(2),
+            "new": ManifestTopic(2, 2),
+            "more": ManifestTopic(2, 3),
         },
         users={"changed": {"broker": ["admin"]}},
         brokers={1: None, 2: None},
@@ -168,6 +173,7 @@ def test_differences_are_named_and_what_cannot_be_done_says_why() -> None:
         ("topic", "shrinks", "change", True),
         ("topic", "typed", "change", True),
         ("topic", "new", "add", False),
+        ("topic", "more", "add", True),
         ("user", "changed", "change", False),
         ("broker", "3", "remove", True),
         ("topic", "other", "remove", False),

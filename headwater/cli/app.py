@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from headwater import __version__
 from headwater.cli.output import end_quietly, printable
-from headwater.errors import HeadwaterError, TopicExists, UnknownTopic
+from headwater.errors import HeadwaterError, InvalidFile, TopicExists, UnknownTopic
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """The root of the errors about the command line itself, which typer does not export."""
@@ -157,11 +157,12 @@ def main() -> NoReturn:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.exit(2)
         command = error.ctx.command_path if error.ctx else "hw"
-        _fail(f"{error.format_message()} Try '{command} --help'.", 2)
+        _fail(f"{error.format_message()} Try '{command} --help'.", code=2)
     except Exception as error:  # even a mistake of its own is told in one line
         if debug:
             raise
-        _fail(_told(error), 1)
+        problems = map(str, error.problems) if isinstance(error, InvalidFile) else [_told(error)]
+        _fail(*problems, code=1)
 
 
 def _hasten_help() -> None:
@@ -190,7 +191,8 @@ def _told(error: Exception) -> str:
     return f"internal error: {type(error).__name__}: {error}; hw --debug shows where"
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    """One line on standard error, whatever is in it."""
-    sys.stderr.write(f"hw: {printable(' '.join(message.split()))}\n")
+def _fail(*messages: str, code: int) -> NoReturn:
+    """One line on standard error for each, whatever is in it."""
+    for message in messages:
+        sys.stderr.write(f"hw: {printable(' '.join(message.split()))}\n")
     sys.exit(code)

@@ -105,12 +105,13 @@ class Follower:
             found = await self._ask_little(link, self._question(request, WAIT, at_once))
         if found.HasField("error"):
             raise NotLeading
+        self._hosted.replica.reach(found.epoch, found.mark)
         if found.HasField("diverging"):
             await self._cut(found, request.last_epoch)
             return
         if len(found.frames) >= _BYTES and at_once is None:
             # Far behind: the leader reads what comes next while this is written. Durable is what is durable now.
-            after = request._replace(end=found.next_offset, last_epoch=found.next_epoch)
+            after = request._replace(end=found.next_offset, last_epoch=found.next_epoch, mark=found.mark)
             self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0, told=_told(found))))
         try:
             await self._copy(found, request.last_epoch)

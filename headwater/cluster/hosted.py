@@ -111,10 +111,12 @@ class Hosted:
             self._changed_role()
         else:
             self.settle()
+            self.wake()  # others may be in sync by now, or fewer
 
     def _changed_role(self) -> None:
         """Nothing that was appended in another role is acknowledged in this one: its offset may be another's by now."""
         self.led = 0
+        self._told = -1
         self._reading = {}
         acks, self._acks = self._acks, []
         for _, _, ack in acks:
@@ -186,6 +188,7 @@ class Hosted:
             if high_watermark != self._told:
                 self._told = high_watermark
                 self._tell(self.place)
+                self.wake()
             while self._acks and self._acks[0][0] <= high_watermark:
                 _, _, ack = heapq.heappop(self._acks)
                 if not ack.done():
@@ -199,7 +202,6 @@ class Hosted:
         response = self.replica.fetch(request, time.monotonic())
         if self.replica.high_watermark != before:
             self.settle()
-            self.wake()
         return response
 
     async def frames(

@@ -47,12 +47,14 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
         question.end,
         question.durable_end,
         question.last_epoch,
+        question.mark,
     )
     hosted.heard(request)
     now = time.monotonic()
     deadline, hearing = now + min(question.max_wait_ms / 1000, WAIT), now + _HEARING
     while True:
         response = hosted.fetch(request)
+        answer.mark = response.mark
         if request.end < hosted.log.start:
             await _fill_start(answer, hosted, threads)
             return

@@ -436,6 +436,7 @@ class ClusterNode:
         _log.info("%s: in sync are to be %s", hosted, sorted(proposal.state.in_sync))
         if await self.membership.view.propose(hosted.key, proposal) is False:
             replica.refused(proposal)
+            hosted.wake()
 
     async def _keep_watermark(self, hosted: Hosted) -> None:
         """Make durable how much is acknowledged, as far as it is known."""

@@ -6,7 +6,7 @@ away and show that schedule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -57,6 +57,8 @@ class FetchRequest(NamedTuple):
     end: int
     durable_end: int
     last_epoch: int
+    mark: int = 0
+    """The last of the leader's marks that has reached it, in this epoch."""
 
 
 class FetchResponse(NamedTuple):
@@ -70,6 +72,8 @@ class FetchResponse(NamedTuple):
     batches: Sequence[Any]
     high_watermark: int
     diverging: EpochEnd | None = None
+    mark: int = 0
+    """The last that the leader has made, in this epoch."""
 
 
 class NotLeading(Exception):
@@ -107,8 +111,10 @@ class Replica:
         self._epoch_start = 0
         self.beside: Replica | None = None
         """The replica of another log that is kept with this one: in sync is who keeps up with both."""
-        self._asked: dict[int, int] = {}
-        """How often each follower has asked, in this epoch."""
+        self._mark = 0
+        """The last mark, in this epoch: of those that it makes as the leader, or has been told as a follower."""
+        self._reached: dict[int, int] = {}
+        """The last mark that each follower has told it knows of, in this epoch."""
 
     # What the cluster says.
 
@@ -122,7 +128,8 @@ class Replica:
             self._pending = None  # it was taken, or something else was: either way this is how it came out
         if before is None or state.epoch != before.epoch:
             self._progress = {}
-            self._asked = {}
+            self._mark = 0
+            self._reached = {}
             self._pending = None
             self._led_since = now
             self._epoch_start = self.log.end
@@ -158,11 +165,13 @@ class Replica:
             raise NotLeading
         if self._diverges(request):
             found = self.log.end_of(request.last_epoch)
-            return FetchResponse(self.epoch, request.end, request.last_epoch, (), self.high_watermark, found)
+            return FetchResponse(
+                self.epoch, request.end, request.last_epoch, (), self.high_watermark, found, mark=self._mark
+            )
         self._note(request, now)
         self._advance()
         batches = self.log.read(request.end)
-        return FetchResponse(self.epoch, request.end, request.last_epoch, batches, self.high_watermark)
+        return FetchResponse(self.epoch, request.end, request.last_epoch, batches, self.high_watermark, mark=self._mark)
 
     def _is_replica(self, broker: int) -> bool:
         return self.state is not None and broker in self.state.replicas
@@ -232,24 +241,31 @@ class Replica:
 
     # Being sure that nobody else leads.
 
+    def mark(self) -> int:
+        """Make a mark, for `confirmed`: every answer from now on carries it, and every question asked after one."""
+        self._mark += 1
+        return self._mark
+
     def heard(self, request: FetchRequest) -> None:
-        """A follower has asked: once for each question, however long its answer takes."""
+        """A follower has asked, however long its answer takes."""
         if self.leads and request.epoch == self.epoch:
-            self._asked[request.replica] = self._asked.get(request.replica, 0) + 1
+            self._reached[request.replica] = max(request.mark, self._reached.get(request.replica, 0))
 
-    def mark(self) -> Mapping[int, int]:
-        """How often each follower has asked by now, for `confirmed`."""
-        return dict(self._asked)
+    def reach(self, epoch: int, mark: int) -> None:
+        """An answer of the leader of an epoch has come, with its last mark."""
+        if not self.leads and epoch == self.epoch:
+            self._mark = max(self._mark, mark)
 
-    def confirmed(self, mark: Mapping[int, int]) -> bool:
+    def confirmed(self, mark: int) -> bool:
         """Whether nobody led in a later epoch at the time of the mark.
 
-        A later leader needs all who are in sync. A follower's second question since is one that it asked after it had
-        got an answer since: so at that time it followed this leader, and no other.
+        A later leader needs all who are in sync, or may be by now. A question that carries the mark was asked after an
+        answer that was given after it: so at that time the follower followed this leader, and no other. How often one
+        has asked shows nothing: a stream that broke, or a new incarnation, leaves more than one question on its way.
         """
-        assert self.state is not None
-        others = (one for one in self.state.in_sync if one != self.broker)
-        return self.leads and all(self._asked.get(one, 0) >= mark.get(one, 0) + 2 for one in others)
+        if not self.leads:
+            return False
+        return all(self._reached.get(one, 0) >= mark for one in self._counted() if one != self.broker)
 
     # The in-sync set.
 
@@ -329,11 +345,12 @@ class Replica:
             return None
         end = self.log.end
         return FetchRequest(
-            self.broker, self.incarnation, self.epoch, end, self.log.durable_end, self.log.epoch_before(end)
+            self.broker, self.incarnation, self.epoch, end, self.log.durable_end, self.log.epoch_before(end), self._mark
         )
 
     def take(self, response: FetchResponse) -> None:
         """Take in what the leader has answered. Answers of another epoch, or to another question, count no more."""
+        self.reach(response.epoch, response.mark)
         if self.leads or not self._fits(response):
             return
         if response.diverging is not None:

@@ -165,6 +165,8 @@ class ClusterView:
 
         While there is no answer it is asked for again, which does no harm: it is taken at most once. None when an
         answer was lost and the partition has changed since, by this or by another change: what it is now counts.
+        A partition that has not changed was not what was in its way, but a broker: none is ever again who it was, so
+        that what was lost can do nothing any more.
         """
         guards = [Guard(self.keys.partition(key), changed=proposal.revision)]
         guards += [Guard(self.keys.broker(broker), created=since) for broker, since in proposal.alive.items()]
@@ -174,12 +176,16 @@ class ClusterView:
             try:
                 if await self._etcd.write(guards, change):
                     return True
-                return None if lost else False
+                if lost:
+                    await self.refresh()
+                known = self._partitions.get(key)
+                return None if lost and (known is None or known[1] != proposal.revision) else False
             except EtcdUnavailable as error:
                 lost = lost or error.unknown
             except EtcdRefused as error:
                 _log.error("a change of partition %d of %s cannot be made: %s", key[1], key[0].hex(), error)
-                return None if lost else False
+                if not lost:
+                    return False
             known = self._partitions.get(key)
             if known is None or known[1] > proposal.revision:
                 return None if lost else False

@@ -911,7 +911,7 @@ class Status(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., version: _Optional[str] = ..., state: _Optional[str] = ..., directory: _Optional[str] = ..., started_ns: _Optional[int] = ..., connections: _Optional[int] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., in_flight_bytes: _Optional[int] = ..., produced_records: _Optional[int] = ..., produced_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., unhealthy: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReplicaFetch(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "replica", "incarnation", "epoch", "end", "durable_end", "last_epoch", "high_watermark", "max_bytes", "max_wait_ms", "producers_until")
+    __slots__ = ("topic_uuid", "partition", "replica", "incarnation", "epoch", "end", "durable_end", "last_epoch", "high_watermark", "max_bytes", "max_wait_ms", "producers_until", "mark")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
@@ -924,6 +924,7 @@ class ReplicaFetch(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
     replica: int
@@ -936,10 +937,11 @@ class ReplicaFetch(_message.Message):
     max_bytes: int
     max_wait_ms: int
     producers_until: int
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., replica: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., producers_until: _Optional[int] = ...) -> None: ...
+    mark: int
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., replica: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., producers_until: _Optional[int] = ..., mark: _Optional[int] = ...) -> None: ...
 
 class ReplicaFetched(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "next_offset", "next_epoch", "compacted_until", "frames")
+    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "next_offset", "next_epoch", "compacted_until", "mark", "frames")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -953,6 +955,7 @@ class ReplicaFetched(_message.Message):
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
@@ -967,8 +970,9 @@ class ReplicaFetched(_message.Message):
     next_offset: int
     next_epoch: int
     compacted_until: int
+    mark: int
     frames: bytes
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., next_offset: _Optional[int] = ..., next_epoch: _Optional[int] = ..., compacted_until: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., next_offset: _Optional[int] = ..., next_epoch: _Optional[int] = ..., compacted_until: _Optional[int] = ..., mark: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("epoch", "start")

@@ -94,7 +94,7 @@ class GroupBroker(Broker):
         self._epoch = 0
         self._written: list[tuple[int, int]] = []
         self._writing = False
-        self._reads: list[tuple[Mapping[int, int], Callable[[], None]]] = []
+        self._reads: list[tuple[int, Callable[[], None]]] = []
 
     def begin(self) -> None:
         self._forget()
@@ -153,7 +153,7 @@ class GroupBroker(Broker):
         """Up to where the log is replayed."""
         return self.log.end
 
-    def is_sure(self, mark: Mapping[int, int]) -> bool:
+    def is_sure(self, mark: int) -> bool:
         """Whether nobody else has led since the mark."""
         assert self.replica is not None
         return self.replica.confirmed(mark)

@@ -138,3 +138,23 @@ async def test_a_leader_whose_followers_are_silent_is_alone(held: Held) -> None:
     assert held.hosted.replica.is_alone(now + 2 * PATIENCE)
     held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 1), 200)
     assert not held.hosted.replica.is_alone(now + 2 * PATIENCE), "there is nobody who could have been elected"
+
+
+@in_loop
+async def test_who_waits_goes_on_when_the_other_one_counts_no_more(held: Held) -> None:
+    """Nobody asks any more who could wake it: a coordinator of two brokers would wait until one comes back."""
+    held.hosted.require(1)
+    held.state(1, ME)
+    with held.hosted.log.leading():
+        held.hosted.log.partition.append(encode([b"x"]))
+    held.hosted.appended()
+    sure = asyncio.create_task(held.hosted.confirm(1))
+    await soon()
+    acknowledged = asyncio.create_task(held.hosted.changed())
+    await soon()
+    assert not sure.done()
+    assert not acknowledged.done()
+    held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 1), 200)
+    await sure
+    await acknowledged
+    assert held.hosted.replica.high_watermark == 1
