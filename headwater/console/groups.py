@@ -132,7 +132,7 @@ def reset(asked: Asked) -> dict[str, Any]:
         raise InvalidConfiguration(f"topic {topic.name!r} was made anew since the difference was shown: look again")
     positions = {}
     for text, offset in asked.given("positions", dict).items():
-        number = int(text) if str(text).isdigit() else -1
+        number = int(text) if text.isdecimal() else -1
         if not 0 <= number < info.partitions or not isinstance(offset, int) or isinstance(offset, bool):
             raise InvalidConfiguration(f"{text!r:.20}: {offset!r:.20} is no position in {topic.name!r}")
         bounds = topic.partition(number).bounds()
