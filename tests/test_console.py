@@ -141,6 +141,7 @@ def test_messages_are_found_by_place_key_text_and_expression(console: Asking) ->
     assert search("orders", partition=0, **{"from": 5, "direction": "newer"})[0]["o"] == 5
     assert search("orders", **{"from": "2020-01-01", "direction": "older"}) == []
     assert len(search("orders", **{"from": "-1h", "direction": "newer"})) == 300
+    assert len(search("orders", **{"from": f"-{'9' * 400}d", "direction": "newer"})) == 300
     rows = search("trades", where="symbol = 'HW' and price > 10")
     assert [json.loads(row["v"]["text"])["price"] for row in rows] == [12.25, 11.75, 11.25, 10.75, 10.25]
     assert [row["v"]["kind"] for row in rows] == ["row"] * 5
@@ -321,6 +322,23 @@ def test_a_reset_does_what_was_shown_before(own: Asking) -> None:
     assert [one["offset"] for one in found["partitions"]] == [0, 0, 0]
     assert found["lag"] == 300
     until(lambda: own.get("/api/overview")["lag"] == 300)
+
+
+def test_a_topic_that_is_newer_than_the_last_look_is_not_called_deleted(tmp_path: Path) -> None:
+    store = hw.open(tmp_path / "store")
+    with served(store, interval=3600.0) as console:
+        until(lambda: console.get("/api/topics")["ready"])
+        store.create_topic("new")
+        with store.producer("new") as out:
+            out.send(b"first")
+        with store.consumer("new", group="early") as inbox:
+            (record,) = inbox.poll(1, timeout=PATIENCE)
+            inbox.ack(record)
+        (position,) = console.get("/api/groups/early")["partitions"]
+        assert (position["topic"], position["deleted"], position["offset"]) == ("new", False, 1)
+        store.delete_topic("new")
+        (position,) = console.get("/api/groups/early")["partitions"]
+        assert position["deleted"]
 
 
 def test_members_and_what_they_have_are_shown(own: Asking) -> None:

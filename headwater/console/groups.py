@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from headwater.console.asked import Asked, NotFound
 from headwater.console.messages import start_from_text
-from headwater.errors import InvalidConfiguration, OffsetOutOfRange
+from headwater.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange
 from headwater.store.group import Commit
 from headwater.store.topic import TopicPartition
 
@@ -41,7 +42,7 @@ def shown_group(asked: Asked) -> dict[str, Any]:
         raise NotFound(f"there is no group {name!r}")
     info = asked.store.group(name).describe()
     survey = asked.watch.survey
-    names = {one.uuid: topic for topic, one in survey.infos.items()} if survey is not None else {}
+    names = _names(asked, {uuid for uuid, _ in info.positions})
     partitions: list[dict[str, Any]] = []
     seen: set[TopicPartition] = set()
     for (uuid, number), position in sorted(info.positions.items(), key=lambda one: (names.get(one[0][0], ""), one[0])):
@@ -90,6 +91,17 @@ def shown_group(asked: Asked) -> dict[str, Any]:
         ],
         "partitions": partitions,
     }
+
+
+def _names(asked: Asked, wanted: set[bytes]) -> dict[bytes, str]:
+    """Topics by their identity; those that were made since the store was last looked at are asked for."""
+    survey = asked.watch.survey
+    names = {one.uuid: topic for topic, one in survey.infos.items()} if survey is not None else {}
+    if not wanted <= names.keys():
+        for new in set(asked.store.topic_names()) - set(names.values()):
+            with suppress(HeadwaterError):  # deleted meanwhile, or not for this user
+                names[asked.store.topic(new).info.uuid] = new
+    return names
 
 
 def planned_reset(asked: Asked) -> dict[str, Any]:
