@@ -109,9 +109,9 @@ def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def served(store: hw.Store, *, write: bool = True, signed_in: bool = True) -> Iterator[Asking]:
+def served(store: hw.Store, *, write: bool = True, signed_in: bool = True, interval: float = 0.2) -> Iterator[Asking]:
     """A console over a store, which it closes in the end."""
-    sessions = Sessions(store, interval=0.2)
+    sessions = Sessions(store, interval=interval)
     with Serving(Console(sessions, write=write), Address("127.0.0.1", 0)) as serving:
         asking = Asking(serving, sessions)
         if signed_in:

@@ -116,11 +116,12 @@ def test_messages_page_by_page_in_either_direction_miss_and_repeat_nothing(conso
     }
     for start, direction in (("latest", "older"), ("earliest", "newer")):
         found = console.get("/api/topics/orders/messages", **{"from": start, "direction": direction, "limit": 64})
-        rows = found["rows"]
+        rows, looked_at = found["rows"], found["looked_at"]
         while not found["done"]:
             found = console.get("/api/topics/orders/messages", at=found["at"], direction=direction, limit=64)
             rows += found["rows"]
-        assert len(rows) == 300
+            looked_at += found["looked_at"]
+        assert len(rows) == looked_at == 300  # none is counted twice, though pages look ahead
         assert {(row["p"], row["o"]) for row in rows} == expected
         times = [row["t"] for row in rows]
         assert times == sorted(times, reverse=direction == "older")
@@ -140,6 +141,7 @@ def test_messages_are_found_by_place_key_text_and_expression(console: Asking) ->
     assert search("orders", partition=0, **{"from": 5, "direction": "newer"})[0]["o"] == 5
     assert search("orders", **{"from": "2020-01-01", "direction": "older"}) == []
     assert len(search("orders", **{"from": "-1h", "direction": "newer"})) == 300
+    assert len(search("orders", **{"from": f"-{'9' * 400}d", "direction": "newer"})) == 300
     rows = search("trades", where="symbol = 'HW' and price > 10")
     assert [json.loads(row["v"]["text"])["price"] for row in rows] == [12.25, 11.75, 11.25, 10.75, 10.25]
     assert [row["v"]["kind"] for row in rows] == ["row"] * 5
@@ -154,10 +156,12 @@ def test_what_is_wrong_with_a_question_is_told(tmp_path: Path) -> None:
     store = hw.open(tmp_path / "store")
     store.create_topic("orders", 3)
     with served(store) as console:
+        assert "is not there yet" in console.ask("GET", "/api/topics/orders/messages/0/0").json["error"]
         for query, says, paths in (
             ("where=price%20%3E", "there is no column", everywhere),
             ("where=key%20%3E", "a column is expected", everywhere),
             ("from=yesterday", "is no time", everywhere),
+            ("from=0001-01-01", "no time that a record can have", everywhere),
             ("partition=x", "is no list of partitions", everywhere),
             ("partition=77", "has", everywhere),
             ("text=" + "x" * 1001, "at most 1000 characters", everywhere),
@@ -212,6 +216,15 @@ def test_a_tail_only_shows_what_is_wanted(console: Asking) -> None:
     assert [json.loads(row["v"]["text"])["price"] for row in event["data"]["rows"]] == [12.0, 12.25]
 
 
+def test_a_tail_of_one_partition_goes_on_without_reading_the_others_again(console: Asking) -> None:
+    end = console.get("/api/topics/orders")["partitions"][1]["end"]
+    with console.tail("orders", partition=1, at=f"1:{end - 2}") as tail:
+        event = next(one for one in tail if one["event"] == "records")
+    assert [(row["p"], row["o"]) for row in event["data"]["rows"]] == [(1, end - 2), (1, end - 1)]
+    places = dict(one.split(":") for one in event["id"].split(","))
+    assert places == {str(one["number"]): str(one["end"]) for one in console.get("/api/topics/orders")["partitions"]}
+
+
 def test_downloads_are_whole(console: Asking) -> None:
     answer = console.ask("GET", "/api/topics/orders/download?format=ndjson")
     assert answer.headers["content-disposition"] == 'attachment; filename="orders.ndjson"'
@@ -255,8 +268,12 @@ def test_topics_are_made_changed_and_deleted(own: Asking) -> None:
 def test_what_cannot_be_done_is_told(tmp_path: Path) -> None:
     store = hw.open(tmp_path / "store")
     store.create_topic("orders", 3)
+    store.create_topic("trades", 1, pa.schema([("price", pa.float64())]))
+    uuid = store.topic("orders").info.uuid.hex()
     with served(store) as console:
         for method, path, body, says in CASES:
+            if body.get("uuid") == "{uuid}":
+                body["uuid"] = uuid
             answer = console.ask(method, f"/api/{path}", body)
             assert answer.status in (400, 409), (path, body, answer)
             assert says in answer.json["error"], (path, body, answer.json)
@@ -272,6 +289,8 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("POST", "topics", {"name": "a", "partitions": 1, "columns": [{"name": "x", "type": "blob"}]}, "types"),
     ("POST", "topics", {"name": "a", "partitions": 1, "config": {"retention_age": "soon"}}, "retention_age"),
     ("POST", "topics", {"name": "a", "partitions": 1, "config": {"nothing": 1}}, "options of a topic"),
+    ("POST", "topics", {"name": "a", "partitions": 1, "columns": 5}, "columns is a list"),
+    ("POST", "topics", {"name": "a", "partitions": 1, "columns": [{"name": "\ud800", "type": "bool"}]}, "types"),
     ("PATCH", "topics/orders", {"partitions": 1}, "can rise"),
     ("PATCH", "topics/orders", {"partitions": "9"}, "whole number"),
     ("DELETE", "topics/__history", {"confirm": "__history"}, "Headwater's own"),
@@ -279,9 +298,16 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("POST", "topics/orders/messages", {"value": {"as": "json", "text": "{"}}, "no json"),
     ("POST", "topics/orders/messages", {"value": {"as": "exe", "text": ""}}, "text, json or hex"),
     ("POST", "topics/orders/messages", {"value": "x"}, "right kind"),
+    ("POST", "topics/orders/messages", {"value": {"as": "json", "text": "[" * 100_000}}, "no json"),
+    ("POST", "topics/orders/messages", {"value": None, "headers": [1]}, "headers is an object"),
+    *(
+        ("POST", "topics/trades/messages", {"value": {"as": "json", "text": text}}, "an object with the columns price")
+        for text in ("5", "null", '["price"]', '{"cost": 1}')
+    ),
     ("POST", "topics/orders/messages", {"value": None}, "needs a key"),
     ("POST", "groups/billing/plan", {"topic": "orders", "to": "soon"}, "is no time"),
     ("POST", "groups/billing/reset", {"topic": "orders", "uuid": "00", "positions": {}}, "made anew"),
+    ("POST", "groups/billing/reset", {"topic": "orders", "uuid": "{uuid}", "positions": {"²": 1}}, "no position"),
 ]
 
 
@@ -296,6 +322,23 @@ def test_a_reset_does_what_was_shown_before(own: Asking) -> None:
     assert [one["offset"] for one in found["partitions"]] == [0, 0, 0]
     assert found["lag"] == 300
     until(lambda: own.get("/api/overview")["lag"] == 300)
+
+
+def test_a_topic_that_is_newer_than_the_last_look_is_not_called_deleted(tmp_path: Path) -> None:
+    store = hw.open(tmp_path / "store")
+    with served(store, interval=3600.0) as console:
+        until(lambda: console.get("/api/topics")["ready"])
+        store.create_topic("new")
+        with store.producer("new") as out:
+            out.send(b"first")
+        with store.consumer("new", group="early") as inbox:
+            (record,) = inbox.poll(1, timeout=PATIENCE)
+            inbox.ack(record)
+        (position,) = console.get("/api/groups/early")["partitions"]
+        assert (position["topic"], position["deleted"], position["offset"]) == ("new", False, 1)
+        store.delete_topic("new")
+        (position,) = console.get("/api/groups/early")["partitions"]
+        assert position["deleted"]
 
 
 def test_members_and_what_they_have_are_shown(own: Asking) -> None:

@@ -61,6 +61,10 @@ def test_an_empty_store_says_so_and_a_topic_is_made_altered_and_deleted(opened: 
     field.send_keys("7d")
     browser.click("dialog button[type=submit]")
     browser.find("td", "7d")
+    opened.go("topics/unmade")
+    browser.find("h1", "Not found")
+    browser.find("#state", "live")  # that there is none was answered
+    opened.go("topics/made")
     assert opened.store.topic("made").info.config.retention_age == 7 * 86400
     browser.click("button", "Delete")
     browser.type("dialog input", "mad")
@@ -151,6 +155,46 @@ def test_a_message_is_produced_by_hand_and_found_by_filters(opened: Opened) -> N
     browser.find("input[aria-label=Expression]").clear()
     browser.type("input[aria-label=Expression]", "nonsense =\n")
     browser.find(".problem", "there is no column 'nonsense'")
+
+
+def test_a_tail_begins_with_the_newest_and_the_address_keeps_what_is_asked_for(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("recent", 2)
+    with store.producer("recent") as out:
+        for number in range(200):
+            out.send(b"message %d" % number, partition=number % 2, timestamp=10**18 + number * 10**6)
+        out.send(b"", key=b"", timestamp=10**18 + 10**9)
+        out.flush()
+        opened.go("topics/recent/messages")
+        browser.until(lambda: browser.attribute(".tail-status", "data-seen") == "50")
+        values = [one.text for one in browser.driver.find_elements("css selector", ".vt-row .vt-cell:last-child")]
+        assert values[:3] == ["empty", "message 199", "message 198"]
+        out.send(b"message 200")
+        out.flush()
+        browser.find(".vt-row", "message 200")
+        assert browser.attribute(".tail-status", "data-missing") == "0"
+    browser.choose("select[aria-label=Partition]", "1")
+    browser.type("input[aria-label=Expression]", 'value ends with "9"\n')
+    browser.until(lambda: browser.attribute(".tail-status", "data-seen") == "20")
+    browser.click(".segmented button", "Browse")
+    browser.find(".tail-status", "20 messages of 100 looked at, that is all")
+    browser.driver.refresh()
+    browser.find(".tail-status", "20 messages of 100 looked at, that is all")
+    assert browser.attribute("input[aria-label=Expression]", "value") == 'value ends with "9"'
+    assert browser.complaints() == []
+
+
+def test_the_list_is_in_line_with_its_head_and_a_long_number_is_not_rounded(opened: Opened) -> None:
+    browser = opened.browser
+    written = '{"id": 12345678901234567890123, "price": 1.0, "tags": [], "at": {"x": [1, 2]}}'
+    browse_one(opened, "numbers", written.encode())
+    edges = "return [...document.querySelectorAll('%s > *')].map((one) => one.getBoundingClientRect().left)"
+    browser.find(".vt-row")
+    assert browser.run(edges % ".vt-head") == browser.run(edges % ".vt-row")
+    assert browser.run("return document.documentElement.scrollHeight <= innerHeight")  # only the list scrolls
+    browser.find("body").send_keys("j\n")  # the keys lead into the list
+    shown = browser.find(".drawer pre").text
+    assert shown == json.dumps(json.loads(written), indent=2)
 
 
 def test_a_million_messages_are_paged_through_sought_in_and_downloaded(opened: Opened) -> None:
@@ -291,7 +335,7 @@ def test_a_damaged_segment_is_shown(opened: Opened) -> None:
     browser.find("td", "the body of a frame does not match its checksum")
     assert browser.run("return document.querySelectorAll('.map .cell.damaged').length") > 0
     opened.go("topics/hurt/messages?mode=browse")
-    browser.find(".tail-status", "damaged")
+    browser.find(".tail-status", "1 stretch damaged")
 
 
 def test_nobody_gets_in_without_the_link_and_a_console_that_ends_says_so(browser: Browser, tmp_path: Path) -> None:

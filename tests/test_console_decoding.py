@@ -56,6 +56,20 @@ def test_a_decoder_is_chosen_by_its_name(decoder: str, value: bytes, kind: str) 
     assert found["kind"] == kind
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (b'{"a": "\\ud800", "b": "\\u00e9"}', "json", '{"a": "\\ud800", "b": "\\u00e9"}'),  # half of a character
+        (b"[" * 100_000, "json", "[" * 400),
+    ],
+)
+def test_json_that_no_text_can_hold_is_shown_as_it_came(value: bytes, kind: str, text: str) -> None:
+    found = shown(value, "json")
+    assert found is not None
+    assert (found["kind"], found["text"]) == (kind, text)
+    found["text"].encode()
+
+
 def test_a_decoder_that_is_none_or_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidConfiguration, match="is no way to decode"):
         decoder_named("rot13")

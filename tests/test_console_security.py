@@ -56,7 +56,7 @@ def test_without_a_session_there_is_nothing_but_the_page(console: Asking) -> Non
 
 
 def test_the_launch_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(console: Asking) -> None:
-    for wrong in ("", "x", "x" * 2000, str(console.sessions.launch_token)[:-1]):
+    for wrong in ("", "x", "x" * 2000, "\ud800", str(console.sessions.launch_token)[:-1]):
         assert console.ask("POST", "/api/session", {"token": wrong}, Cookie="").status == 401
     answer = console.ask("POST", "/api/session", {"token": console.sessions.launch_token}, Cookie="")
     parts = [one.strip().lower() for one in answer.headers["set-cookie"].split(";")]
@@ -103,6 +103,16 @@ def test_requests_that_another_site_has_made_are_refused(console: Asking) -> Non
     assert console.get("/api/topics/a")["records"] == 0
     assert "made" not in console.store.topics()
     assert console.ask("GET", "/api/topics", Origin=good, Sec_Fetch_Site="same-origin").status == 200
+
+
+def test_a_link_to_the_page_may_be_anywhere(console: Asking) -> None:
+    followed = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    assert console.ask("GET", "/", **followed).status == 200
+    for path in ("/api/topics", "/api/topics/a/download", "/app.js"):
+        assert console.ask("GET", path, **followed).status == 403
+    for other in ({"Sec_Fetch_Dest": "iframe"}, {"Sec_Fetch_Mode": "no-cors"}, {"Origin": "http://evil.example"}):
+        assert console.ask("GET", "/", **(followed | other)).status == 403
+    assert console.ask("POST", "/", {}, **followed).status == 403
 
 
 def test_every_answer_forbids_what_the_page_does_not_need(console: Asking) -> None:

@@ -66,10 +66,15 @@ def tail(asked: Asked, last_place: str) -> Tail:
     """A tail from where a browser says that it is, else from a position (`from`), else from the end."""
     topic = asked.store.topic(asked.path["topic"])
     numbers = partitions_from_text(asked.text("partition"))
-    place_text = last_place or asked.text("at")
-    cursor = cursor_from_text(place_text) if place_text else place(topic, None, start_from_text(asked.text("from")))
     if numbers is not None and not all(0 <= number < topic.info.partitions for number in numbers):
         raise InvalidConfiguration(f"topic {topic.name!r} has {topic.info.partitions} partitions")
+    place_text = last_place or asked.text("at")
+    if place_text:
+        cursor = cursor_from_text(place_text)
+        if numbers is not None:  # the others are not for who looks: they need not be read from their beginning
+            cursor = place(topic, None, "latest") | cursor
+    else:
+        cursor = place(topic, None, start_from_text(asked.text("from")))
     return Tail(
         asked.store,
         topic.name,

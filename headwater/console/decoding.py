@@ -44,7 +44,7 @@ def shown(value: Any, decoder: Decoder = "auto", limit: int = PREVIEW) -> Shown 
     if value is None:
         return None
     if not isinstance(value, bytes):
-        text = json.dumps(plain(value), ensure_ascii=False)
+        text = _written(plain(value))
         return {"kind": "row", "text": text[:limit], "size": len(text), "cut": len(text) > limit}
     kind, text = _DECODERS[decoder](value[: limit * 4 + 4] if decoder in ("auto", "text", "hex") else value)
     cut = len(text) > limit or (decoder in ("auto", "text", "hex") and len(value) > limit * 4 + 4)
@@ -69,9 +69,19 @@ def _text(content: bytes) -> tuple[str, str]:
 
 def _json(content: bytes) -> tuple[str, str]:
     try:
-        return "json", json.dumps(json.loads(content), ensure_ascii=False)
-    except ValueError:
+        return "json", _written(json.loads(content))
+    except (ValueError, RecursionError):  # it is none, or nested deeper than anybody can read
         return _auto(content)
+
+
+def _written(value: Any) -> str:
+    """A value as JSON for people: letters as they are, but halves of characters as the escapes that they came as."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
 
 
 def _hex(content: bytes) -> tuple[str, str]:
@@ -84,7 +94,7 @@ def _msgpack(content: bytes) -> tuple[str, str]:
     except ImportError:
         raise InvalidConfiguration("msgpack is not installed where the console runs: pip install msgpack") from None
     try:
-        return "msgpack", json.dumps(plain(unpack(content, strict_map_key=False, timestamp=3)), ensure_ascii=False)
+        return "msgpack", _written(plain(unpack(content, strict_map_key=False, timestamp=3)))
     except Exception:  # noqa: BLE001 - whatever it is, it is not MessagePack
         return _auto(content)
 

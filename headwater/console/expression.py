@@ -191,7 +191,7 @@ class _Parser:
         _check_comparable(column)
         found = [_scalar(one.value, column).as_py() for one in values]
         if pa.types.is_integer(column.type):
-            found = [int(one) for one in found if one == int(one)]  # what is no whole number is in no such column
+            found = [int(one) for one in found if float(one).is_integer()]  # no other is in such a column
         elif pa.types.is_decimal(column.type):
             found = [Decimal(str(one)) for one in found]
         try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from headwater.console.asked import Asked, NotFound
 from headwater.console.messages import start_from_text
-from headwater.errors import InvalidConfiguration, OffsetOutOfRange
+from headwater.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange
 from headwater.store.group import Commit
 from headwater.store.topic import TopicPartition
 
@@ -41,7 +42,7 @@ def shown_group(asked: Asked) -> dict[str, Any]:
         raise NotFound(f"there is no group {name!r}")
     info = asked.store.group(name).describe()
     survey = asked.watch.survey
-    names = {one.uuid: topic for topic, one in survey.infos.items()} if survey is not None else {}
+    names = _names(asked, {uuid for uuid, _ in info.positions})
     partitions: list[dict[str, Any]] = []
     seen: set[TopicPartition] = set()
     for (uuid, number), position in sorted(info.positions.items(), key=lambda one: (names.get(one[0][0], ""), one[0])):
@@ -92,6 +93,17 @@ def shown_group(asked: Asked) -> dict[str, Any]:
     }
 
 
+def _names(asked: Asked, wanted: set[bytes]) -> dict[bytes, str]:
+    """Topics by their identity; those that were made since the store was last looked at are asked for."""
+    survey = asked.watch.survey
+    names = {one.uuid: topic for topic, one in survey.infos.items()} if survey is not None else {}
+    if not wanted <= names.keys():
+        for new in set(asked.store.topic_names()) - set(names.values()):
+            with suppress(HeadwaterError):  # deleted meanwhile, or not for this user
+                names[asked.store.topic(new).info.uuid] = new
+    return names
+
+
 def planned_reset(asked: Asked) -> dict[str, Any]:
     """What a reset would do: for each partition the position that it has, and the one that it would get."""
     name, topic = asked.path["group"], asked.store.topic(asked.given("topic", str))
@@ -132,7 +144,7 @@ def reset(asked: Asked) -> dict[str, Any]:
         raise InvalidConfiguration(f"topic {topic.name!r} was made anew since the difference was shown: look again")
     positions = {}
     for text, offset in asked.given("positions", dict).items():
-        number = int(text) if str(text).isdigit() else -1
+        number = int(text) if text.isdecimal() else -1
         if not 0 <= number < info.partitions or not isinstance(offset, int) or isinstance(offset, bool):
             raise InvalidConfiguration(f"{text!r:.20}: {offset!r:.20} is no position in {topic.name!r}")
         bounds = topic.partition(number).bounds()

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
+from headwater.console.asked import NotFound
 from headwater.console.decoding import PREVIEW, Decoder, shown
 from headwater.console.selection import Row, Selection
-from headwater.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange
+from headwater.errors import InvalidConfiguration, OffsetOutOfRange
 from headwater.log import Partition
 from headwater.log.report import Damage
 from headwater.schema import Schema
@@ -114,8 +115,8 @@ class Page:
 
     @property
     def looked_at(self) -> int:
-        """How many records were looked at."""
-        return sum(lane.looked_at for lane in self._lanes)
+        """How many records lie between where it began and where to go on: none of them is counted by two pages."""
+        return sum(abs(lane.next - lane.began) for lane in self._lanes)
 
     @property
     def damage(self) -> list[dict[str, Any]]:
@@ -131,7 +132,6 @@ class _Lane:
     ) -> None:
         self.number = number
         self.rows: deque[Row] = deque()
-        self.looked_at = 0
         self.damage: list[dict[str, Any]] = []
         self._partition = partition
         self._schema = schema
@@ -139,7 +139,7 @@ class _Lane:
         self._older = direction == "older"
         bounds = partition.bounds()
         self._start, self._end = bounds.start, bounds.end
-        self._at = min(max(at, self._start), self._end)
+        self._at = self.began = min(max(at, self._start), self._end)
         self._span = 0
 
     @property
@@ -174,7 +174,6 @@ class _Lane:
         else:
             first, last = self._at, min(self._at + self._span, self._end)
             self._at = last
-        self.looked_at += last - first
         found: list[Row] = []
         batches = self._partition.scan(first, last, schema=self._schema, on_damage=self._damaged)
         for batch in batches:
@@ -207,9 +206,12 @@ def row_document(row: Row, decoder: Decoder, limit: int = PREVIEW) -> dict[str, 
 
 
 def one_record(topic: Topic, selection: Selection, partition: int, offset: int) -> Row:
-    """A record by its place; raises OffsetOutOfRange, or HeadwaterError for one that compaction has removed."""
+    """A record by its place; raises OffsetOutOfRange, or NotFound for one that compaction has removed."""
     log = topic.partition(partition)
-    for batch in log.scan(offset, min(offset + 1, log.bounds().end), schema=topic.schema):
+    bounds = log.bounds()
+    if not bounds.start <= offset < bounds.end:
+        raise OffsetOutOfRange(offset, bounds.start, bounds.end, f"{topic.name}/{partition}")
+    for batch in log.scan(offset, offset + 1, schema=topic.schema):
         for row in selection.rows(batch, partition):
             return row
-    raise HeadwaterError(f"{topic.name}/{partition} has no record {offset}: compaction or damage has taken it")
+    raise NotFound(f"{topic.name}/{partition} has no record {offset}: compaction or damage has taken it")

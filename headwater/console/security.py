@@ -75,7 +75,7 @@ class Security:
         origin = headers.get("origin")
         if origin is not None and origin.lower().partition("://")[2] != host:
             return _refused(403, "this is not for other sites' pages")
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not _opens_the_page(scope, headers):
             return _refused(403, "this is not for other sites' pages")
         if len(scope.get("raw_path", b"")) + len(scope.get("query_string", b"")) > _MAX_TARGET:
             return _refused(414, "the address is too long")
@@ -96,6 +96,15 @@ class Security:
         except ValueError:
             return False
         return True
+
+
+def _opens_the_page(scope: Scope, headers: Headers) -> bool:
+    """Whether someone follows a link to the console, as in a terminal that is itself a web page.
+
+    They get the page in a window of its own, which holds nothing yet, and whose own requests are checked like any.
+    """
+    asked = (scope["method"], scope["path"], headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+    return asked == ("GET", "/", "navigate", "document")
 
 
 def _refused(status: int, message: str) -> JSONResponse:

@@ -130,7 +130,7 @@ class Console:
     async def _begin(self, request: Request) -> Response:
         body = await _body(request)
         token = body.get("token")
-        if not isinstance(token, str) or not 0 < len(token) < 1000:
+        if not isinstance(token, str) or not 0 < len(token) < 1000 or not token.isascii():
             raise Unauthenticated("a token is needed")
         value = await anyio.to_thread.run_sync(self._sessions.begin, token.strip(), limiter=self._threads)
         response = JSONResponse({"ok": True})

@@ -197,6 +197,8 @@ def create(asked: Asked) -> dict[str, Any]:
     """Make a topic: `name`, `partitions`, `columns` for a typed one, `config` by options as text."""
     name = asked.given("name", str)
     columns = asked.body.get("columns") or []
+    if not isinstance(columns, list):
+        raise SchemaError("columns is a list")
     schema = None
     if columns:
         schema = pa.schema([_column(one) for one in columns])
@@ -209,7 +211,7 @@ def create(asked: Asked) -> dict[str, Any]:
 def _column(one: Any) -> Any:
     try:
         return pa.field(str(one["name"]), _TYPES[one["type"]], bool(one.get("nullable", True)))
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, UnicodeEncodeError):
         known = ", ".join(_TYPES)
         raise SchemaError(f"a column has a name and one of these types: {known}; not {str(one)[:60]!r}") from None
 
@@ -258,10 +260,10 @@ def produce(asked: Asked) -> dict[str, Any]:
         raise InvalidConfiguration(f"{topic.name} is one of Headwater's own topics, and is not written to here")
     key = _content(asked.body.get("key"), "key")
     partition = asked.body.get("partition")
-    headers = {
-        str(name): _content(value, f"header {name!r:.60}") or b""
-        for name, value in (asked.body.get("headers") or {}).items()
-    }
+    said = asked.body.get("headers") or {}
+    if not isinstance(said, dict):
+        raise InvalidConfiguration("headers is an object")
+    headers = {name: _content(value, f"header {name!r:.60}") or b"" for name, value in said.items()}
     value = asked.body.get("value")
     with asked.store.producer(topic.name, linger=0.0) as out:
         sent = _content(value, "value") if topic.schema.raw else _row(value, topic.schema)
@@ -287,7 +289,7 @@ def _content(said: Any, what: str) -> bytes | None:
         content: bytes = text.encode()
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidConfiguration(f"{what} is not of the right kind: {error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidConfiguration(f"{what} is no {kind}: {error}") from None
     return content
 
@@ -299,11 +301,10 @@ def _row(said: Any, schema: Schema) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(content)
-        unknown = [name for name in found if name not in schema.payload.names]
-        if not isinstance(found, dict) or unknown:
+        if not isinstance(found, dict) or not found.keys() <= set(schema.payload.names):
             raise SchemaError(f"a record of this topic is an object with the columns {', '.join(schema.payload.names)}")
         return {name: _converted(value, schema.payload.field(name)) for name, value in found.items()}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidConfiguration(f"value is no JSON: {error}") from None
 
 

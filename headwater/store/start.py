@@ -12,6 +12,8 @@ from headwater.errors import InvalidConfiguration, OffsetOutOfRange
 from headwater.log import Partition
 
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_LONGEST_AGO: Final = 200 * 365 * 86400.0
+"""Longer ago than any record can be: what is asked for beyond that means the same."""
 _SECONDS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -36,14 +38,18 @@ def time(when: str | datetime | int) -> Time:
     if isinstance(when, str):
         ago = _AGO.fullmatch(when.strip())
         if ago:
-            return Time(clock.time_ns() - int(float(ago[1]) * _SECONDS[ago[2]] * 1e9))
+            seconds = min(float(ago[1]) * _SECONDS[ago[2]], _LONGEST_AGO)
+            return Time(clock.time_ns() - int(seconds * 1e9))
         try:
             when = datetime.fromisoformat(when)
         except ValueError:
             raise InvalidConfiguration(f"{when!r} is no time: use '-1h', '2026-01-31T12:00' or a datetime") from None
     if not isinstance(when, datetime):
         raise InvalidConfiguration(f"{when!r} is no time: use '-1h', '2026-01-31T12:00', a datetime or nanoseconds")
-    return Time(round(when.timestamp() * 1_000_000) * 1000)
+    try:
+        return Time(round(when.timestamp() * 1_000_000) * 1000)
+    except (ValueError, OverflowError):  # so near to the first or the last year that no clock has it in each zone
+        raise InvalidConfiguration(f"{when} is no time that a record can have") from None
 
 
 def resolve(partition: Partition, position: Start) -> int:

@@ -94,6 +94,7 @@ async function refresh() {
   refreshing = mine;
   try {
     await mine.refresh();
+    if (shown === mine && !main.contains(mine.element)) fill(main, mine.element); // what could not be shown can be now
     tellState('live');
   } catch (error) {
     // What a page that was left since could not show is nobody's problem any more.
@@ -104,7 +105,8 @@ async function refresh() {
 }
 
 function problem(error) {
-  tellState('broken', error.message);
+  // What is refused, or not there, was answered.
+  tellState(error.status >= 400 && error.status < 500 ? 'live' : 'broken', error.message);
   if (shown && !shown.element.dataset.drawn && error.status !== 0) {
     fill(main, h('div.empty', {}, h('h1', {}, error.status === 404 ? 'Not found' : 'It cannot be shown'), h('p', {}, error.message), h('a', { href: '#/' }, 'To the overview')));
   }
@@ -224,7 +226,16 @@ addEventListener('keydown', (event) => {
   else if (event.key === '/') {
     event.preventDefault();
     document.querySelector('main input[type=search]')?.focus();
-  } else if (shown?.key?.(event)) event.preventDefault();
+  } else if (shown?.key?.(event) || intoList(event)) event.preventDefault();
 });
+
+/** The keys that move in a list lead into the one of the page, if they were meant for nothing else. */
+function intoList(event) {
+  const list = main.querySelector('.fill .vt-body');
+  if (!list || !['j', 'k', 'ArrowDown', 'ArrowUp'].includes(event.key) || ![document.body, main].includes(event.target)) return false;
+  list.focus();
+  list.dispatchEvent(new KeyboardEvent('keydown', { key: event.key }));
+  return true;
+}
 
 begin();

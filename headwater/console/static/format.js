@@ -2,10 +2,11 @@
 
 const whole = new Intl.NumberFormat('en');
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
-const clock = new Intl.DateTimeFormat('en-GB', {
-  hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3,
-});
+const second = { hour: '2-digit', minute: '2-digit', second: '2-digit' };
+const clock = new Intl.DateTimeFormat('en-GB', { ...second, fractionalSecondDigits: 3 });
+const coarse = new Intl.DateTimeFormat('en-GB', second);
 const day = new Intl.DateTimeFormat('en-GB', { day: '2-digit', month: 'short' });
+const precise = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', year: 'numeric', ...second, fractionalSecondDigits: 3 });
 const full = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
 
 /** 1,234,567 */
@@ -49,12 +50,12 @@ export const ago = (milliseconds) => {
   return `${Math.floor(seconds / 86400)} d ago`;
 };
 
-/** 14:03:07.123, with the day where it is another one. */
+/** 14:03:07.123, or 16 Nov 14:03:07 where it was another day: as much as a column has room for. */
 export const moment = (milliseconds) => {
   const when = new Date(milliseconds);
   if (Number.isNaN(when.valueOf())) return '–';
   const today = new Date();
-  return when.toDateString() === today.toDateString() ? clock.format(when) : `${day.format(when)} ${clock.format(when)}`;
+  return when.toDateString() === today.toDateString() ? clock.format(when) : `${day.format(when)} ${coarse.format(when)}`;
 };
 
 /** 16 Nov 2026, 14:03:07 */
@@ -63,5 +64,36 @@ export const date = (milliseconds) => {
   return !milliseconds || Number.isNaN(when.valueOf()) ? '–' : full.format(when);
 };
 
-/** 1 topic, 2 topics */
-export const plural = (value, noun) => `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
+/** 16 Nov 2026, 14:03:07.123 */
+export const exactly = (milliseconds) => {
+  const when = new Date(milliseconds);
+  return Number.isNaN(when.valueOf()) ? '–' : precise.format(when);
+};
+
+/** 1 topic, 2 topics; 1 stretch, 2 stretches */
+export const plural = (value, noun, nouns = `${noun}s`) => `${count(value)} ${value === 1 ? noun : nouns}`;
+
+const DEEPEST = 200;
+
+/**
+ * JSON with line breaks, token by token: what a browser reads as a number has 53 bits, and would be another one after that.
+ * Throws for what is no JSON.
+ */
+export function indented(text) {
+  JSON.parse(text);
+  const tokens = text.match(/"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s"{}[\],:]+/g);
+  const lines = [];
+  let depth = 0;
+  const line = () => `\n${'  '.repeat(depth)}`;
+  tokens.forEach((token, index) => {
+    if (token === '{' || token === '[') {
+      depth += 1;
+      if (depth > DEEPEST) throw new RangeError('nobody reads that deep');
+      lines.push(token, /^[}\]]$/.test(tokens[index + 1]) ? '' : line());
+    } else if (token === '}' || token === ']') {
+      depth -= 1;
+      lines.push(/^[{[]$/.test(tokens[index - 1]) ? '' : line(), token);
+    } else lines.push(token, token === ',' ? line() : token === ':' ? ' ' : '');
+  });
+  return lines.join('');
+}

@@ -3,13 +3,13 @@
 import { get, part, post } from './api.js';
 import { field, form, toast, trying } from './dialog.js';
 import { fill, h } from './dom.js';
-import { bytes, date } from './format.js';
+import { bytes, exactly, indented } from './format.js';
 
 /** JSON with line breaks, where it is JSON; all else as it is. */
 function pretty(shown) {
   if (shown?.kind === 'hex') return shown.text.replace(/((?:[0-9a-f]{2} ?){16})/g, '$1\n');
   try {
-    return shown && ['json', 'row', 'msgpack'].includes(shown.kind) && !shown.cut ? JSON.stringify(JSON.parse(shown.text), null, 2) : shown?.text;
+    return shown && ['json', 'row', 'msgpack'].includes(shown.kind) && !shown.cut ? indented(shown.text) : shown?.text;
   } catch {
     return shown.text;
   }
@@ -25,7 +25,7 @@ async function copy(text) {
 const block = (title, shown) => h('section.block', {},
   h('div.block-head', {}, h('h3', {}, title), shown && h('span.tag', {}, shown.kind), shown && h('span.muted', {}, bytes(shown.size)),
     shown && h('button.small', { type: 'button', onclick: () => copy(pretty(shown)) }, 'Copy')),
-  shown ? h('pre', { tabIndex: 0 }, pretty(shown)) : h('p.muted', {}, title === 'Value' ? 'null: a delete marker' : 'none'),
+  shown?.size ? h('pre', { tabIndex: 0 }, pretty(shown)) : h('p.muted', {}, shown ? 'empty' : title === 'Value' ? 'null: a delete marker' : 'none'),
   shown?.cut && h('p.note', {}, 'It is longer than what is shown: download it to have it whole.'));
 
 /** The drawer for a message of a topic. */
@@ -45,7 +45,7 @@ export class Drawer {
       if (this.row !== row) return;
       fill(this.element,
         h('div.drawer-head', {}, h('h2', {}, `${this.topic}/${found.p} @ ${found.o}`), h('button.icon', { type: 'button', 'aria-label': 'Close', onclick: () => this.close() }, '×')),
-        h('p.muted', { title: `${found.ns} ns since 1970` }, date(found.t)),
+        h('p.muted', { title: `${found.ns} ns since 1970` }, exactly(found.t)),
         block('Key', found.k), block('Value', found.v),
         found.h.length ? h('section.block', {}, h('h3', {}, 'Headers'), h('dl.headers', {}, found.h.map(([name, value]) => [h('dt', {}, name), h('dd', {}, value ? value.text : 'null')]))) : null);
     });

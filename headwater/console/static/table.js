@@ -24,7 +24,8 @@ export class Table {
     this.body = h('div.vt-body', { tabIndex: 0, role: 'rowgroup', onscroll: () => this.draw(), onkeydown: (event) => this.key(event) }, this.spacer, this.empty);
     this.element = h('div.vt', { role: 'table', 'aria-label': options.label }, this.head, this.body);
     this.narrow = matchMedia('(max-width: 760px)');
-    this.narrow.addEventListener('change', () => this.layOut());
+    this.turned = () => this.layOut();
+    this.narrow.addEventListener('change', this.turned);
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.body);
     this.drawn = new Map();
@@ -85,6 +86,8 @@ export class Table {
   draw() {
     const total = this.shown.length;
     this.spacer.style.height = `${total * this.height}px`;
+    // The head is as wide as the rows are beside the scroll bar, if there is one.
+    this.element.style.setProperty('--bar', `${this.body.offsetWidth - this.body.clientWidth}px`);
     this.empty.hidden = total > 0;
     if (!total) this.empty.textContent = this.options.empty ?? 'Nothing here yet.';
     const first = Math.max(Math.floor(this.body.scrollTop / this.height) - MORE, 0);
@@ -148,7 +151,18 @@ export class Table {
     this.body.focus();
   }
 
+  /** Lead from the field that searches it into the list. */
+  follow(search) {
+    search.addEventListener('keydown', (event) => {
+      if (event.key !== 'ArrowDown' && event.key !== 'Enter') return;
+      event.preventDefault();
+      this.focus();
+      this.choose(0);
+    });
+  }
+
   close() {
     this.watcher.disconnect();
+    this.narrow.removeEventListener('change', this.turned);
   }
 }

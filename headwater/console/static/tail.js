@@ -53,6 +53,12 @@ export class Tail {
     this.stream.close();
   }
 
+  /** Begin with a page of the newest: what comes after it comes by the stream, without a gap. */
+  begin(page) {
+    for (const one of page.damage) this.notes.push(`${one.partition}: ${one.offset} to ${one.next_offset - 1}: ${one.reason}`);
+    this.take({ rows: page.rows.reverse(), looked_at: page.looked_at }, page.began);
+  }
+
   take(found, place) {
     for (const row of found.rows) {
       const expected = this.next.get(row.p);

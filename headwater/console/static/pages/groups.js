@@ -18,6 +18,7 @@ export function groups() {
   ], { label: 'Groups', sorted: ['Lag', -1], open: (row) => { location.hash = groupLink(row.name); }, empty: 'No groups yet: a group comes into being with its first consumer.' });
   const total = h('span.muted', {});
   const search = h('input.search', { type: 'search', placeholder: 'Search groups', 'aria-label': 'Search groups', oninput: afterTyping(() => draw(), 80) });
+  table.follow(search);
   const element = h('div.fill', {}, heading('Groups'), h('div.toolbar', {}, search, total), table.element);
 
   function draw() {

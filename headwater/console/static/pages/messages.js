@@ -3,13 +3,14 @@
 import { get, part, withQuery } from '../api.js';
 import { dialog, trying } from '../dialog.js';
 import { afterTyping, fill, h } from '../dom.js';
-import { count, date, moment, plural } from '../format.js';
+import { count, exactly, moment, plural } from '../format.js';
 import { Drawer, produce } from '../message.js';
-import { heading, topicTabs } from '../parts.js';
+import { heading, topicLink, topicTabs } from '../parts.js';
 import { Table } from '../table.js';
 import { Tail } from '../tail.js';
 
 const PAGE = 200;
+const RECENT = 50;
 const EXPRESSIONS = [
   ['price > 10 and symbol in ("HW", "WH")', 'compare columns of a typed topic'],
   ['address.city contains "os"', 'parts of a column; also starts with, ends with'],
@@ -18,6 +19,11 @@ const EXPRESSIONS = [
   ['length(value) > 1000', 'raw topics have key, value, timestamp, offset and partition'],
   ['key = "customer-7" and timestamp > "-1h"', 'typed ones call these _key, _timestamp, …'],
 ];
+
+/** A key or a value in the list. */
+function cell(shown, none) {
+  return shown?.size ? h('span.mono', {}, shown.text) : h('span.muted', {}, shown ? 'empty' : none);
+}
 
 export function messages({ session, query }, name) {
   const path = `/api/topics/${part(name)}`;
@@ -30,6 +36,7 @@ export function messages({ session, query }, name) {
   let lookedAt = 0;
   let damage = [];
   let asking = 0;
+  let left = false;
 
   // What is asked for.
   const partition = h('select', { 'aria-label': 'Partition', onchange: () => restart() }, h('option', { value: '' }, 'all partitions'));
@@ -49,11 +56,11 @@ export function messages({ session, query }, name) {
   // What is shown.
   const drawer = new Drawer(name, () => decode.value, () => table.focus());
   const table = new Table([
-    { title: 'Time', width: '7.5rem', render: (row) => h('span.mono', { title: date(row.t) }, moment(row.t)) },
+    { title: 'Time', width: '8.3rem', render: (row) => h('span.mono', { title: exactly(row.t) }, moment(row.t)) },
     { title: 'Partition', width: '4.4rem', end: true, wide: true, render: (row) => h('span.mono', {}, String(row.p)) },
     { title: 'Offset', width: '5.5rem', end: true, render: (row) => h('span.mono', {}, String(row.o)) },
-    { title: 'Key', width: 'minmax(0, .6fr)', wide: true, render: (row) => (row.k ? h('span.mono', {}, row.k.text) : h('span.muted', {}, '–')) },
-    { title: 'Value', width: 'minmax(0, 2.4fr)', render: (row) => (row.v ? h('span.mono', {}, row.v.text) : h('span.muted', {}, 'null')) },
+    { title: 'Key', width: 'minmax(0, .6fr)', wide: true, render: (row) => cell(row.k, '–') },
+    { title: 'Value', width: 'minmax(0, 2.4fr)', render: (row) => cell(row.v, 'null') },
   ], { label: 'Messages', height: 34, open: (row) => drawer.open(row), empty: 'No messages.' });
   table.body.addEventListener('scroll', () => {
     if (!live && !done && table.body.scrollTop + table.body.clientHeight > table.body.scrollHeight - 600) more();
@@ -83,6 +90,7 @@ export function messages({ session, query }, name) {
 
   /** Ask anew: what was asked for has changed. */
   function restart() {
+    if (left) return; // what was typed last, or asked first, may come after the page was left
     tell('');
     tail.stop();
     tail.clear();
@@ -93,12 +101,20 @@ export function messages({ session, query }, name) {
     lookedAt = 0;
     damage = [];
     asking += 1;
+    remember();
     table.body.scrollTop = 0;
     drawModes();
     if (live) {
       table.options.empty = 'Waiting for the next message…';
       table.setVirtual(0, () => null);
-      trying(check).then((good) => good && live && tail.start());
+      toggle.disabled = true; // there is nothing to hold still yet
+      const mine = asking;
+      recent().then((found) => {
+        if (!found || mine !== asking) return;
+        tail.begin(found);
+        tail.start();
+        toggle.disabled = false;
+      });
     } else {
       table.options.empty = 'Looking…';
       table.set([]);
@@ -107,15 +123,22 @@ export function messages({ session, query }, name) {
     drawStatus();
   }
 
-  /** An event stream cannot say why it was refused: what is wrong with a filter is found out by a small question. */
-  async function check() {
+  /** The newest, which a tail begins with. An event stream cannot say what is wrong with a filter: this tells it. */
+  async function recent() {
+    const mine = asking;
     try {
-      await get(`${path}/messages`, { ...asked(), from: 'latest', limit: 1 });
-      return true;
+      return await get(`${path}/messages`, { ...asked(), from: 'latest', limit: RECENT });
     } catch (error) {
-      tell(error.message);
-      return false;
+      if (mine === asking) tell(error.message);
+      return null;
     }
+  }
+
+  /** What is asked for, in the address of the page: so it can be passed on, and is there again after a reload. */
+  function remember() {
+    const start = beginning();
+    const said = { ...asked(), mode: live ? '' : 'browse', from: live || start === 'latest' ? '' : start, decode: decode.value === 'auto' ? '' : decode.value };
+    history.replaceState(null, '', withQuery(`${topicLink(name)}/messages`, said));
   }
 
   function tell(problem) {
@@ -124,6 +147,7 @@ export function messages({ session, query }, name) {
   }
 
   function pause() {
+    if (toggle.disabled) return;
     paused = !paused;
     if (paused) tail.stop();
     else tail.start();
@@ -150,14 +174,15 @@ export function messages({ session, query }, name) {
     status.dataset.open = String(tail.open);
     status.dataset.done = String(done);
     if (live) {
-      const waits = paused && about ? tail.behind(about.partitions) : 0;
+      const chosen = (one) => !partition.value || partition.value === String(one.number);
+      const waits = paused && about ? tail.behind(about.partitions.filter(chosen)) : 0;
       const filtered = text.value || key.value || where.value;
       fill(status, h(`span.dot.${paused ? 'warn' : 'good'}`, {}), paused ? `paused${waits ? `, ${count(waits)} waiting` : ''}` : 'live',
         h('span.muted', {}, ` · ${plural(tail.seen, 'message')}${filtered ? ` of ${count(tail.lookedAt)}` : ''}${tail.seen > tail.kept ? `, the last ${count(tail.kept)} kept` : ''}`),
         tail.notes.length ? h('span.tag.bad', { title: tail.notes.join('\n') }, plural(tail.notes.length, 'note')) : null);
     } else {
       fill(status, h('span.muted', {}, `${plural(pageRows.length, 'message')}${lookedAt > pageRows.length ? ` of ${count(lookedAt)} looked at` : ''}${done ? ', that is all' : ''}`),
-        damage.length ? h('span.tag.bad', { title: damage.map((one) => `${one.partition}: ${one.offset} to ${one.next_offset - 1}: ${one.reason}`).join('\n') }, `${plural(damage.length, 'stretch')} damaged`) : null,
+        damage.length ? h('span.tag.bad', { title: damage.map((one) => `${one.partition}: ${one.offset} to ${one.next_offset - 1}: ${one.reason}`).join('\n') }, `${plural(damage.length, 'stretch', 'stretches')} damaged`) : null,
         !done && pageRows.length === 0 && h('button.small', { type: 'button', onclick: () => more() }, 'Look further'));
     }
   }
@@ -165,7 +190,7 @@ export function messages({ session, query }, name) {
   let loading = false;
   /** The next page; it is also asked for while a list is scrolled. */
   async function more() {
-    if (loading || done || live) return;
+    if (loading || done || live || left) return;
     loading = true;
     const mine = asking;
     try {
@@ -218,6 +243,9 @@ export function messages({ session, query }, name) {
     about = found;
     partition.append(...found.partitions.slice(0, 2000).map((one) => h('option', { value: String(one.number) }, `partition ${one.number}`)));
     partition.value = query.get('partition') ?? '';
+    for (const [input, said] of [[text, 'text'], [key, 'key'], [where, 'where']]) input.value = query.get(said) ?? '';
+    if (decode.querySelector(`option[value="${CSS.escape(query.get('decode') ?? '')}"]:enabled`)) decode.value = query.get('decode');
+    if (found.raw) where.placeholder = 'Expression: key = "customer-7" and length(value) > 100';
     if (query.get('from')) {
       from.value = /^(latest|earliest)$/.test(query.get('from')) ? query.get('from') : /^-?\d+$/.test(query.get('from')) ? 'offset' : 'time';
       place.value = query.get('from');
@@ -243,6 +271,8 @@ export function messages({ session, query }, name) {
     },
     escape: () => drawer.close(),
     close: () => {
+      left = true;
+      asking += 1;
       tail.close();
       table.close();
     },

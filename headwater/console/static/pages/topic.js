@@ -43,7 +43,7 @@ export function topic({ session }, name) {
       figure('Created', ago(found.created), date(found.created)));
     fill(groups, grid('Groups', [{ title: 'Group' }, { title: 'Members', end: true }, { title: 'Lag', end: true }],
       found.groups.map((one) => [h('a', { href: groupLink(one.name) }, one.name), one.members ? count(one.members) : h('span.tag.warn', {}, 'none'), lag(one.lag)]), 'No group reads this topic.'));
-    same(partitions, found.partitions, () => grid('Partitions', [{ title: 'Partition' }, { title: 'Start', end: true, wide: true }, { title: 'End', end: true }, { title: 'Records', end: true }, { title: 'Size', end: true }, { title: 'Segments', end: true, wide: true }, { title: 'Last record', end: true, wide: true }, { title: '' }],
+    same(partitions, found.partitions, () => grid('Partitions', [{ title: 'Partition' }, { title: 'Start', end: true, wide: true }, { title: 'End', end: true }, { title: 'Records', end: true, wide: true }, { title: 'Size', end: true }, { title: 'Segments', end: true, wide: true }, { title: 'Last record', end: true, wide: true }, { title: '' }],
       found.partitions.slice(0, 500).map((one) => [
         h('a', { href: `${topicLink(name)}/messages?partition=${one.number}` }, String(one.number)), count(one.start), count(one.end), brief(one.end - one.start), bytes(one.bytes),
         h('a', { href: `${topicLink(name)}/segments?partition=${one.number}` }, count(one.segments)), h('span.muted', { title: date(one.last) }, ago(one.last)),

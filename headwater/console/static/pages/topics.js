@@ -25,13 +25,7 @@ export function topics({ session }) {
   });
   const total = h('span.muted', {});
   const search = h('input.search', { type: 'search', placeholder: 'Search topics', 'aria-label': 'Search topics', oninput: afterTyping(() => draw(), 80) });
-  search.addEventListener('keydown', (event) => {
-    if (event.key === 'ArrowDown' || event.key === 'Enter') {
-      event.preventDefault();
-      table.focus();
-      table.choose(0);
-    }
-  });
+  table.follow(search);
   const element = h('div.fill', {},
     heading('Topics', [], session.write && h('button.primary', { type: 'button', onclick: () => create() }, 'New topic')),
     h('div.toolbar', {}, search, total), table.element);
@@ -58,7 +52,7 @@ export function topics({ session }) {
       h('button.icon', { type: 'button', 'aria-label': 'Remove the column', onclick: (event) => event.target.closest('.column').remove() }, '×')));
     form('New topic', [
       field('Name', name), field('Partitions', partitions, 'Their number can rise later, but not fall.'),
-      h('div.pair', {}, field('Keep for', retention), field('Keep at most, in each partition', most)),
+      h('div.pair', {}, field('Keep for', retention, 'By the age of records'), field('Keep at most', most, 'In each partition')),
       h('label.check', {}, compact, 'Compacted: keep the newest record of each key'),
       h('div.field', {}, h('span.label', {}, 'Columns'), h('span.hint', {}, 'None makes a raw topic, whose values are bytes.'), columns, h('button.small', { type: 'button', onclick: add }, 'Add a column')),
     ], {
