@@ -138,11 +138,11 @@ class ProducerConfig(Options):
     little but write and sync). Longer makes larger frames and later records, and a crash takes more that was pending;
     at 0 every record is a frame and a sync of its own."""
 
-    batch_records: Annotated[int, count(1, 10_000_000)] = 10_000
+    batch_records: Annotated[int, count(1, 10_000_000)] = 20_000
     """A batch of so many records is written by the call that fills it. Small ones cost time and space for each frame;
     large ones make that call slow, and consumers turn a whole frame into records at once."""
 
-    batch_bytes: Annotated[int, size(1, GIB)] = MIB
+    batch_bytes: Annotated[int, size(1, GIB)] = 2 * MIB
     """So is a batch of so many bytes. Small ones cost time and space for each frame; large ones take their size of
     memory, about twice, for each partition."""
 
@@ -159,7 +159,7 @@ class ProducerConfig(Options):
 class ConsumerConfig(Options):
     """How a consumer reads and belongs to its group. Times are seconds, sizes are bytes."""
 
-    fetch_bytes: Annotated[int, size(1, GIB)] = MIB
+    fetch_bytes: Annotated[int, size(1, GIB)] = 4 * MIB
     """About how much is read from one partition at a time; at least one frame. Small ones cost calls; large ones are
     held for each partition, and read again when it moves to another member."""
 
