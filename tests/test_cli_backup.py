@@ -76,6 +76,7 @@ def test_a_backup_goes_on_where_it_was_and_a_restore_is_the_same_store(filled: C
     assert filled.json("check", tmp_path / "restored")["damaged"] is False
     filled.refused("restore", place, tmp_path / "restored", text="is not empty")
     filled.refused("restore", place, "hw://127.0.0.1:1", text="hw topic copy")
+    filled.refused("restore", place, ".", text="is where you are")
     assert filled.json("restore", place, tmp_path / "some", "--topic", "trades")["topics"] == 1
     assert list(content(tmp_path / "some")) == ["trades"]
 
