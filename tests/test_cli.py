@@ -100,6 +100,7 @@ def test_hw_alone_gives_help() -> None:
     [
         (["check", "nowhere"], 1, "nowhere: No such file or directory"),
         (["check", "."], 1, "is not a partition"),
+        (["check", "hw://127.0.0.1:1"], 1, "on the machine of hw://127.0.0.1:1"),
         (["inspect"], 2, "FILE"),
         (["inspect", "nowhere"], 1, "nowhere: No such file or directory"),
         (["inspect", "."], 1, "directory"),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,6 +77,11 @@ def test_a_backup_goes_on_where_it_was_and_a_restore_is_the_same_store(filled: C
     assert filled.json("check", tmp_path / "restored")["damaged"] is False
     filled.refused("restore", place, tmp_path / "restored", text="is not empty")
     filled.refused("restore", place, "hw://127.0.0.1:1", text="hw topic copy")
+    filled.refused("restore", place, ".", text="is where you are")
+    filled.refused("backup", place, "--topic", "oders", text="there is no topic 'oders'")
+    filled("restore", place, "--verify")  # a mistyped name has not spoiled it
+    filled.refused("backup", tmp_path / "new", "--topic", "oders", text="there is no topic 'oders'")
+    assert not (tmp_path / "new").exists()
     assert filled.json("restore", place, tmp_path / "some", "--topic", "trades")["topics"] == 1
     assert list(content(tmp_path / "some")) == ["trades"]
 
@@ -155,24 +161,33 @@ def test_a_flipped_bit_in_a_backup_is_found_and_nothing_is_restored(filled: Comm
     filled.refused("backup", tmp_path / "config", text="is not empty, and is no backup")
 
 
-def test_a_backup_that_is_killed_goes_on(local_hw: Command, tmp_path: Path) -> None:
+def kill_when(there: Callable[[], bool], *arguments: object) -> None:
+    """Start a command, and kill it as soon as so much of its work is there."""
+    process = subprocess.Popen([sys.executable, "-m", "headwater.cli", *map(str, arguments)], stdout=subprocess.DEVNULL)
+    while not there() and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_a_backup_and_a_restore_that_are_killed_go_on(local_hw: Command, tmp_path: Path) -> None:
     with local_hw.open() as store:
         store.create_topic("orders", 2)
         with store.producer("orders") as out:
             for number in range(60):
                 out.send_batch([b"%d" % number * 2000] * 100, partition=number % 2)
-    place = tmp_path / "backup"
-    command = [sys.executable, "-m", "headwater.cli", "backup", str(place), "--store", local_hw.store]
+    place, restored = tmp_path / "backup", tmp_path / "restored"
     for _ in range(3):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while not list(place.glob("store/orders/0/*.log")) and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.wait(60)
+        kill_when(lambda: any(place.glob("store/orders/0/*.log")), "backup", place, "--store", local_hw.store)
     local_hw("backup", place)
     assert content(place / "store") == content(local_hw.store)
     local_hw("restore", place, "--verify")
+    for _ in range(3):
+        kill_when(lambda: any(tmp_path.glob(".restored.restoring/orders/*/*.log*")), "restore", place, restored)
+    if not restored.exists():  # killed in time
+        local_hw("restore", place, restored)
+    assert content(restored) == content(local_hw.store)
+    assert not list(tmp_path.glob(".restored.restoring"))
 
 
 def test_a_backup_of_another_store_is_refused(local_hw: Command, tmp_path: Path) -> None:

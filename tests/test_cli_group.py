@@ -87,3 +87,10 @@ def test_a_sparkline_shows_how_it_was() -> None:
     assert sparkline([0, 0]) == "▁▁"
     assert sparkline([0, 50, 100]) == "▁▅█"
     assert sparkline([1, 1_000_000]) == "▂█"
+
+
+def test_to_look_at_a_group_does_not_make_it_one(filled: Command) -> None:
+    filled.refused("lag", "bling", text="there is no group 'bling'")
+    filled.refused("lag", "bling", "--max", "5", text="there is no group 'bling'")
+    assert "bling" not in [one["name"] for one in filled.json("group", "list")["groups"]]
+    filled.refused("group", "describe", "bling", text="there is no group 'bling'")

@@ -57,6 +57,10 @@ def test_the_bench_measures_states_durability_and_leaves_nothing(
     assert {"read as Arrow", "SQLite, WAL, 1000 in a transaction, FULL"} <= {one["name"] for one in figures}
     assert [one["name"] for one in hw.json("topic", "list")["topics"]] == ["orders"]
     assert {one.name for one in tmp_path.iterdir()} - before == {"speed.svg"}
+    hw.refused("bench", "--store", "nowhere", text="there is no store at nowhere")
+    hw.refused("bench", "--plot", "speed.txt", code=2, text="neither .svg nor .png")
+    hw.refused("bench", "--plot", "nowhere/speed.svg", text="there is no directory nowhere")
+    assert {one.name for one in tmp_path.iterdir()} - before == {"speed.svg"}
 
 
 def test_the_cheat_sheet_is_a_page(local_hw: Command) -> None:

@@ -177,3 +177,72 @@ def test_shells_complete_commands_topics_and_groups(store: str) -> None:
     assert completed("consume", "or") == ["orders"]
     assert completed("group", "describe", "b") == ["billing"]
     assert completed("consume", "--store", "/nowhere", "or") == []
+
+
+@pytest.mark.parametrize("store", ["directory"], indirect=True)
+@pytest.mark.parametrize("arguments", ["--help", "topic --help", "cheat", "consume orders"])
+def test_a_closed_pipe_ends_everything_alike(store: str, arguments: str) -> None:
+    produce(store, *[b"x" * 1000] * 200)
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(HW)} {arguments} | true; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+@pytest.mark.parametrize("store", ["directory"], indirect=True)
+def test_streams_that_are_closed_or_full_are_no_trouble(store: str) -> None:
+    hw = " ".join(HW)
+    assert shell(f"echo x | {hw} produce orders >&- 2>&-; {hw} topic list <&- | grep -c orders").stdout == "1\n"
+    full = subprocess.run(["bash", "-c", f"{hw} topic list > /dev/full"], capture_output=True, text=True, check=False)
+    assert (full.returncode, full.stderr) == (1, "hw: No space left on device\n")
+    with headwater.open(store) as opened:
+        assert opened.topic("orders").bounds()[0].end == 1
+
+
+@pytest.mark.parametrize("store", ["directory"], indirect=True)
+@pytest.mark.usefixtures("store")
+def test_lines_are_typed_on_a_terminal_until_ctrl_d() -> None:
+    terminal = Terminal("produce", "orders")
+    terminal.press(b"two teas\n\x04")  # the end is there when the line is read: it counts all the same
+    assert terminal.end() == 0
+    assert "1 records are in orders, durable" in COLOURS.sub("", terminal.shown)
+    assert "\x1b[2K" not in terminal.shown, "nothing wipes away what is typed"
+
+
+@pytest.mark.parametrize("store", ["directory"], indirect=True)
+def test_a_query_is_ended_by_ctrl_c(store: str) -> None:
+    query = "SELECT count(*) FROM orders, range(1000000000) a, range(1000000000) b"
+    produce(store, b"x")
+    terminal = Terminal("sql", query)
+    deadline = time.monotonic() + PATIENCE
+    while (cpu_seconds := _cpu_seconds(terminal.pid)) < 5.0:  # by then it has begun
+        assert time.monotonic() < deadline, cpu_seconds
+        time.sleep(0.1)
+    terminal.press(b"\x03")
+    assert terminal.end() == 130
+    assert "error" not in terminal.shown
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for_and_said(store: str) -> None:
+    with subprocess.Popen([*HW, "tail", "late"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert tail.stderr.readline() == "hw: there is no topic late yet: waiting for it\n"
+        with headwater.open(store) as opened:
+            opened.create_topic("late")
+            with opened.producer("late") as out:
+                while not readable(tail.stdout.fileno(), 0.5):
+                    out.send(b"here")
+                    out.sync()
+        assert json.loads(tail.stdout.readline())["value"] == "here"
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(PATIENCE) == 130

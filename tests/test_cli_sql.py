@@ -77,4 +77,22 @@ def test_sql_reaches_nothing_but_topics(local_hw: Command, tmp_path: Path) -> No
 
 def test_what_is_no_format_is_refused(local_hw: Command) -> None:
     local_hw("topic", "create", "trades")
-    local_hw.refused("sql", "FROM trades", "-o", "xml", text="there is no format 'xml'")
+    local_hw.refused("sql", "FROM trades", "-o", "xml", code=2, text="there is no format 'xml'")
+
+
+def test_damage_is_named_in_one_line(local_hw: Command) -> None:
+    local_hw("topic", "create", "orders")
+    local_hw("produce", "orders", stdin="x\n" * 1000)
+    (segment,) = (Path(local_hw.store) / "orders" / "0").glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    local_hw.refused(
+        "sql", "SELECT count(*) FROM orders", text="offset 0 to 999)\n"
+    )  # and no word of Python's behind it
+    local_hw.refused("consume", "orders", text="offset 0 to 999); hw check names all that is damaged\n")
+
+
+def test_a_table_that_is_not_there_is_no_topic(local_hw: Command) -> None:
+    local_hw("topic", "create", "orders")
+    local_hw.refused("sql", "FROM oders", text="hw topic list shows the topics")

@@ -83,7 +83,7 @@ def test_json_objects_fill_columns_and_give_keys(hw: Command) -> None:
     assert [one["key"] for one in found] == ["A", "B"]
     assert found[0]["value"] == {"symbol": "A", "price": 1.5, "at": None}
     assert found[1]["value"]["at"] == "2026-01-01T00:00:00+00:00"
-    hw.refused("produce", "trades", stdin='{"symbol": "A"}\n{"price": "x"}\n', text="lines 1 to 2")
+    hw.refused("produce", "trades", stdin='{"symbol": "A"}\n\n{"price": "x"}\n', text="standard input:3: ")
     hw.refused("produce", "trades", stdin='{"price": 1}\n', text="required field")
     hw.refused("produce", "trades", stdin='{"symbol": "A", "prize": 1}\n', text="unexpected field")
     hw.refused("produce", "trades", "-i", "lines", stdin="x", text="the topic is typed")
@@ -96,6 +96,7 @@ def test_json_in_a_raw_topic_stays_as_it_is(hw: Command) -> None:
     (found,) = hw.lines("consume", "orders")
     assert (found["key"], found["value"], found["timestamp"]) == ("7", line, "2026-01-01T00:00:00.000000001Z")
     hw.refused("produce", "orders", "-i", "json", stdin="{}\n{]\n", text="standard input:2: this is no JSON")
+    assert len(hw.lines("consume", "orders")) == 2, "what came before the wrong line is there"
 
 
 @pytest.mark.parametrize("format", ["csv", "csv.gz", "parquet", "arrow", "arrows"])
@@ -131,16 +132,25 @@ def test_rows_become_json_in_a_raw_topic(hw: Command, tmp_path: Path) -> None:
 HOSTILE = b"\x1b]0;owned\x07[red]\xff"
 
 
-@pytest.mark.parametrize("format", ["records", "parquet", "arrow"])
+@pytest.mark.parametrize("format", ["records", "parquet", "arrow", "csv"])
 def test_what_is_consumed_can_be_produced(hw: Command, format: str) -> None:
+    hostile = (
+        HOSTILE if format != "csv" else HOSTILE.removesuffix(b"\xff")
+    )  # of bytes, CSV has only those that are text
     with hw.open() as store:
         store.create_topic("raw")
-        store.create_topic("typed", schema=pa.schema([("x", pa.int64()), ("at", pa.timestamp("ns"))]))
+        columns = [("x", pa.int64()), ("at", pa.timestamp("ns")), ("text", pa.string())]
+        store.create_topic("typed", schema=pa.schema(columns))
         with store.producer("raw") as out:
-            out.send(HOSTILE, b"k\xff", {"h": HOSTILE}, timestamp=-5)
+            out.send(hostile, hostile, {"h": HOSTILE}, timestamp=-5)
             out.send(b"plain", timestamp=7)
+            for text in (b"007", b"1e3", b"true", b"2026-01-01", b"NA", b"null", b"", b'a,"b"\r\nc', b" x "):
+                out.send(text, text, timestamp=9)
+            out.send(None, b"deleted", timestamp=10)
         with store.producer("typed") as out:
-            out.send({"x": 1, "at": 1_000_000_001}, b"k", timestamp=8)
+            out.send({"x": 1, "at": 1_000_000_001, "text": ""}, b"k", timestamp=8)
+            out.send({"x": None, "at": 1_000_000_001, "text": "NA"}, b"007", {"h": HOSTILE}, timestamp=9)
+            out.send({"x": 2, "at": None, "text": None}, b"", timestamp=9)
     for name in ("raw", "typed"):
         flags = [] if format == "records" else ["--format", format]
         content = hw.binary("consume", name, *flags)
@@ -152,11 +162,64 @@ def test_what_is_consumed_can_be_produced(hw: Command, format: str) -> None:
         hw("topic", "delete", "again", "--yes")
 
 
-def test_what_was_before_a_bad_line_is_kept(local_hw: Command) -> None:
-    local_hw("topic", "create", "orders")
+@pytest.mark.parametrize("format", ["csv", "parquet", "arrow"])
+def test_a_file_of_a_raw_topic_makes_a_raw_topic(hw: Command, tmp_path: Path, format: str) -> None:
+    hw("topic", "create", "orders")
+    hw("produce", "orders", "-K", ":", "-H", "h=1", stdin="007:1\n")
+    file = tmp_path / f"orders.{format}"
+    file.write_bytes(hw.binary("consume", "orders", "--format", format))
+    hw("produce", "again", file, "--create")
+    (before,), (after,) = hw.lines("consume", "orders"), hw.lines("consume", "again")
+    assert after == before | {"topic": "again"}
+
+
+def test_what_is_empty_has_columns_all_the_same(hw: Command) -> None:
+    hw("topic", "create", "trades", "-c", "symbol:string", "-c", "price:float64")
+    assert hw("consume", "trades", "-c", "symbol,price", "-o", "csv") == "symbol,price\n"
+    assert hw("sql", "SELECT symbol FROM trades", "-o", "csv") == "symbol\n"
+
+
+@pytest.mark.parametrize("columns", [[], ["-c", "n:int64"]], ids=["raw", "typed"])
+def test_what_was_before_a_bad_line_is_kept(local_hw: Command, columns: list[str]) -> None:
+    local_hw("topic", "create", "orders", *columns)
     good = "".join(f'{{"n": {number}}}\n' for number in range(110_000))
-    local_hw.refused("produce", "orders", "-i", "json", stdin=good + "bad\n", text="records before are in orders")
-    assert len(local_hw.lines("consume", "orders", "--columns", "offset")) > 0
+    told = "standard input:110001: "
+    local_hw.refused("produce", "orders", "-i", "json", stdin=good + "bad\n" + good, text=told)
+    assert len(local_hw.lines("consume", "orders", "--columns", "n" if columns else "offset")) == 110_000
+
+
+def test_an_object_is_as_large_as_a_value_may_be(local_hw: Command) -> None:
+    local_hw("topic", "create", "texts", "-c", "text:string")
+    large = "x" * 5_000_000
+    local_hw("produce", "texts", stdin=json.dumps({"text": large}) + '\n{"text": "y"}\n')
+    assert [one["value"]["text"] for one in local_hw.lines("consume", "texts")] == [large, "y"]
+
+
+WRONG_INPUT: list[tuple[list[str], bytes, int, str]] = [
+    (["-i", "records"], b'{"value": "x", "headers": 7}', 1, "standard input:1: headers are names and values, not 7"),
+    (["-i", "records"], b'{"value": "x", "timestamp": "soon"}', 1, "standard input:1: 'soon' is no time"),
+    (["-i", "records"], b"[" * 100_000, 1, "standard input:1: this is no JSON"),
+    (["-i", "json", "--timestamp", "at"], b'{"at": 99999999999999999999}', 1, "nanoseconds in 64 bits"),
+    (["-i", "json", "--timestamp", "at"], b'{"at": "9999-01-01"}', 1, "nanoseconds in 64 bits"),
+    (["-i", "json", "--timestamp", "at"], '{"at": "\u00b2"}'.encode(), 1, "is no time in ISO 8601"),
+    (["-i", "csv"], b'value,headers\nx,"[1, 2]"\n', 1, "headers are names and values"),
+    (["-K", "\\"], b"a:b", 2, "--key-separator"),
+    (["-K", ""], b"a:b", 2, "--key-separator"),
+    (["-H", "\udcff=x"], b"a", 2, "a header's name is text"),
+    (["-i", "xml"], b"a", 2, "there is no format 'xml'"),
+]
+
+
+def test_input_that_is_wrong_is_refused_in_one_line(local_hw: Command, tmp_path: Path) -> None:
+    local_hw("topic", "create", "orders")
+    for flags, content, code, says in WRONG_INPUT:
+        local_hw.refused("produce", "orders", *flags, stdin=content, code=code, text=says)
+    for name in ("orders.txt.gz", "orders.csv.zst"):
+        (tmp_path / name).write_bytes(b"this is not compressed")
+        local_hw.refused("produce", "orders", tmp_path / name, text=name)
+        local_hw.refused("topic", "create", "more", "--like", tmp_path / name, text=name)
+    local_hw("produce", "orders", "-H", "h=\udcff", stdin="x\n")
+    assert local_hw.lines("consume", "orders")[-1]["headers"] == {"h": {"hex": "ff"}}
 
 
 # Consuming.
@@ -231,7 +294,7 @@ def test_a_format_says_what_is_written(filled: Command) -> None:
     told = filled(*flags, "-o", r"%p %o %t %k %h %n %s%%\t[\x41]")
     assert told == "0 3 1970-01-01T00:00:03.000000000Z k0 trace=3 orders 29%\t[A]\n"
     assert filled(*flags, "--format", r"%k\c") == "k0"
-    filled.refused(*flags, "--format", "jsn", text="there is no format 'jsn'; there are json, csv")
+    filled.refused(*flags, "--format", "jsn", code=2, text="there is no format 'jsn'; there are json, csv")
     filled("topic", "create", "typed", "-c", "x:int64,y:string")
     filled("produce", "typed", stdin='{"x": 1, "y": "why"}')
     assert filled("consume", "typed", "-o", "%{y} %{x} %v") == 'why 1 {"x": 1, "y": "why"}\n'
@@ -257,24 +320,32 @@ def test_following_ends_with_its_limit(filled: Command) -> None:
 REFUSED = [
     (["orders", "--from", "bogus"], "'bogus' is no position"),
     (["orders", "--from", "5:bogus"], "'5:bogus' is no position"),
-    (["orders", "--from", "99", "-p", "0"], "is not there yet"),
+    (["orders", "--from", "1:2", "--to", "3"], "--from '1:2' has an end of its own: leave out --to"),
     (["orders", "-p", "7"], "has partitions 0 to 1, not 7"),
     (["orders", "--where", "bogus = 1"], "there is no column 'bogus'"),
     (["orders", "--where", "bogus"], "--where takes FIELD OPERATOR VALUE"),
     (["orders", "--where", "value ~ ("], "--where"),
     (["orders", "--where", "offset > x"], "--where 'offset > x'"),
     (["orders", "--columns", "bogus"], "unknown columns bogus; there are partition, offset"),
+    (["orders", "--where", "timestamp > 9999-01-01"], "nanoseconds in 64 bits"),
     (["orders", "--format", "%q"], "there is no field %q"),
+    (["orders", "--format", "%v\\xZZ"], "there is no escape \\x"),
+    (["orders", "--format", "%v", "--columns", "key"], "--columns is for json, csv, arrow and parquet"),
+    (["typed", "--format", "%{bogus}"], "there is no column 'bogus'; there are n"),
+    (["orders", "--limit", "-1"], "'--limit' / '-n'"),
     (["orders", "--format", "%{x}"], "is for typed topics"),
     (["orders", "--to", "5", "--follow"], "leave out --follow"),
     (["orders", "--group", "g", "--format", "parquet"], "use arrow"),
-    (["nope"], "there is no topic 'nope'"),
 ]
 
 
 def test_what_cannot_be_read_is_refused_in_one_line(filled: Command) -> None:
+    filled("topic", "create", "typed", "-c", "n:int64")
+    filled("produce", "typed", stdin='{"n": 1}\n')
     for flags, says in REFUSED:
-        filled.refused("consume", *flags, text=says)
+        filled.refused("consume", *flags, code=2, text=says)
+    filled.refused("consume", "nope", text="there is no topic 'nope'")
+    filled.refused("consume", "orders", "--from", "99", "-p", "0", text="is not there yet")
 
 
 # Positions and times.

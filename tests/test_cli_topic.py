@@ -40,29 +40,42 @@ def test_a_topic_takes_its_columns_from_a_file(hw: Command, tmp_path: Path) -> N
     assert [(one["name"], one["type"]) for one in made["columns"]] == [("a", "int64"), ("b", "string")]
 
 
-REFUSED = [
+MISTAKEN = [
     (["create", "t", "--set", "bogus=1"], "--set takes name=value"),
     (["create", "t", "--set", "sync=soon"], "--set 'sync=soon': must be"),
     (["create", "t", "-c", "a:bogus"], "there is no type 'bogus'"),
     (["create", "t", "-c", "a"], "a column is written name:type"),
+    (["create", "t", "-p", "0"], "'--partitions' / '-p'"),
+    (["alter", "nope"], "nothing to change"),
+    (["copy", "orders", "t", "--from", "bogus"], "'bogus' is no position"),
+]
+REFUSED = [
     (["create", "../t"], "name"),
     (["create", "orders"], "already: choose another name or give --exist-ok"),
     (["describe", "nope"], "hw topic list shows those that there are"),
-    (["alter", "nope"], "nothing to change"),
     (["copy", "nope"], "there is no topic 'nope'"),
+    (["copy", "orders", "t", "--from", "7"], "is not there yet"),
 ]
 
 
 def test_what_cannot_be_is_refused_in_one_line(local_hw: Command) -> None:
     local_hw("topic", "create", "orders")
+    for arguments, says in MISTAKEN:
+        local_hw.refused("topic", *arguments, code=2, text=says)
     for arguments, says in REFUSED:
         local_hw.refused("topic", *arguments, text=says)
+    assert [one["name"] for one in local_hw.json("topic", "list")["topics"]] == ["orders"], "nothing is left of them"
 
 
 def test_a_mistyped_path_does_not_become_a_store(local_hw: Command, tmp_path: Path) -> None:
     local_hw.refused("topic", "list", text="there is no store at")
     local_hw.refused("topic", "list", "--store", tmp_path, text="is not a store")
     assert not (tmp_path / "events").exists()
+
+
+def hw_bounds(hw: Command, topic: str) -> list[headwater.log.Bounds]:
+    with hw.open() as store:
+        return list(store.topic(topic).bounds().values())
 
 
 def test_a_copy_has_the_same_records(hw: Command, tmp_path: Path) -> None:
@@ -75,6 +88,10 @@ def test_a_copy_has_the_same_records(hw: Command, tmp_path: Path) -> None:
     assert hw.json("topic", "copy", "orders", "same")["records"] == 501
     assert hw.json("topic", "copy", "orders", "wide", "--partitions", 5)["records"] == 501
     assert hw.json("topic", "copy", "orders", "part", "--from", "10:20")["records"] == 20
+    last = min(one.end for one in hw_bounds(hw, "orders"))
+    assert hw.json("topic", "copy", "orders", "rest", "--from", last)["records"] == 501 - 2 * last, (
+        "where there are any"
+    )
     with served(tmp_path / "elsewhere") as address:
         assert hw.json("topic", "copy", "orders", "--to-store", address)["records"] == 501
         with headwater.open(address) as other, hw.open() as store:

@@ -132,6 +132,11 @@ def test_every_proof_and_test_that_a_promise_names_exists() -> None:
     assert sorted(named - files - set(proofs)) == []
 
 
+def test_every_proof_holds_a_promise() -> None:
+    named = {name for names in holders() for name in names}
+    assert sorted(set(load()) - named) == []
+
+
 def test_every_error_is_in_the_operations_manual() -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     table = text[text.index("## Errors") : text.index("## What to watch")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from headwater import __version__
+from headwater.cli.mistake import Mistake
 from headwater.cli.output import end_quietly, printable
-from headwater.errors import HeadwaterError, InvalidFile, TopicExists, UnknownTopic
+from headwater.errors import FrameDamaged, HeadwaterError, InvalidFile, TopicExists, UnknownTopic
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """The root of the errors about the command line itself, which typer does not export."""
@@ -141,6 +143,7 @@ def hw(
 def main() -> NoReturn:
     """Run the command line and exit."""
     debug = "--debug" in sys.argv[1:]
+    _fill_streams()
     if len(sys.argv) == 1 or not {"-h", "--help"}.isdisjoint(sys.argv):
         _hasten_help()
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -149,6 +152,10 @@ def main() -> NoReturn:
         code = app(prog_name="hw", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # what shows help deals with a closed pipe in its own way
+            end_quietly()
+        raise
     except BrokenPipeError:
         end_quietly()
     except (KeyboardInterrupt, typer.Abort):
@@ -157,12 +164,19 @@ def main() -> NoReturn:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.exit(2)
         command = error.ctx.command_path if error.ctx else "hw"
-        _fail(f"{error.format_message()} Try '{command} --help'.", code=2)
+        _fail(f"{error.format_message().rstrip('.')}. Try '{command} --help'.", code=2)
     except Exception as error:  # even a mistake of its own is told in one line
         if debug:
             raise
         problems = map(str, error.problems) if isinstance(error, InvalidFile) else [_told(error)]
-        _fail(*problems, code=1)
+        _fail(*problems, code=2 if isinstance(error, Mistake) else 1)
+
+
+def _fill_streams() -> None:
+    """Whoever closes a standard stream, as by `>&-`, wants nothing of it: the same as from and to nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
 
 
 def _hasten_help() -> None:
@@ -184,10 +198,12 @@ def _told(error: Exception) -> str:
         return str(error).replace("create it first", "hw topic list shows those that there are")
     if isinstance(error, TopicExists):
         return str(error).replace("pass exist_ok=True", "give --exist-ok")
+    if isinstance(error, FrameDamaged):
+        return f"{error}; hw check names all that is damaged"
     if isinstance(error, HeadwaterError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror or str(error)
     return f"internal error: {type(error).__name__}: {error}; hw --debug shows where"
 
 

@@ -71,12 +71,14 @@ def backup(
     began = time.monotonic()
     if destination.exists() and any(destination.iterdir()) and not (destination / STORE).is_dir():
         raise HeadwaterError(f"{destination} is not empty, and is no backup: choose another directory")
-    destination.mkdir(parents=True, exist_ok=True)
     with opened(store) as source:
+        names = topic or [name for name in source.topic_names() if name not in _OWN]
+        infos = [source.describe_topic(name) for name in names]  # before anything is touched: a name may be mistyped
         manifest = Manifest(str(source), time.time_ns())
+        destination.mkdir(parents=True, exist_ok=True)
         (destination / FILE).unlink(missing_ok=True)  # it vouches for files that change now
         with DirectoryStore(destination / STORE, exclusive=True) as target:
-            copied = _copy(source, target, topic)
+            copied = _copy(source, target, infos)
             _describe(target, manifest)
             _positions(source, manifest)
     _verify(destination, manifest)
@@ -100,10 +102,8 @@ def backup(
         )
 
 
-def _copy(source: Store, target: DirectoryStore, topics: list[str] | None) -> int:
+def _copy(source: Store, target: DirectoryStore, infos: list[TopicInfo]) -> int:
     """Bring every topic up to date; how many records were copied."""
-    names = topics or [name for name in source.topic_names() if name not in _OWN]
-    infos = [source.describe_topic(name) for name in names]
     plans: list[tuple[TopicInfo, int, int]] = []
     copied = 0
     for info in infos:

@@ -6,6 +6,7 @@ repository, `make bench`.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sqlite3
 import sys
@@ -75,10 +76,12 @@ def bench(
 
     Producer and consumer share a process, so figures are those of one core. Run it twice, and believe the ratios.
     """
+    if plot is not None:
+        _check_plot(plot)
     value = os.urandom(record_size // 2 + 1).hex().encode()[:record_size]
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".hw-bench-", dir=Path.cwd())))
-        place = stack.enter_context(connect(store, make=True) if store else connect(str(scratch / "store"), make=True))
+        place = stack.enter_context(connect(store) if store else connect(str(scratch / "store"), make=True))
         figures = list(_ours(place, value, seconds))
         if peers:
             figures += _peers(scratch, value, seconds)
@@ -281,14 +284,22 @@ def _tell(figures: list[Figure], record_size: int, where: str, plot: Path | None
         people.print(shown(f"drawn to {plot}", "dim"))
 
 
-def _plot(figures: list[Figure], file: Path, record_size: int) -> None:
-    try:
-        import matplotlib as mpl
+def _check_plot(file: Path) -> None:
+    """Raise before anything is measured if it could not be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise HeadwaterError("a plot needs matplotlib: run pip install matplotlib, or leave out --plot")
+    if file.suffix not in (".svg", ".png"):
+        raise typer.BadParameter(f"{file} is neither .svg nor .png", param_hint="--plot")
+    if not file.absolute().parent.is_dir():
+        raise HeadwaterError(f"there is no directory {file.parent} to draw to")
 
-        mpl.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        raise HeadwaterError("a plot needs matplotlib: run pip install matplotlib, or leave out --plot") from None
+
+def _plot(figures: list[Figure], file: Path, record_size: int) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
     figure, axes = pyplot.subplots(figsize=(9, 0.5 * len(figures) + 1.5))
     names = [f"{one.name}\n{one.durability}" for one in reversed(figures)]
     rates = [one.records_per_second for one in reversed(figures)]

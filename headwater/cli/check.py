@@ -20,6 +20,7 @@ from headwater.log import DirectoryPartition, SchemaDirectory, Schemas
 from headwater.log.check import Check, Finding, OnProgress
 from headwater.store import DirectoryStore, TopicInfo
 from headwater.store.catalog import TOPIC_FILE
+from headwater.wire.address import SCHEME
 
 app = typer.Typer(add_completion=False)
 
@@ -34,7 +35,7 @@ app = typer.Typer(add_completion=False)
 )
 def check(
     path: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             metavar="[PATH]",
             help="The directory of a partition, topic or store; else the store of HEADWATER_STORE or the context.",
@@ -52,14 +53,19 @@ def check(
     puts right what is no damage yet: indexes, the state, an append that was cut off. Records that are damaged come back
     only from a backup or another replica.
     """
-    raise typer.Exit(run(path or _store(), as_json, repair=repair))
+    raise typer.Exit(run(_store() if path is None else _local(path), as_json, repair=repair))
+
+
+def _local(said: str) -> Path:
+    if said.startswith(SCHEME):
+        raise HeadwaterError(f"files are checked where they are: run hw check PATH on the machine of {said}")
+    return Path(said)
 
 
 def _store() -> Path:
     """The store that the environment or the context names."""
     target = find(os.environ.get("HEADWATER_STORE"))
-    if target.remote:
-        raise HeadwaterError(f"files are checked where they are: run hw check PATH on the machine of {target.where}")
+    _local(target.where)
     check_is_store(Path(target.where))
     return Path(target.where)
 
@@ -128,7 +134,7 @@ def _tell_all(checked: list[tuple[Check, list[Finding], float]], path: Path) -> 
         damaged = any(finding.kind == "damage" for finding in findings)
         listed.add_row(
             shown(str(found.directory.relative_to(path))),
-            f"{found.start}–{found.end}",
+            f"{found.start}–{found.end - 1}" if found.end > found.start else "none",
             f"{sum(one.frames for one in found.segments):,}",
             f"{sum(one.records for one in found.segments):,}",
             size(found.bytes_total),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headwater.errors import SchemaError
+from headwater.cli.mistake import Mistake
 
 _ZONED: Final = re.compile(r"timestamp\[\s*(s|ms|us|ns)\s*,\s*(?:tz=)?([\w+:/-]+)\s*\]")
 _DECIMAL: Final = re.compile(r"decimal(?:128)?\(\s*(\d+)\s*,\s*(\d+)\s*\)")
@@ -28,10 +28,10 @@ def parse_schema(columns: list[str]) -> pa.Schema:
 
 
 def parse_column(text: str) -> pa.Field:
-    """`name:type`, with `!` behind it where it must not be null; raises SchemaError."""
+    """`name:type`, with `!` behind it where it must not be null; raises Mistake."""
     name, separator, kind = text.strip().partition(":")
     if not name.strip() or not separator:
-        raise SchemaError(f"a column is written name:type, such as price:float64, not {text!r:.100}")
+        raise Mistake(f"a column is written name:type, such as price:float64, not {text!r:.100}")
     required = kind.strip().endswith("!")
     return pa.field(name.strip(), _parse_type(kind.strip().removesuffix("!").strip()), nullable=not required)
 
@@ -46,7 +46,7 @@ def _parse_type(text: str) -> Any:
             return pa.decimal128(int(found[1]), int(found[2]))
         return pa.type_for_alias(_ALIASES.get(text, text))
     except ValueError:
-        raise SchemaError(
+        raise Mistake(
             f"there is no type {text!r:.60}: use string, int64, float64, bool, binary, date32, timestamp[us, UTC], "
             f"decimal(12,2), list<int64> or another of Arrow's"
         ) from None

@@ -13,8 +13,9 @@ import pyarrow as pa
 import typer
 
 import headwater.compute as pc
+from headwater.cli.mistake import Mistake
 from headwater.cli.record_json import bytes_of, moment_of
-from headwater.errors import HeadwaterError, InvalidConfiguration
+from headwater.errors import HeadwaterError
 from headwater.schema import Schema
 
 Where = Annotated[
@@ -59,10 +60,10 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str, schema: Schema) -> Condition:
-        """A condition on records of a topic; raises InvalidConfiguration."""
+        """A condition on records of a topic; raises Mistake."""
         found = _CONDITION.fullmatch(text)
         if found is None:
-            raise InvalidConfiguration(f"--where takes FIELD OPERATOR VALUE, such as 'price > 100', not {text!r:.100}")
+            raise Mistake(f"--where takes FIELD OPERATOR VALUE, such as 'price > 100', not {text!r:.100}")
         name, sign, value = found[1].strip('"'), found[2].replace("==", "="), found[3]
         if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
             value = value[1:-1]
@@ -70,7 +71,7 @@ class Condition:
             try:
                 re.compile(value)
             except re.error as error:
-                raise InvalidConfiguration(f"--where {text!r:.100}: {error}") from None
+                raise Mistake(f"--where {text!r:.100}: {error}") from None
         column, path = _resolve(name, schema)
         return cls(text, column, path, sign, value)
 
@@ -85,7 +86,7 @@ class Condition:
                 return self._mask_within(column, schema)
             found = self._compare(column)
         except (pa.ArrowException, HeadwaterError, ValueError) as error:
-            raise InvalidConfiguration(f"--where {self.text!r:.100}: {error}") from None
+            raise Mistake(f"--where {self.text!r:.100}: {error}") from None
         return pc.fill_null(found, False)
 
     def _compare(self, column: pa.Array) -> pa.Array:
@@ -149,7 +150,7 @@ def _resolve(name: str, schema: Schema) -> tuple[str, str]:
             return head, path
         if head in _SYSTEM:  # without the underscore that it has beside a typed topic's own columns
             return schema.system(head), path
-    raise InvalidConfiguration(f"--where: there is no column {name!r:.60}; there are {', '.join(columns)}")
+    raise Mistake(f"--where: there is no column {name!r:.60}; there are {', '.join(columns)}")
 
 
 def _splits(name: str) -> list[tuple[str, str]]:

@@ -10,12 +10,12 @@ import pyarrow as pa
 import typer
 
 from headwater.cli.condition import Condition, Where, filtered
+from headwater.cli.mistake import Mistake
 from headwater.cli.output import Json
-from headwater.cli.span import From, Span, To, parse_span
+from headwater.cli.span import From, Span, To, nearest, parse_span
 from headwater.cli.target import StoreOption, TopicName, complete_group, opened
 from headwater.cli.writing import HELP, Writer, writer_of
-from headwater.errors import InvalidConfiguration
-from headwater.store.start import Start, resolve
+from headwater.store.start import Start
 from headwater.store.topic import PARTITION, TopicPartition
 
 if TYPE_CHECKING:
@@ -70,11 +70,9 @@ def consume(
     """
     span = parse_span(start, end)
     if span.ends and (follow or group):
-        raise InvalidConfiguration("--to, or a range, ends: leave out --follow and --group")
+        raise Mistake("--to, or a range, ends: leave out --follow and --group")
     if group and output == "parquet":
-        raise InvalidConfiguration(
-            "a group's records are done when written, and Parquet is written at the end: use arrow"
-        )
+        raise Mistake("a group's records are done when written, and Parquet is written at the end: use arrow")
     with opened(store) as place:
         selection = Selection.of(place.topic(topic), partition, where, columns)
         writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
@@ -107,10 +105,10 @@ class Selection:
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         unknown = [name for name in chosen or () if name not in available]
         if unknown:
-            raise InvalidConfiguration(f"unknown columns {', '.join(unknown)}; there are {', '.join(available)}")
+            raise Mistake(f"unknown columns {', '.join(unknown)}; there are {', '.join(available)}")
         wrong = [number for number in partitions or () if number >= info.partitions]
         if wrong:
-            raise InvalidConfiguration(f"topic {info.name!r} has partitions 0 to {info.partitions - 1}, not {wrong[0]}")
+            raise Mistake(f"topic {info.name!r} has partitions 0 to {info.partitions - 1}, not {wrong[0]}")
         return cls(
             topic,
             schema,
@@ -130,11 +128,8 @@ class Selection:
         return [name for name in dict.fromkeys(names) if name != self.schema.system("partition")]
 
     def offset(self, partition: Partition, position: Start) -> int:
-        """Where a position is; of an offset that only some of several partitions have, the nearest that is there."""
-        if isinstance(position, int) and position >= 0 and len(self.partitions) > 1:
-            start, last, _ = partition.bounds()
-            return min(max(position, start), last)
-        return resolve(partition, position)
+        """Where a position is in one of the partitions."""
+        return nearest(partition, position, several=len(self.partitions) > 1)
 
     def scan(self, span: Span) -> Iterator[tuple[int, pa.RecordBatch, None]]:
         """What is there now."""

@@ -52,10 +52,15 @@ def known_groups(store: Store) -> dict[str, GroupInfo]:
     return {name: info for name, info in found.items() if info.members or info.positions}
 
 
-def _described(store: Store, name: str) -> GroupInfo:
+def check_is_group(store: Store, name: str) -> None:
+    """Raise unless there is such a group: looking at one would make it."""
     if not store.has_group(name):
         others = ", ".join(known_groups(store)) or "none"
         raise HeadwaterError(f"there is no group {name!r} in {store}; there are {others}")
+
+
+def _described(store: Store, name: str) -> GroupInfo:
+    check_is_group(store, name)
     return store.group(name).describe()
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from headwater.cli.group import document_of, known_groups
+from headwater.cli.group import check_is_group, document_of, known_groups
 from headwater.cli.output import Json, console, shown, table, wants_json, write_json, write_line
 from headwater.cli.positions import Lag, lags
 from headwater.cli.target import StoreOption, complete_group, opened
@@ -48,6 +48,8 @@ def lag(
 ) -> None:
     """Show what groups have yet to read, by topic. With --watch it is a live table; in a pipe, lines of JSON."""
     with opened(store) as place:
+        for name in groups or ():
+            check_is_group(place, name)
         history = History(place, groups, partitions)
         if watch:
             _watch(history, every, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -76,10 +77,10 @@ def produce(
     with opened(store, make=create) as place:
         where = _topic(place, topic, sources[0], chosen, create)
         reading = Reading(where.schema, key, timestamp, _separator(key_separator), delete_empty)
-        total = sum(path.stat().st_size for path in sources if path != _STDIN)
+        total = None if _STDIN in sources else sum(path.stat().st_size for path in sources)
         with (
             place.producer(topic) as out,
-            progress(f"to {topic}", total or None, "bytes") as advance,
+            progress(f"to {topic}", total, "bytes") as advance,
         ):
             sending = Sending(out, headers, partition)
             sending.send_all(_chunks(reading, sources, chosen, advance))
@@ -179,7 +180,11 @@ def _header(text: str) -> tuple[str, bytes]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise typer.BadParameter(f"a header is NAME=VALUE, not {text!r:.60}", param_hint="--header")
-    return name, value.encode()
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter(f"a header's name is text, not {name!r:.60}", param_hint="--header") from None
+    return name, os.fsencode(value)
 
 
 def _separator(text: str | None) -> bytes | None:
@@ -187,4 +192,9 @@ def _separator(text: str | None) -> bytes | None:
         return None
     if not text:
         raise typer.BadParameter("it is at least one character", param_hint="--key-separator")
-    return text.encode().decode("unicode_escape").encode("latin-1")
+    try:
+        return os.fsencode(text).decode("unicode_escape").encode("latin-1")
+    except UnicodeError:
+        raise typer.BadParameter(
+            f"{text!r:.60} is no text with escapes: use \\t, \\xNN, \\\\", param_hint="--key-separator"
+        ) from None

@@ -26,14 +26,17 @@ _PATIENCE: Final = 0.5
 
 @contextmanager
 def progress(doing: str, total: int | None, unit: Literal["bytes", "records"]) -> Iterator[Callable[[int], None]]:
-    """A bar for so much work; what the block gets is called with how much more of it is done."""
+    """A bar for so much work; what the block gets is called with how much more of it is done.
+
+    Without a total there is none: it would wipe away what somebody types meanwhile.
+    """
     people = console(stderr=True)
     amounts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),)
     if unit == "bytes":
         amounts = (DownloadColumn(binary_units=True), TransferSpeedColumn())
     columns = (TextColumn(doing, markup=False), BarColumn(), *amounts, TimeRemainingColumn())
     began = time.monotonic()
-    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
+    with Progress(*columns, console=people, transient=True, disable=total is None or not people.is_terminal) as bar:
         task = bar.add_task(doing, total=total, visible=False)
 
         def advance(more: int) -> None:

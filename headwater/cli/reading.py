@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Literal, NamedTuple, get_args
+from typing import IO, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import pyarrow as pa
 import pyarrow.csv
@@ -21,9 +22,9 @@ import pyarrow.json
 import pyarrow.parquet
 
 from headwater.cli.descriptors import readable
-from headwater.cli.record_json import bytes_of, key_of, moment_of, read_record
+from headwater.cli.record_json import ReadRecord, bytes_of, key_of, moment_of, read_headers, read_record
 from headwater.errors import HeadwaterError, InvalidRecord
-from headwater.schema import Schema
+from headwater.schema import RAW, Schema
 
 Format = Literal["lines", "json", "records", "csv", "parquet", "arrow"]
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
@@ -46,6 +47,10 @@ _COMPRESSED: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4
 _CHUNK: Final = 1 << 20
 _ROWS: Final = 1 << 16
 _SYSTEM: Final = ("offset", "partition", "topic", "headers", "key", "timestamp")
+_RAW_TYPES: Final = {"key": pa.binary(), "value": pa.binary(), "headers": pa.string()}
+"""What a raw topic takes of CSV is text as it stands there: 007 is no number."""
+
+_T = TypeVar("_T")
 
 
 class Chunk(NamedTuple):
@@ -76,6 +81,8 @@ class Reading:
             yield from self._reader(format)(source, name)
         except pa.ArrowException as error:
             raise InvalidRecord(f"{name}: {error}") from error
+        except OSError as error:  # of a decompressor too, which does not know the file's name
+            raise InvalidRecord(f"{name}: {error.strerror or error}") from error
 
     def _reader(self, format: Format) -> Callable[[IO[bytes], str], Iterator[Chunk]]:
         if format == "json":
@@ -100,42 +107,76 @@ class Reading:
             yield Chunk(values, keys)
 
     def _raw_json(self, source: IO[bytes], name: str) -> Iterator[Chunk]:
-        for first, lines in _lines_of(source):
-            kept = [(first + number, line) for number, line in enumerate(lines) if line.strip()]
-            documents = [_loaded(line, name, number) for number, line in kept]
-            keys = [key_of(one, self.key) for one in documents] if self.key else None
-            times = [_moment(key_of(one, self.timestamp), name) for one in documents] if self.timestamp else None
-            yield Chunk([line for _, line in kept], keys, times)
+        def made(where: str, line: bytes) -> tuple[bytes, bytes | None, int | None]:
+            document = _loaded(line, where)
+            moment = _moment(key_of(document, self.timestamp), where) if self.timestamp else None
+            return line, key_of(document, self.key) if self.key else None, moment
+
+        for found, wrong in _made_of(source, name, made):
+            if found:
+                lines, keys, times = map(list, zip(*found, strict=True))
+                yield Chunk(lines, keys if self.key else None, times if self.timestamp else None)
+            if wrong is not None:
+                raise wrong
 
     def _typed_json(self, source: IO[bytes], name: str) -> Iterator[Chunk]:
-        options = pa.json.ParseOptions(explicit_schema=self.schema.payload, unexpected_field_behavior="error")
-        for first, lines in _lines_of(source):
-            content = b"\n".join(line for line in lines if line.strip())
-            if not content:
-                continue
-            try:
-                found = pa.json.read_json(pa.BufferReader(content + b"\n"), parse_options=options)
-            except pa.ArrowException as error:
-                raise InvalidRecord(f"{name}, lines {first} to {first + len(lines) - 1}: {error}") from error
-            yield self._chunk(found)
-
-    def _records(self, source: IO[bytes], name: str) -> Iterator[Chunk]:
         for first, lines in _lines_of(source):
             kept = [(first + number, line) for number, line in enumerate(lines) if line.strip()]
-            found = [read_record(_loaded(line, name, number), f"{name}:{number}", self.schema) for number, line in kept]
-            yield Chunk(
-                [one.value for one in found],
-                [one.key for one in found],
-                [one.timestamp for one in found],
-                [one.headers for one in found],
-            )
+            if not kept:
+                continue
+            try:
+                found = self._rows([line for _, line in kept])
+            except pa.ArrowException as error:
+                good = self._good_lines([line for _, line in kept])
+                if good:
+                    yield self._chunk(self._rows([line for _, line in kept[:good]]))
+                told = re.sub(r" in row \d+", "", str(error))
+                raise InvalidRecord(f"{name}:{kept[good][0]}: {told}") from error
+            yield self._chunk(found)
+
+    def _rows(self, lines: list[bytes]) -> pa.Table:
+        """JSON objects by the topic's columns, in one block: an object must not go over the end of one."""
+        content = b"\n".join(lines) + b"\n"
+        parse = pa.json.ParseOptions(explicit_schema=self.schema.payload, unexpected_field_behavior="error")
+        read = pa.json.ReadOptions(block_size=max(len(content), _CHUNK))
+        return pa.json.read_json(pa.BufferReader(content), read_options=read, parse_options=parse)
+
+    def _good_lines(self, lines: list[bytes]) -> int:
+        """How many there are before the first that is wrong, by halves: a few looks find one of thousands."""
+        good, bad = 0, len(lines)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                self._rows(lines[:middle])
+                good = middle
+            except pa.ArrowException:
+                bad = middle
+        return good
+
+    def _records(self, source: IO[bytes], name: str) -> Iterator[Chunk]:
+        def made(where: str, line: bytes) -> ReadRecord:
+            return read_record(_loaded(line, where), where, self.schema)
+
+        for found, wrong in _made_of(source, name, made):
+            if found:
+                yield Chunk(
+                    [one.value for one in found],
+                    [one.key for one in found],
+                    [one.timestamp for one in found],
+                    [one.headers for one in found],
+                )
+            if wrong is not None:
+                raise wrong
 
     # By columns.
 
     def _csv(self, source: IO[bytes], name: str) -> Iterator[pa.RecordBatch]:
-        types = {} if self.schema.raw else {field.name: field.type for field in self.schema.payload}
+        types = _RAW_TYPES if self.schema.raw else {field.name: field.type for field in self.schema.payload}
         parse = pa.csv.ParseOptions(delimiter="\t" if Path(name).suffix == ".tsv" else ",", newlines_in_values=True)
-        convert = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
+        # Null is what is empty and not in quotes. NA is a country, and a symbol.
+        convert = pa.csv.ConvertOptions(
+            column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
         return iter(pa.csv.open_csv(source, parse_options=parse, convert_options=convert))
 
     def _parquet(self, source: IO[bytes], name: str) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
@@ -162,25 +203,25 @@ class Reading:
         return chunks
 
     def _chunk(self, found: pa.Table) -> Chunk:
-        """Rows as records of the topic, by its columns. What `hw consume` has written keeps its keys and times."""
+        """Rows as records of the topic, by its columns. What `hw consume` has written keeps keys, times and headers."""
         own = {name: self.schema.system(name) for name in _SYSTEM if self.schema.system(name) in found.column_names}
         whole = not self.schema.raw or "value" in found.column_names
         keys = self._column(found, self.key or (own.get("key") if whole else None))
         times = self._column(found, self.timestamp or (own.get("timestamp") if whole else None))
         moments = None if times is None else times.cast(pa.timestamp("ns"), safe=False).cast(pa.int64())
         listed = None if keys is None else [bytes_of(key) for key in keys.to_pylist()]
-        if not self.schema.raw:
-            return Chunk(found.drop_columns(list(own.values())), listed, moments)
         if not whole:
             rows = [json.dumps(row, default=_json_value).encode() for row in found.to_pylist()]
             return Chunk(rows, listed, moments)
-        values = found.column("value").cast(pa.binary()).to_pylist()
-        headers = None
-        if "headers" in own and found.column("headers").null_count < found.num_rows:
-            headers = [None if one is None else dict(one) for one in found.column("headers").to_pylist()]
-            listed = listed if listed is not None else [None] * len(values)
-            return Chunk(values, listed, [None] * len(values) if moments is None else moments.to_pylist(), headers)
-        return Chunk(values, listed, moments)
+        data: Any = found.drop_columns(list(own.values()))
+        if self.schema.raw:
+            data = found.column("value").cast(pa.binary()).to_pylist()
+        if "headers" not in own or found.column(own["headers"]).null_count == found.num_rows:
+            return Chunk(data, listed, moments)
+        headers = [read_headers(one) for one in found.column(own["headers"]).to_pylist()]
+        values = data if self.schema.raw else _values(data)
+        listed = listed if listed is not None else [None] * len(values)
+        return Chunk(values, listed, [None] * len(values) if moments is None else moments.to_pylist(), headers)
 
     @staticmethod
     def _column(found: pa.Table, name: str | None) -> pa.ChunkedArray | None:
@@ -210,12 +251,31 @@ def _lines_of(source: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
         yield number, [rest]
 
 
+def _made_of(
+    source: IO[bytes], name: str, make: Callable[[str, bytes], _T]
+) -> Iterator[tuple[list[_T], InvalidRecord | None]]:
+    """What is made of lines, many at a time, up to one that is wrong; and what is wrong with that."""
+    for first, lines in _lines_of(source):
+        found: list[_T] = []
+        for number, line in enumerate(lines, first):
+            if not line.strip():
+                continue
+            try:
+                found.append(make(f"{name}:{number}", line))
+            except InvalidRecord as error:
+                yield found, error
+                return
+        yield found, None
+
+
 def _some(source: IO[bytes]) -> bytes:
     """About a megabyte of a file, or of a pipe what is there, as soon as there is something."""
     if source is not sys.stdin.buffer:
         return source.read(_CHUNK)
     fd = source.fileno()
     content = os.read(fd, _CHUNK)
+    if os.isatty(fd):
+        return content  # a line; and the end, Ctrl-D, is told only once
     while content and len(content) < _CHUNK and readable(fd):
         more = os.read(fd, _CHUNK)
         if not more:
@@ -224,17 +284,28 @@ def _some(source: IO[bytes]) -> bytes:
     return content
 
 
-def _loaded(line: bytes, name: str, number: int) -> Any:
+def _loaded(line: bytes, where: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
-        raise InvalidRecord(f"{name}:{number}: this is no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecord(f"{where}: this is no JSON: {error}") from None
 
 
-def _moment(text: bytes | None, name: str) -> int:
+def _moment(text: bytes | None, where: str) -> int:
     if text is None:
-        raise InvalidRecord(f"{name}: a record has no timestamp")
-    return moment_of(text.decode())
+        raise InvalidRecord(f"{where}: a record has no timestamp")
+    try:
+        return moment_of(text.decode())
+    except InvalidRecord as error:
+        raise InvalidRecord(f"{where}: {error}") from None
+
+
+def _values(found: pa.Table) -> list[dict[str, Any]]:
+    """Rows as values for a typed topic. What counts nanoseconds stays a number: Python's times end at microseconds."""
+    columns = [
+        (one.cast(pa.int64()) if getattr(one.type, "unit", "") == "ns" else one).to_pylist() for one in found.columns
+    ]
+    return [dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _json_value(value: Any) -> Any:
@@ -260,8 +331,8 @@ def open_file(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         yield raw if codec is None else pa.CompressedInputStream(raw, codec), raw
 
 
-def schema_of_file(path: Path, format: Format | None = None) -> pa.Schema:
-    """The columns of a file; Headwater's own among them are left out."""
+def schema_of_file(path: Path, format: Format | None = None) -> pa.Schema | None:
+    """The columns of a file; Headwater's own among them are left out. None is what a raw topic was written to."""
     kind = format or format_of(path)
     if kind not in ("csv", "parquet", "arrow"):
         raise HeadwaterError(f"{path}: columns are known of CSV, Parquet and Arrow files, not of {kind}")
@@ -270,11 +341,11 @@ def schema_of_file(path: Path, format: Format | None = None) -> pa.Schema:
         read = {"csv": reading._csv, "parquet": reading._parquet, "arrow": reading._arrow}[kind]
         try:
             first = next(read(source, str(path)), None)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             raise InvalidRecord(f"{path}: {error}") from error
     if first is None:
         raise HeadwaterError(f"{path} is empty: it says nothing of its columns")
-    return plain_schema(first.schema)
+    return None if {*first.schema.names} == {"partition", *RAW.full.names} else plain_schema(first.schema)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
@@ -17,6 +18,7 @@ import pyarrow as pa
 from headwater.errors import HeadwaterError, InvalidRecord
 from headwater.schema import Schema
 
+_NUMBER: Final = re.compile(r"-?[0-9]+")
 _NANOSECONDS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 
 
@@ -86,10 +88,21 @@ def read_record(document: Any, where: str, schema: Schema) -> ReadRecord:
             _bytes(document.get("key"), where),
             value,
             None if stamp is None else moment_of(stamp) if isinstance(stamp, str) else int(stamp),
-            None if not headers else {name: _bytes(one, where) or b"" for name, one in headers.items()},
+            read_headers(headers or None),
         )
-    except (HeadwaterError, AttributeError, TypeError, ValueError) as error:
+    except (HeadwaterError, TypeError, ValueError, OverflowError) as error:
         raise InvalidRecord(f"{where}: {error}") from None
+
+
+def read_headers(found: Any) -> dict[str, bytes] | None:
+    """Headers by their names, from JSON, from Arrow, or from the text that CSV has of them; raises InvalidRecord."""
+    try:
+        if isinstance(found, str):
+            found = json.loads(found)
+        pairs = None if found is None else dict(found).items()
+        return None if pairs is None else {str(name): _bytes(one, f"header {name}") or b"" for name, one in pairs}
+    except (ValueError, TypeError):
+        raise InvalidRecord(f"headers are names and values, not {found!r:.60}") from None
 
 
 def _typed(value: Any, kind: Any, where: str) -> Any:
@@ -151,8 +164,8 @@ def written_moment(nanoseconds: int) -> str:
 def moment_of(text: str) -> int:
     """The reverse of `written_moment`; other forms of ISO 8601 are taken too, and numbers as nanoseconds."""
     text = text.strip()
-    if text.lstrip("-").isdigit():
-        return int(text)
+    if _NUMBER.fullmatch(text):
+        return _in_64_bits(int(text))
     head, dot, rest = text.partition(".")
     digits = len(rest) - len(rest.lstrip("0123456789"))
     try:
@@ -161,4 +174,14 @@ def moment_of(text: str) -> int:
         raise InvalidRecord(f"{text!r:.60} is no time in ISO 8601") from None
     if whole.tzinfo is None:
         whole = whole.astimezone()
-    return int(whole.timestamp()) * 1_000_000_000 + int(rest[:digits].ljust(9, "0")[:9] or "0")
+    try:
+        seconds = int(whole.timestamp())
+    except (ValueError, OverflowError):
+        raise InvalidRecord(f"{text!r:.60} is a time that no timestamp has") from None
+    return _in_64_bits(seconds * 1_000_000_000 + int(rest[:digits].ljust(9, "0")[:9] or "0"))
+
+
+def _in_64_bits(nanoseconds: int) -> int:
+    if not -(1 << 63) <= nanoseconds < 1 << 63:
+        raise InvalidRecord(f"a timestamp is nanoseconds in 64 bits, not {nanoseconds}")
+    return nanoseconds

@@ -88,6 +88,8 @@ def _place(target: str) -> Path:
             "same offsets, restore to a directory and serve that"
         )
     place = Path(target)
+    if place.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise HeadwaterError(f"{place} is where you are, and cannot be replaced: name a new directory")
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise HeadwaterError(f"{place} is not empty: restore to a new directory")
     return place
@@ -107,7 +109,7 @@ def _restore(
     backup: Path, place: Path, manifest: Manifest, files: dict[str, dict[str, object]], topics: list[str]
 ) -> None:
     """Copy beside the place, put the groups back, and rename."""
-    unfinished = place.with_name(f".{place.name}.restoring")
+    unfinished = place.absolute().with_name(f".{place.name}.restoring")
     unfinished.mkdir(parents=True, exist_ok=True)
     _remove_others(unfinished, files)
     with progress("restoring", sum(int(str(one["bytes"])) for one in files.values()), "bytes") as advance:

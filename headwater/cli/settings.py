@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headwater.cli.mistake import Mistake
 from headwater.errors import InvalidConfiguration
 from headwater.option import options_of
 
@@ -16,18 +17,18 @@ Settings = Annotated[
 
 
 def parse_settings(kind: type[Any], said: list[str] | None) -> dict[str, Any]:
-    """The options that were said, by name; raises InvalidConfiguration."""
+    """The options that were said, by name; raises Mistake."""
     known = {option.name: option for option in options_of(kind)}
     found: dict[str, Any] = {}
     for text in said or []:
         name, separator, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not separator or name not in known:
-            raise InvalidConfiguration(f"--set takes name=value, not {text!r:.100}; names are {', '.join(known)}")
+            raise Mistake(f"--set takes name=value, not {text!r:.100}; names are {', '.join(known)}")
         try:
             found[name] = known[name].parse(value)
         except InvalidConfiguration as error:
-            raise InvalidConfiguration(f"--set {text!r:.100}: {error}") from None
+            raise Mistake(f"--set {text!r:.100}: {error}") from None
     return found
 
 

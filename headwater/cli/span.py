@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from headwater.errors import HeadwaterError, InvalidConfiguration
-from headwater.store.start import Start, time
+from headwater.cli.mistake import Mistake
+from headwater.errors import HeadwaterError
+from headwater.store.start import Start, resolve, time
+
+if TYPE_CHECKING:
+    from headwater.log import Partition
 
 GRAMMAR: Final = "start, end, an offset, -N from the end, @-1h ago, @2026-01-31T12:00"
 _WORDS: Final[dict[str, Start]] = {"start": "earliest", "end": "latest"}
@@ -31,14 +35,14 @@ class Span(NamedTuple):
 
 
 def parse_position(text: str) -> Start:
-    """One position; raises InvalidConfiguration."""
+    """One position; raises Mistake."""
     text = text.strip()
     if text in _WORDS:
         return _WORDS[text]
     try:
         return time(text[1:]) if text.startswith("@") else int(text)
     except (ValueError, HeadwaterError, OverflowError):
-        raise InvalidConfiguration(f"{text!r:.100} is no position: use {GRAMMAR}") from None
+        raise Mistake(f"{text!r:.100} is no position: use {GRAMMAR}") from None
 
 
 def parse_span(first: str | None, last: str | None, default: Start = "earliest") -> Span:
@@ -47,11 +51,21 @@ def parse_span(first: str | None, last: str | None, default: Start = "earliest")
         return Span(default, _end(last), last is not None)
     try:
         return Span(parse_position(first), _end(last), last is not None)
-    except InvalidConfiguration:
-        found = None if last is not None else _range(first)
+    except Mistake:
+        found = _range(first)
         if found is None:
             raise
+        if last is not None:
+            raise Mistake(f"--from {first!r:.100} has an end of its own: leave out --to") from None
         return found
+
+
+def nearest(partition: Partition, position: Start, *, several: bool) -> int:
+    """Where a position is; of an offset that only some of several partitions have, the nearest that is there."""
+    if several and isinstance(position, int) and position >= 0:
+        start, last, _ = partition.bounds()
+        return min(max(position, start), last)
+    return resolve(partition, position)
 
 
 def _end(text: str | None) -> Start:
@@ -65,6 +79,6 @@ def _range(text: str) -> Span | None:
         try:
             start = parse_position(before) if before else "earliest"
             return Span(start, parse_position(after) if after else "latest", bool(after))
-        except InvalidConfiguration:
+        except Mistake:
             continue
     return None

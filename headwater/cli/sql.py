@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import pyarrow as pa
 import typer
 
+from headwater.cli.mistake import Mistake
 from headwater.cli.output import Json, console, printable, shown, table
 from headwater.cli.record_json import plain
 from headwater.cli.target import StoreOption, opened
 from headwater.cli.writing import ArrowWriter, CsvWriter, JsonColumns, Writer, values_of
-from headwater.errors import HeadwaterError, InvalidConfiguration
+from headwater.errors import HeadwaterError
 from headwater.schema import RAW
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def sql(
     value_bytes whatever they are. A typed one has its columns, and Headwater's own with an underscore.
     """
     if output is not None and output not in _FORMATS:
-        raise InvalidConfiguration(f"there is no format {output!r:.60}; there are {', '.join(_FORMATS)}")
+        raise Mistake(f"there is no format {output!r:.60}; there are {', '.join(_FORMATS)}")
     duck = _duckdb()
     text = sys.stdin.read() if query == "-" else query
     with opened(store) as place:
@@ -88,6 +89,10 @@ def sql(
                 _write(found.to_arrow_reader(_ROWS), output, limit, as_json)
             del found, tables
         except duck.InterruptException:
+            raise KeyboardInterrupt from None
+        except RuntimeError as error:  # DuckDB has more than one way to say that it was interrupted
+            if "interrupted" not in str(error).lower():
+                raise
             raise KeyboardInterrupt from None
         except duck.Error as error:
             raise HeadwaterError(_explained(str(error), files)) from None
@@ -104,8 +109,12 @@ def _duckdb() -> Any:
 
 
 def _explained(message: str, files: bool) -> str:
-    hint = "; --files lets SQL reach files and the network" if "file system operations" in message and not files else ""
-    return message.strip() + hint
+    message = message.partition(". Detail: Python exception:")[0].strip()  # what follows is where, in this program
+    if "file system operations" in message and not files:
+        return f"{message}; --files lets SQL reach files and the network"
+    if message.startswith("Catalog Error: Table"):
+        return f"{message}; hw topic list shows the topics"
+    return message
 
 
 def _named(store: Store, text: str) -> list[str]:
@@ -162,7 +171,7 @@ def _write(found: pa.RecordBatchReader, output: str | None, limit: int, as_json:
         raise HeadwaterError(f"{output} is not for terminals: send it to a file, as by > rows.{output}")
     writer: Writer = JsonColumns()
     if output == "csv":
-        writer = CsvWriter()
+        writer = CsvWriter(found.schema)
     elif output in ("arrow", "parquet"):
         writer = ArrowWriter(found.schema, parquet=output == "parquet")
     for batch in found:

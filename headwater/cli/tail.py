@@ -15,7 +15,7 @@ import typer
 
 from headwater.cli.condition import Condition, Where, filtered
 from headwater.cli.descriptors import readable
-from headwater.cli.output import Json
+from headwater.cli.output import Json, printable
 from headwater.cli.target import StoreOption, complete_topic, opened
 from headwater.cli.writing import HELP, Writer, writer_of
 from headwater.errors import HeadwaterError
@@ -61,6 +61,9 @@ def tail(
         raise HeadwaterError(f"{output} is for what has an end: hw consume --format {output}")
     with opened(store) as place:
         names = [name for name in place.topics() if TopicFilter(topics)(name)]
+        missing = [one for one in topics if not one.startswith("__") and not any(map(TopicFilter([one]), names))]
+        if missing:
+            sys.stderr.write(f"hw: there is no topic {printable(', '.join(missing))} yet: waiting for it\n")
         writer = writer_of(output, RAW.full, chosen=False, as_json=as_json, topics=len(names) != 1)
         Tail(place, writer, where or []).run(topics, names, lines)
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headwater.cli import columns as column_text
 from headwater.cli import topic_copy
+from headwater.cli.mistake import Mistake
 from headwater.cli.output import (
     Json,
     Yes,
@@ -28,7 +29,6 @@ from headwater.cli.output import (
 from headwater.cli.settings import Settings, parse_settings, written
 from headwater.cli.target import StoreOption, TopicName, complete_topic, opened
 from headwater.config import TopicConfig
-from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 
 _NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.", show_default=False)]
-_Partitions = Annotated[int | None, typer.Option("--partitions", "-p", metavar="N", help="How many partitions.")]
+_Partitions = Annotated[int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many partitions.")]
 _Columns = Annotated[
     list[str] | None,
     typer.Option("--column", "-c", metavar="NAME:TYPE", help="A column of a typed topic; ! behind it: not null."),
@@ -89,7 +89,7 @@ def create(
 
 def _schema(column: list[str] | None, like: Path | None) -> pa.Schema | None:
     if column and like is not None:
-        raise HeadwaterError("columns come from --column or from --like, not from both")
+        raise Mistake("columns come from --column or from --like, not from both")
     if like is not None:
         from headwater.cli.reading import schema_of_file
 
@@ -254,7 +254,7 @@ def alter(
 
     options = parse_settings(TopicConfig, settings)
     if partitions is None and not options and not column:
-        raise HeadwaterError("nothing to change: give --partitions, --set or --column")
+        raise Mistake("nothing to change: give --partitions, --set or --column")
     with opened(store) as place:
         topic = place.topic(name)
         if column:

@@ -12,12 +12,11 @@ import typer
 
 from headwater.cli.output import Json, done, wants_json, write_json
 from headwater.cli.progress import progress
-from headwater.cli.span import From, To, parse_span
+from headwater.cli.span import From, To, nearest, parse_span
 from headwater.cli.target import StoreOption, TopicName, connect, opened
 from headwater.errors import HeadwaterError, TopicExists
 from headwater.log.encode import encode_batch
 from headwater.store.routing import partition_of
-from headwater.store.start import resolve
 
 if TYPE_CHECKING:
     from headwater.schema import Schema
@@ -55,11 +54,13 @@ def copy(
         name = target or source
         other = place if to_store is None else connect(to_store, make=True)
         try:
-            copied = _target(topic, other, name, partitions, append)
+            parts = topic.partitions()
+            several = len(parts) > 1
             ranges = [
-                (partition, resolve(partition, span.start), resolve(partition, span.end))
-                for partition in topic.partitions()
+                (one, nearest(one, span.start, several=several), nearest(one, span.end, several=several))
+                for one in parts
             ]
+            copied = _target(topic, other, name, partitions, append)
             count = 0
             spread = copied.info.partitions != topic.info.partitions
             with progress("copying", sum(max(last - first, 0) for _, first, last in ranges), "records") as advance:

@@ -6,21 +6,22 @@ written as they are.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 from typing import IO, Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from headwater.cli.mistake import Mistake
 from headwater.cli.output import console, printable, shown, write_bytes
 from headwater.cli.record_json import plain, write_record, written_moment
-from headwater.errors import HeadwaterError, InvalidConfiguration
+from headwater.errors import HeadwaterError
 from headwater.schema import Schema
 
 HELP: Final = (
@@ -29,6 +30,7 @@ HELP: Final = (
 )
 _ROW_GROUP: Final = 1 << 16
 _FIELD: Final = re.compile(r"%(?:\{([^}]+)\}|(.))|\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_QUOTED: Final = re.compile(r'[",\r\n]')
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "e": b"\x1b"}
 
 
@@ -116,25 +118,30 @@ class JsonColumns(Writer):
 class CsvWriter(Writer):
     """A line of columns for each record, below a line with their names."""
 
-    def __init__(self) -> None:
-        self._begun = False
+    def __init__(self, output: pa.Schema) -> None:
+        self._head = [output.names]
         self._safe = printable if sys.stdout.isatty() else str
 
     def write(self, topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -> None:  # noqa: ARG002
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if not self._begun:
-            writer.writerow(map(self._safe, batch.schema.names))
-            self._begun = True
-        for row in zip(*map(values_of, batch.columns), strict=True):
-            writer.writerow(map(self._cell, row))
-        write_bytes(text.getvalue().encode("utf-8", "backslashreplace"))
+        self._write_rows(zip(*map(values_of, batch.columns), strict=True))
 
-    def _cell(self, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int | float):
-            return value
+    def close(self) -> None:
+        self._write_rows(())  # where there are no records, there are still columns
+
+    def _write_rows(self, rows: Iterable[Iterable[Any]]) -> None:
+        lines = [",".join(map(self._cell, row)) for row in chain(self._head, rows)]
+        self._head = []
+        write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+
+    def _cell(self, value: Any) -> str:
+        """One value. Null is nothing, and text that is empty is in quotes, so that both are read as they were."""
+        if value is None:
+            return ""
+        if isinstance(value, bool | int | float):
+            return str(value)
         found = plain(value)
-        return self._safe(found if isinstance(found, str) else json.dumps(found))
+        text = self._safe(found if isinstance(found, str) else json.dumps(found))
+        return '"{}"'.format(text.replace('"', '""')) if not text or _QUOTED.search(text) else text
 
 
 class PrettyWriter(Writer):
@@ -183,6 +190,10 @@ class FormatWriter(Writer):
         self._exactly = not sys.stdout.isatty()
 
     def write(self, topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -> None:
+        own = () if schema.raw else schema.payload.names
+        for part in self._parts:
+            if isinstance(part, _Field) and part.name.startswith("{") and part.name[1:] not in own:
+                raise Mistake(_unknown_column(part.name[1:], own))
         lines = []
         for row in rows_of(topic, partition, batch, schema):
             lines += [part if isinstance(part, bytes) else self._field(part.name, row) for part in self._parts]
@@ -197,6 +208,12 @@ class _Field(NamedTuple):
     name: str
 
 
+def _unknown_column(name: str, there: Collection[str]) -> str:
+    if not there:
+        return "--format: %{column} is for typed topics; a raw one has %v"
+    return f"--format: there is no column {name!r:.60}; there are {', '.join(there)}"
+
+
 def _parsed(text: str) -> list[bytes | _Field]:
     parts: list[bytes | _Field] = []
     at = 0
@@ -207,18 +224,17 @@ def _parsed(text: str) -> list[bytes | _Field]:
         if escape == "c" and at == len(text):
             return parts
         if escape is not None:
-            if escape not in _ESCAPES and not escape.startswith("x"):
-                raise InvalidConfiguration(f"--format: there is no escape \\{escape}; use \\n \\t \\r \\0 \\xNN")
-
+            if escape not in _ESCAPES and len(escape) == 1:
+                raise Mistake(f"--format: there is no escape \\{escape}; use \\n \\t \\r \\0 \\xNN")
             parts.append(_ESCAPES[escape] if escape in _ESCAPES else bytes.fromhex(escape[1:]))
         elif field == "%":
             parts.append(b"%")
         elif column is not None or field in _FIELDS:
             parts.append(_Field(f"{{{column}" if column is not None else field))
         else:
-            raise InvalidConfiguration(f"--format: there is no field %{field}; there are {HELP.partition('with ')[2]}")
+            raise Mistake(f"--format: there is no field %{field}; there are {HELP.partition('with ')[2]}")
     if not _FIELD.search(text):
-        raise InvalidConfiguration(f"--format: there is no format {text!r:.60}; there are {HELP}")
+        raise Mistake(f"--format: there is no format {text!r:.60}; there are {HELP}")
     return [*parts, text[at:].encode(), b"\n"]
 
 
@@ -243,8 +259,6 @@ _FIELDS: Final[dict[str, Callable[[Row], bytes]]] = {
 def _field(name: str, row: Row) -> bytes:
     if not name.startswith("{"):
         return _FIELDS[name](row)
-    if row.value is not None and not isinstance(row.value, dict):
-        raise InvalidConfiguration("--format: %{column} is for typed topics; a raw one has %v")
     found = plain((row.value or {}).get(name[1:]))
     if found is None:
         return b""
@@ -311,9 +325,12 @@ def writer_of(format: str | None, output: pa.Schema, chosen: bool, *, as_json: b
             raise HeadwaterError(f"{format} is not for terminals: send it to a file, as by > records.{format}")
         return ArrowWriter(output, parquet=format == "parquet")
     if format == "csv":
-        return CsvWriter()
+        return CsvWriter(output)
     if format == "json" or (format is None and (as_json or not terminal)):
         return JsonColumns() if chosen else JsonWriter()
     if format is not None:
-        return FormatWriter(format)
-    return CsvWriter() if chosen else PrettyWriter(topics=topics)
+        written = FormatWriter(format)
+        if chosen:
+            raise Mistake("--columns is for json, csv, arrow and parquet: a text names its own, as by %{column}")
+        return written
+    return CsvWriter(output) if chosen else PrettyWriter(topics=topics)
