@@ -16,7 +16,7 @@ from headwater.cluster.durable_log import EpochStart, Span
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import Member
 from headwater.cluster.link import Link, Links
-from headwater.cluster.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading
+from headwater.cluster.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading, Replica
 from headwater.errors import BrokerUnavailable, HeadwaterError
 from headwater.log import StoredFrame
 from headwater.log.frame import stored_frame
@@ -60,6 +60,21 @@ class Follower:
         self._seed = seed_of(partition_uuid(*hosted.key))
         self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
         """The answer to a question that was asked while the last answer was being written."""
+
+    async def follow_as(self, replica: Replica, epoch: int, leader_of: Callable[[], Member | None]) -> None:
+        """Follow, and let go of a leader that does not answer as soon as there is another one."""
+        hosted = self._hosted
+        following = asyncio.create_task(self.follow(epoch, leader_of))
+        following.add_done_callback(lambda _: hosted.wake())
+        try:
+            while hosted.replica is replica and replica.epoch == epoch and not following.done():
+                await hosted.changed()
+        finally:
+            following.cancel()
+        (error,) = await asyncio.gather(following, return_exceptions=True)
+        if isinstance(error, Exception):
+            _log.error("%s has stopped to follow, and begins anew", hosted, exc_info=error)
+            await asyncio.sleep(_FAILED)
 
     async def follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
         """Follow until the role changes. The log follows in this epoch already."""

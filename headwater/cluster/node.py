@@ -35,7 +35,7 @@ from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.moves import Moves
 from headwater.cluster.repair import can_be_spared, should_hand_over
-from headwater.cluster.replica import NotLeading, Replica
+from headwater.cluster.replica import NotLeading
 from headwater.cluster.sizes import Sizes
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
@@ -331,8 +331,7 @@ class ClusterNode:
                     await self._mend(hosted)
                     follower = Follower(hosted, self._links, self.threads, self._catch_up)
                     # In the epoch that the log is in. There may be a later one by now, and the log goes first.
-                    following = asyncio.create_task(follower.follow(epoch, lambda: self._leader(hosted)))
-                    await self._until_role_changes(hosted, replica, epoch, following)
+                    await follower.follow_as(replica, epoch, lambda: self._leader(hosted))
                     continue
             except Exception as error:  # noqa: BLE001 - a replica that does nothing any more is worse
                 if not self._is_deleted(hosted):
@@ -344,21 +343,6 @@ class ClusterNode:
                 continue
             while hosted.replica is replica and replica.epoch == epoch:
                 await hosted.changed()
-
-    async def _until_role_changes(
-        self, hosted: Hosted, replica: Replica, epoch: int, following: asyncio.Task[None]
-    ) -> None:
-        """Follow, and let go of a leader that does not answer as soon as there is another one."""
-        following.add_done_callback(lambda _: hosted.wake())
-        try:
-            while hosted.replica is replica and replica.epoch == epoch and not following.done():
-                await hosted.changed()
-        finally:
-            following.cancel()
-        (error,) = await asyncio.gather(following, return_exceptions=True)
-        if isinstance(error, Exception):
-            _log.error("%s has stopped to follow, and begins anew", hosted, exc_info=error)
-            await asyncio.sleep(_AGAIN)
 
     async def _mend(self, hosted: Hosted) -> None:
         """Remove what is damaged, if that was the reason to register anew: then nobody counts on this replica.
