@@ -21,16 +21,7 @@ import grpc
 from headwater.client.credentials import Credentials
 from headwater.client.joint_commits import JointCommits
 from headwater.config import ClientConfig
-from headwater.errors import (
-    BrokerUnavailable,
-    HeadwaterError,
-    NotLeader,
-    PartitionForked,
-    StoreClosed,
-    StoreError,
-    TopicExists,
-    UnknownTopic,
-)
+from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionForked, StoreClosed, StoreError
 from headwater.option import MIB
 from headwater.wire.address import Address, parse_address
 from headwater.wire.faults import AGAIN, error_of
@@ -168,10 +159,6 @@ class Connection:
         """What the broker says of a call that may be tried again, and why it failed; raises when it may not."""
         error = error_of(failure)
         code = failure.code() if isinstance(failure, grpc.Call) else grpc.StatusCode.UNKNOWN
-        if isinstance(error, UnknownTopic | TopicExists) and hasattr(error, "name"):
-            error = type(error)(
-                error.name, str(self)
-            )  # of the store that was opened, not of its directory
         if code not in AGAIN:
             raise error or StoreError(f"{channel.address}: {code.name}: {_details(failure)}") from None
         if error is None and code is not grpc.StatusCode.ABORTED:
