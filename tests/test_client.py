@@ -178,6 +178,38 @@ def test_errors_are_those_of_the_store(served: Served) -> None:
         store.topics()
 
 
+# The end of a program.
+
+
+def test_a_program_that_does_not_close_its_consumer_ends(served: Served) -> None:
+    """gRPC's threads stop with the program, and one may have held the lock of the stream then: here it does."""
+    program = f"""
+import threading
+import headwater as hw
+store = hw.open({served.address!r})
+store.create_topic("orders")
+inbox = store.consumer("orders")
+inbox.poll()
+holding = threading.Thread(target=inbox._feed._streams[0].call._state.condition.acquire)
+holding.start()
+holding.join()
+print("done")
+"""
+    assert _run(program) == (0, "done\n")
+
+
+def _run(program: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(Path(hw.__file__).parent.parent)},
+    )
+    return done.returncode, done.stdout
+
+
 # Forking.
 
 
@@ -208,15 +240,7 @@ out.close()
 assert [record.value for record in inbox.poll(timeout=30)] == [b"parent"]
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(hw.__file__).parent.parent)},
-    )
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert _run(program) == (0, "done\n")
 
 
 def test_addresses_are_lists() -> None:

@@ -9,6 +9,7 @@ elsewhere, another stream begins there.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -362,7 +363,7 @@ class RemoteFeed(Feed):
         with self._mutex:
             self._streams = [*self._streams, stream]
             stream.allow(0)
-        feed = ref(self, lambda _: stream.end())  # a consumer that was dropped is not kept alive by what it waits for
+        feed = ref(self, lambda _: _end(stream))  # a consumer that was dropped is not kept alive by what it waits for
         threading.Thread(target=_listen, args=(feed, stream), name="headwater-consumer", daemon=True).start()
 
     def _request(self, wanted: dict[TopicPartition, int], wait: float) -> pb.FetchRequest:
@@ -483,6 +484,12 @@ class RemoteFeed(Feed):
         if self._group is not None:
             self._group.unfollow(self.watch.ring)
         super().close()
+
+
+def _end(stream: _Stream) -> None:
+    """End a stream; not at the end of the program, when gRPC's threads have stopped, with whatever locks they had."""
+    if not sys.is_finalizing():
+        stream.end()
 
 
 def _listen(feed: ref[RemoteFeed], stream: _Stream) -> None:

@@ -103,8 +103,8 @@ class Watch:
             except StoreClosed:
                 return
             except (HeadwaterError, OSError) as error:
+                self.refused = isinstance(error, Unauthenticated)  # first: who is told of the error is out by then
                 self._error = str(error)
-                self.refused = isinstance(error, Unauthenticated)
             else:
                 self._error = None
                 with self._changed:

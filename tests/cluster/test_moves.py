@@ -107,7 +107,7 @@ def test_what_is_planned_is_begun_where_nothing_has_changed_and_taken_back_by_wh
             )
             assert (await moves.plan([2]), await moves.plan()) == ([], []), "what is under way is not planned again"
             with pytest.raises(InvalidConfiguration, match="cannot have 4 replicas"):
-                await node.topics.create(topic_of("more", 1, 4))
+                await node.topics.replicas_of_new("more", 4)
             waiting = await moves.under_way()
             assert {one.partition: one.missing for one in waiting} == {
                 one.partition: tuple(set(one.to) - set(one.replicas)) for one in plan
