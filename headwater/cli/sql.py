@@ -6,7 +6,13 @@ asked for, SQL reaches no file and no network, and cannot change that.
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import pyarrow as pa
@@ -31,6 +37,8 @@ _FORMATS: Final = ("json", "csv", "arrow", "parquet")
 _ROWS: Final = 10_000
 _SHOWN: Final = 100
 _WIDEST: Final = 60
+_INTERRUPTING: Final = 2.0
+"""How long DuckDB has to end a query that was interrupted. Seconds."""
 _ALWAYS: Final = {"python_enable_replacements": "false"}
 """The variables of this program are no tables."""
 _CLOSED: Final = {
@@ -84,10 +92,11 @@ def sql(
         try:
             tables = [_table(connection, place, number, name) for number, name in enumerate(_named(place, text))]
             connection.execute("SET lock_configuration = true")
-            found = connection.sql(text)
-            if found is not None:
-                _write(found.to_arrow_reader(_ROWS), output, limit, as_json)
-            del found, tables
+            with _ended_by_ctrl_c(connection):
+                found = connection.sql(text)
+                if found is not None:
+                    _write(found.to_arrow_reader(_ROWS), output, limit, as_json)
+                del found, tables
         except duck.InterruptException:
             raise KeyboardInterrupt from None
         except RuntimeError as error:  # DuckDB has more than one way to say that it was interrupted
@@ -98,6 +107,33 @@ def sql(
             raise HeadwaterError(_explained(str(error), files)) from None
         finally:
             connection.close()
+
+
+@contextmanager
+def _ended_by_ctrl_c(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Ctrl-C ends the query, whatever DuckDB is doing: Python's own handler would wait until it comes back."""
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)  # as the interpreter wants it
+    done = threading.Event()
+
+    def watch() -> None:
+        while number := receiver.recv(1):
+            if number[0] == signal.SIGINT:
+                connection.interrupt()
+                if not done.wait(_INTERRUPTING):
+                    os._exit(128 + signal.SIGINT)
+
+    before = signal.set_wakeup_fd(sender.fileno())
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        signal.set_wakeup_fd(before)
+        sender.close()
+        watching.join()
+        receiver.close()
 
 
 def _duckdb() -> Any:
