@@ -90,7 +90,19 @@ class Browser:
 
     def type(self, selector: str, text: str) -> None:
         """Type into it."""
-        self.find(selector).send_keys(text)
+
+        def send() -> bool:
+            self.find(selector).send_keys(text)
+            return True
+
+        self.until(send)
+
+    def texts(self, selector: str) -> list[str]:
+        """What can be read of all that a selector means, at one moment."""
+        found: list[str] = self.driver.execute_script(
+            "return [...document.querySelectorAll(arguments[0])].map(one => one.innerText)", selector
+        )
+        return found
 
     def choose(self, selector: str, value: str) -> None:
         """Choose an option."""

@@ -167,8 +167,8 @@ def test_a_tail_begins_with_the_newest_and_the_address_keeps_what_is_asked_for(o
         out.flush()
         opened.go("topics/recent/messages")
         browser.until(lambda: browser.attribute(".tail-status", "data-seen") == "50")
-        values = [one.text for one in browser.driver.find_elements("css selector", ".vt-row .vt-cell:last-child")]
-        assert values[:3] == ["empty", "message 199", "message 198"]
+        first = ["empty", "message 199", "message 198"]
+        browser.until(lambda: browser.texts(".vt-row .vt-cell:last-child")[:3] == first)
         out.send(b"message 200")
         out.flush()
         browser.find(".vt-row", "message 200")
@@ -192,7 +192,7 @@ def test_the_list_is_in_line_with_its_head_and_a_long_number_is_not_rounded(open
     browser.find(".vt-row")
     assert browser.run(edges % ".vt-head") == browser.run(edges % ".vt-row")
     assert browser.run("return document.documentElement.scrollHeight <= innerHeight")  # only the list scrolls
-    browser.find("body").send_keys("j\n")  # the keys lead into the list
+    browser.type("body", "j\n")  # the keys lead into the list
     shown = browser.find(".drawer pre").text
     assert shown == json.dumps(json.loads(written), indent=2)
 
@@ -297,24 +297,23 @@ def test_charts_move_and_keys_lead_around_in_light_and_dark(opened: Opened) -> N
     browser.until(lambda: last() > before)
     ground = "return getComputedStyle(document.body).backgroundColor"
     light = browser.run(ground)
-    body = browser.find("body")
-    body.send_keys("d")
+    browser.type("body", "d")
     browser.until(lambda: browser.run(ground) != light)
     browser.driver.refresh()
     browser.find("h1", "Overview")
     assert browser.run(ground) != light  # it is remembered
-    browser.find("body").send_keys("d")
+    browser.type("body", "d")
     browser.until(lambda: browser.run(ground) == light)
-    browser.find("body").send_keys("gt")
+    browser.type("body", "gt")
     browser.find("h1", "Topics")
-    browser.find("body").send_keys("/")
+    browser.type("body", "/")
     browser.type("input[type=search]", "movi")
     browser.until(lambda: len(browser.driver.find_elements("css selector", ".vt-row")) == 1)
-    browser.find("input[type=search]").send_keys("\ue015")  # down, into the list
-    browser.find(".vt-body").send_keys("\n")
+    browser.type("input[type=search]", "\ue015")  # down, into the list
+    browser.type(".vt-body", "\n")
     browser.find("h1", "moving")
     browser.look(390, 800)
-    assert browser.run("return document.documentElement.scrollWidth <= 390")
+    browser.until(lambda: browser.run("return document.documentElement.scrollWidth <= 390"))
     browser.look(1280, 860)
     assert browser.complaints() == []
 
