@@ -86,9 +86,7 @@ def sql(
     duck = _duckdb()
     text = sys.stdin.read() if query == "-" else query
     with opened(store) as place:
-        connection = duck.connect(
-            ":memory:", config={"python_enable_replacements": "false"} | (_CLOSED if not files else {})
-        )
+        connection = duck.connect(":memory:", config=_ALWAYS if files else _ALWAYS | _CLOSED)
         try:
             tables = [_table(connection, place, number, name) for number, name in enumerate(_named(place, text))]
             connection.execute("SET lock_configuration = true")
