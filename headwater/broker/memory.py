@@ -7,6 +7,7 @@ the next message. On a broker that is most of what a message of a megabyte costs
 from __future__ import annotations
 
 import ctypes
+import gc
 from contextlib import suppress
 from typing import Final
 
@@ -31,3 +32,12 @@ def keep_memory() -> None:
             (_M_TOP_PAD, _AT_ONCE),
         ):
             mallopt(option, value)
+
+
+def settle_garbage() -> None:
+    """Take what a broker has when it begins to serve out of the sight of the garbage collector: it is there to stay.
+
+    Going through it again and again took a busy broker one twentieth of its time.
+    """
+    gc.collect()
+    gc.freeze()

@@ -23,7 +23,7 @@ from headwater.broker.console import ConsoleProcess, check_console
 from headwater.broker.exposure import check_exposure
 from headwater.broker.guard import Guard
 from headwater.broker.logs import Logs
-from headwater.broker.memory import keep_memory
+from headwater.broker.memory import keep_memory, settle_garbage
 from headwater.broker.tls import Certificates
 from headwater.cluster.etcd import etcd_of
 from headwater.config import BrokerConfig
@@ -88,6 +88,7 @@ def run_broker(config: BrokerConfig) -> None:
 
 def _begun(stack: ExitStack, broker: Broker, guard: Guard | None, pages: PageServer | None) -> None:
     """The broker serves: tell so, and start what is a client of it."""
+    settle_garbage()
     _tell(broker, guard, pages)
     if broker.config.console is not None:
         stack.callback(ConsoleProcess(broker.config, broker.address).close)

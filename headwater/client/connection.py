@@ -25,7 +25,8 @@ from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, Parti
 from headwater.option import MIB
 from headwater.wire.address import Address, parse_address
 from headwater.wire.faults import AGAIN, error_of
-from headwater.wire.service import Stub
+from headwater.wire.packing import unpack_fetched
+from headwater.wire.service import FETCH_STREAM, Stub
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class Channel:
     def __init__(self, address: str, channel: grpc.Channel) -> None:
         self.address = address
         self.stub: Any = Stub(channel)
+        path, pack = FETCH_STREAM.path, FETCH_STREAM.pack_request
+        self.fetch_stream: Any = channel.stream_stream(path, pack, unpack_fetched)  # most of what a consumer gets
         self.commits = JointCommits(self.stub)
         self._channel = channel
 

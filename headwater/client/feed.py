@@ -45,6 +45,7 @@ from headwater.store.group import Commit, Group, TopicKey
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
+from headwater.wire.packing import Fetched, View
 
 if TYPE_CHECKING:
     from headwater.client.store import RemoteStore
@@ -62,7 +63,7 @@ class Held(NamedTuple):
     start: int
     end: int
     log_start: int
-    frames: Any
+    frames: View
     error: HeadwaterError | None
 
 
@@ -168,12 +169,12 @@ class _Stream:
         self._allowed = self._share
         self._requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
         self._requests.put(request)
-        self.call = channel.stub.FetchStream(iter(self._requests.get, None), metadata=metadata)
+        self.call = channel.fetch_stream(iter(self._requests.get, None), metadata=metadata)
 
-    def took(self, response: pb.FetchResponse) -> None:
+    def took(self, response: Fetched) -> None:
         """An answer has come."""
         self.heard = time.monotonic()
-        self._allowed -= response.ByteSize()
+        self._allowed -= response.size
 
     def allow(self, held: int) -> None:
         """Allow as much again, if there is room for it beside the bytes that are held."""
@@ -281,7 +282,7 @@ class RemoteFeed(Feed):
                 request.group = group.name
                 request.member_id = member or ""
             try:
-                response = channel.stub.Fetch(
+                found = channel.stub.Fetch(
                     request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
                 )
             except grpc.RpcError as failure:
@@ -289,6 +290,7 @@ class RemoteFeed(Feed):
             except ValueError:
                 self._failed(None, "the connection was lost")
             else:
+                response = Fetched.of(found)
                 self._hear(response)
                 with self._mutex:
                     # The stream may have brought the same meanwhile.
@@ -378,7 +380,7 @@ class RemoteFeed(Feed):
             generation=0 if self._group is None else self._group.generation(),
         )
 
-    def hear(self, stream: _Stream, response: pb.FetchResponse) -> None:
+    def hear(self, stream: _Stream, response: Fetched) -> None:
         """For the thread that listens: keep what came, and wake the consumer."""
         self._hear(response)
         with self._mutex:
@@ -402,17 +404,15 @@ class RemoteFeed(Feed):
             self._refusal = refusal
         self.watch.ring()
 
-    def _hear(self, response: pb.FetchResponse) -> None:
+    def _hear(self, response: Fetched) -> None:
         self._failing_since = None
         self._pauses = pauses()
         if self._group is not None:
             self._group.hear(response.generation)
 
-    def _take(
-        self, response: pb.FetchResponse, wanted: dict[TopicPartition, int], stream: _Stream | None = None
-    ) -> None:
+    def _take(self, response: Fetched, wanted: dict[TopicPartition, int], stream: _Stream | None = None) -> None:
         """Hold what came of these partitions. The mutex is held."""
-        for found in response.partitions:
+        for found, frames in response.partitions:
             place = TopicPartition(found.topic, found.partition)
             source = self._sources.get(place)
             start = wanted.get(place)
@@ -426,7 +426,7 @@ class RemoteFeed(Feed):
                 source.rest_until = time.monotonic() + _REST
                 LATER.call(_REST, self.watch.ring)
             elif error is not None or found.next_offset > start:
-                source.held.append(Held(start, found.next_offset, found.log_start, found.frames, error))
+                source.held.append(Held(start, found.next_offset, found.log_start, frames, error))
             if stream is not None and error is not None:
                 del stream.next[place]
             elif stream is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -51,15 +51,17 @@ class Located(NamedTuple):
     position: int
 
 
-def verified(content: Any, seed: int, offset: int) -> Iterator[Located]:
+def verified(content: bytes | memoryview, seed: int, offset: int) -> Iterator[Located]:
     """The frames of a log in these bytes, one after the other, from the one that holds `offset` on.
 
     Raises FrameDamaged for whatever is not the log's own, whole, and in its order.
     """
-    # The bytes are copied once: Arrow wants them aligned, and they hold the rest of the message alive otherwise.
-    data = content if isinstance(content, bytes) else bytes(content)
-    buffer = pa.py_buffer(data)
-    view = memoryview(data)
+    view = memoryview(content)
+    buffer = pa.py_buffer(view)
+    if buffer.address & 7 or 2 * len(view) < memoryview(view.obj).nbytes:
+        # Arrow wants them aligned; and a small part of a message would hold all of it alive.
+        view = memoryview(bytes(view))
+        buffer = pa.py_buffer(view)
     at = 0
     first = True
     while at < len(view):

@@ -360,7 +360,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "partition", "log_start", "log_end", "durable_end", "next_offset", "lag", "error", "records", "frames")
+    __slots__ = ("topic", "partition", "log_start", "log_end", "durable_end", "next_offset", "lag", "error", "records", "padding", "frames")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -370,6 +370,7 @@ class FetchedPartition(_message.Message):
     LAG_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -380,8 +381,9 @@ class FetchedPartition(_message.Message):
     lag: int
     error: Error
     records: _containers.RepeatedCompositeFieldContainer[Record]
+    padding: bytes
     frames: bytes
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., next_offset: _Optional[int] = ..., lag: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., next_offset: _Optional[int] = ..., lag: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., padding: _Optional[bytes] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("partitions", "timestamp_ns")

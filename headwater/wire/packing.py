@@ -2,7 +2,8 @@
 
 The three messages that carry frames have them in their last field, `frames`, with the number 15. Everything before it
 is protobuf's own work; the frames are put behind it, or found in it, as the encoding says: a tag, a length, the bytes.
-The bytes on the wire are the very ones that protobuf makes.
+The bytes on the wire are the very ones that protobuf makes. In answers a field that nobody reads goes before the
+frames, of as many bytes as it takes for them to lie where Arrow wants them: then they are not copied there either.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ FRAMES: Final = 15
 """The number of the field."""
 _TAG: Final = bytes((FRAMES << 3 | 2,))
 _PARTITION_TAG: Final = bytes((1 << 3 | 2,))
+_PADDINGS: Final = [
+    bytes((FRAMES - 1 << 3 | 2, size - 2, *bytes(size - 2))) if size else b"" for size in (0, 9, 10, 3, 4, 5, 6, 7)
+]
+"""Fields that fill up so many bytes, or 8 more: the least has three, as an empty one would not be sent."""
 _BY_PROTOBUF: Final = 16 * 1024
 """Smaller messages are taken apart by protobuf: then copying costs less than finding the fields does."""
 
@@ -47,10 +52,17 @@ class FetchedFrames(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A FetchResponse, with the frames of each partition beside it."""
+    """A FetchResponse as it arrived: its partitions, each with its frames, one after the other, beside it."""
 
-    partitions: Sequence[FetchedFrames]
+    partitions: Sequence[tuple[pb.FetchedPartition, View]]
     generation: int
+    size: int
+    """How many bytes it had."""
+
+    @classmethod
+    def of(cls, message: pb.FetchResponse) -> Fetched:
+        """One that protobuf has taken apart."""
+        return cls([(one, one.frames) for one in message.partitions], message.generation, message.ByteSize())
 
 
 # Making messages.
@@ -69,13 +81,18 @@ def pack_framed(request: Framed[Any] | Sending[Any] | Message) -> bytes:
 
 
 def pack_fetched(partitions: Iterable[FetchedFrames], generation: int = 0) -> bytes:
-    """The bytes of a FetchResponse."""
+    """The bytes of a FetchResponse. Frames begin at a multiple of 8, so that they can be read where they arrive."""
     parts: list[View] = []
+    position = 0
     for partition, frames in partitions:
         head = partition.SerializeToString()
         size = sum(map(len, frames))
-        prefix = _TAG + _varint(size) if size else b""
-        parts += (_PARTITION_TAG, _varint(len(head) + len(prefix) + size), head, prefix, *frames)
+        tail = _TAG + _varint(size) if size else b""
+        before = position + len(_PARTITION_TAG) + len(_varint(len(head) + size)) + len(head) + len(tail)
+        padding = _PADDINGS[-before & 7] if size else b""
+        lead = b"".join((_PARTITION_TAG, _varint(len(head) + len(padding) + len(tail) + size), head, padding, tail))
+        parts += (lead, *frames)
+        position += len(lead) + size
     if generation:
         parts.append(pb.FetchResponse(generation=generation).SerializeToString())
     return b"".join(parts)
@@ -119,13 +136,15 @@ def _unpack(kind: type[_Request], content: bytes) -> tuple[_Request, Sequence[Vi
 
 
 def unpack_fetched(content: bytes) -> Fetched:
-    """A FetchResponse with the frames of each partition as views on these bytes; raises DecodeError."""
+    """A FetchResponse with the frames of each partition as a view on these bytes; raises DecodeError."""
+    if len(content) < _BY_PROTOBUF:
+        return Fetched.of(pb.FetchResponse.FromString(content))
     rest, partitions = _split(memoryview(content), 1)
-    found = []
+    found: list[tuple[pb.FetchedPartition, View]] = []
     for partition in partitions:
         head, frames = _split(partition, FRAMES)
-        found.append(FetchedFrames(pb.FetchedPartition.FromString(head), frames[-1:]))
-    return Fetched(found, pb.FetchResponse.FromString(rest).generation)
+        found.append((pb.FetchedPartition.FromString(head), frames[-1] if frames else b""))
+    return Fetched(found, pb.FetchResponse.FromString(rest).generation, len(content))
 
 
 def _split(content: memoryview, wanted: int) -> tuple[bytes, list[memoryview]]:

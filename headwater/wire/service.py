@@ -58,6 +58,7 @@ def _methods() -> Iterator[Method]:
 
 
 METHODS: Final[tuple[Method, ...]] = tuple(_methods())
+FETCH_STREAM: Final = next(method for method in METHODS if method.name == "FetchStream")
 
 
 def handler(service: object) -> grpc.GenericRpcHandler:
