@@ -26,7 +26,7 @@ from headwater.option import MIB
 from headwater.wire.address import Address, parse_address
 from headwater.wire.faults import AGAIN, error_of
 from headwater.wire.packing import unpack_fetched
-from headwater.wire.service import FETCH_STREAM, Stub
+from headwater.wire.service import Stub
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ _LONGEST: Final = 5.0
 _KEPT: Final = 16 * MIB
 """A piece of memory of this size is taken and given back, untouched. glibc learns from it that such pieces come again,
 and keeps them: otherwise each large message gets new pages, zeroed one by one, which costs as much as all else."""
+_READ_BY_HAND: Final = {"Fetch": unpack_fetched, "FetchStream": unpack_fetched}
+"""How answers are read that are most of what a consumer gets."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -70,9 +72,7 @@ class Channel:
 
     def __init__(self, address: str, channel: grpc.Channel) -> None:
         self.address = address
-        self.stub: Any = Stub(channel)
-        path, pack = FETCH_STREAM.path, FETCH_STREAM.pack_request
-        self.fetch_stream: Any = channel.stream_stream(path, pack, unpack_fetched)  # most of what a consumer gets
+        self.stub: Any = Stub(channel, _READ_BY_HAND)
         self.commits = JointCommits(self.stub)
         self._channel = channel
 

@@ -169,7 +169,7 @@ class _Stream:
         self._allowed = self._share
         self._requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
         self._requests.put(request)
-        self.call = channel.fetch_stream(iter(self._requests.get, None), metadata=metadata)
+        self.call = channel.stub.FetchStream(iter(self._requests.get, None), metadata=metadata)
 
     def took(self, response: Fetched) -> None:
         """An answer has come."""
@@ -282,7 +282,7 @@ class RemoteFeed(Feed):
                 request.group = group.name
                 request.member_id = member or ""
             try:
-                found = channel.stub.Fetch(
+                response = channel.stub.Fetch(
                     request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
                 )
             except grpc.RpcError as failure:
@@ -290,7 +290,6 @@ class RemoteFeed(Feed):
             except ValueError:
                 self._failed(None, "the connection was lost")
             else:
-                response = Fetched.of(found)
                 self._hear(response)
                 with self._mutex:
                     # The stream may have brought the same meanwhile.

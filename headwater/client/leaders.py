@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import grpc
@@ -24,8 +25,11 @@ Place = tuple[str, int | str]
 """A topic and a partition's number; or an internal topic and a name, whose coordinator is meant."""
 _ASKING: Final = 2.0
 """How long one question for leaders waits. Seconds."""
-_TOLD_WITHIN: Final = frozenset({"Fetch", "ListOffsets"})
-"""Methods whose answers tell for each partition what is wrong with it."""
+_TOLD_WITHIN: Final[dict[str, Callable[[Any], Iterable[Any]]]] = {
+    "Fetch": lambda fetched: (partition for partition, _ in fetched.partitions),
+    "ListOffsets": lambda answer: answer.partitions,
+}
+"""Methods whose answers tell for each partition what is wrong with it, and where."""
 _AGAIN: Final = 0.05
 """Not more often than this is asked who leads a topic. Seconds."""
 
@@ -150,7 +154,7 @@ class LeaderConnection(Connection):
         deadline = time.monotonic() + (self.config.timeout if timeout is None else timeout)
         for pause in pauses():
             response = super().call(method, request, timeout=max(deadline - time.monotonic(), 0.001), **options)
-            error = _moved(response) if method in _TOLD_WITHIN else None
+            error = _moved(_TOLD_WITHIN[method](response)) if method in _TOLD_WITHIN else None
             if error is None:
                 return response
             self.moved(error)
@@ -182,9 +186,9 @@ class LeaderConnection(Connection):
         """It has nothing of its own."""
 
 
-def _moved(response: Any) -> NotLeader | None:
+def _moved(partitions: Iterable[pb.FetchedPartition | pb.PartitionOffsets]) -> NotLeader | None:
     """What an answer says of a partition that is led elsewhere."""
-    for found in response.partitions:
+    for found in partitions:
         error = unpack_error(found.error) if found.HasField("error") else None
         if isinstance(error, NotLeader):
             return error

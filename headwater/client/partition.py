@@ -131,8 +131,8 @@ class RemotePartition(Partition):
         while offset < end:
             position = pb.FetchPosition(partition=self._place, offset=offset, end=end)
             request = pb.FetchRequest(positions=[position], max_bytes=_FETCH_BYTES)
-            (found,) = self._call("Fetch", request).partitions
-            for fields, buffer, at in verified(found.frames, self._seed, offset):
+            ((found, frames),) = self._call("Fetch", request).partitions
+            for fields, buffer, at in verified(frames, self._seed, offset):
                 taken = take(fields, buffer, at)
                 if taken is not None:
                     yield taken

@@ -6,7 +6,7 @@ that are worth it can be packed by hand: see `packing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -58,7 +58,6 @@ def _methods() -> Iterator[Method]:
 
 
 METHODS: Final[tuple[Method, ...]] = tuple(_methods())
-FETCH_STREAM: Final = next(method for method in METHODS if method.name == "FetchStream")
 
 
 def handler(service: object) -> grpc.GenericRpcHandler:
@@ -91,9 +90,12 @@ def _readable(unpack: Deserialize) -> Deserialize:
 
 
 class Stub:
-    """The methods of the service, by their names, on a channel of either kind: gRPC's own or that for asyncio."""
+    """The methods of the service, by their names, on a channel of either kind: gRPC's own or that for asyncio.
 
-    def __init__(self, channel: Any) -> None:
+    Answers are protobuf's messages, unless it is said how those of a method are read.
+    """
+
+    def __init__(self, channel: Any, read_by_hand: Mapping[str, Deserialize] | None = None) -> None:
         for method in METHODS:
             kind = {
                 (False, False): channel.unary_unary,
@@ -101,7 +103,8 @@ class Stub:
                 (True, False): channel.stream_unary,
                 (True, True): channel.stream_stream,
             }[method.request_streams, method.response_streams]
-            setattr(self, method.name, kind(method.path, method.pack_request, method.unpack_response))
+            unpack = (read_by_hand or {}).get(method.name, method.unpack_response)
+            setattr(self, method.name, kind(method.path, method.pack_request, unpack))
 
     def __getattr__(self, name: str) -> Any:  # for the type checker: they are all there
         raise AttributeError(name)
