@@ -73,7 +73,7 @@ def _encode_plain(values: Any, keys: Any, timestamps: Any, identity: Identity | 
     return _sign(RAW, pa.py_buffer(message), attributes, count, count - 1, first, last, identity)
 
 
-def _packed_times(timestamps: Any, count: int) -> tuple[bytes, int, int] | None:
+def _packed_times(timestamps: Any, count: int) -> tuple[bytes | pa.Buffer, int, int] | None:
     """The content of the timestamp column, the least and the greatest; None for what needs a closer look."""
     try:
         if type(timestamps) is int:
@@ -83,6 +83,8 @@ def _packed_times(timestamps: Any, count: int) -> tuple[bytes, int, int] | None:
             if count <= FEW:
                 return content, min(timestamps), max(timestamps)
             return content, *_span(pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(content)]))
+        if isinstance(timestamps, pa.Int64Array) and len(timestamps) == count and not timestamps.null_count:
+            return timestamps.buffers()[1].slice(8 * timestamps.offset, 8 * count), *_span(timestamps)
     except (OverflowError, struct.error):
         return None
     return None

@@ -76,13 +76,15 @@ def _by_arrow(columns: Sequence[Sequence[bytes]], times: bytes) -> bytes:
     return message
 
 
-def plain_message(columns: Sequence[Sequence[bytes]], times: bytes) -> bytes | pa.Buffer | None:
+def plain_message(columns: Sequence[Sequence[bytes]], times: bytes | pa.Buffer) -> bytes | pa.Buffer | None:
     """The message, or None when these records are not plain. `times` is the content of their timestamp column."""
     template = _template(len(columns))
     return None if template is None else _assemble(template, columns, times)
 
 
-def _assemble(template: _Template, columns: Sequence[Sequence[bytes]], times: bytes) -> bytes | pa.Buffer | None:
+def _assemble(
+    template: _Template, columns: Sequence[Sequence[bytes]], times: bytes | pa.Buffer
+) -> bytes | pa.Buffer | None:
     count = len(columns[0])
     parts: list[Any] = [b"", times]
     sizes = []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
+
+import pyarrow as pa
 
 from headwater.config import TopicConfig
 from headwater.log import Frame, Identity, encode, encode_batch
@@ -18,13 +21,15 @@ RECORD_BYTES: Final = 12
 class Batch:
     """Columns that grow record by record. Not thread-safe: the producer's mutex is held by whoever changes it."""
 
-    __slots__ = ("due_ns", "headers", "keys", "outcome", "room", "timestamps", "values", "waits")
+    __slots__ = ("_packed", "due_ns", "headers", "keys", "outcome", "room", "timestamps", "values", "waits")
 
     def __init__(self, partition: int) -> None:
         self.outcome = Outcome(partition)
         self.values: list[Any] = []
         self.timestamps: list[int] = []
         """A list, though an array would be smaller: appending to one takes five times as long."""
+        self._packed = bytearray()
+        """The timestamps before those, eight bytes each: of records that came many at once, and all before them."""
         self.keys: list[bytes | None] = []
         """Only as long as the last key needs: records without keys cost nothing here."""
         self.headers: dict[int, Mapping[str, bytes]] = {}
@@ -67,7 +72,9 @@ class Batch:
         number = len(self.values)
         try:
             self.values += values
-            self.timestamps += [timestamp] * len(values)
+            self._packed += struct.pack(f"<{len(self.timestamps)}q", *self.timestamps)
+            self.timestamps.clear()
+            self._packed += timestamp.to_bytes(8, "little", signed=True) * len(values)
             self.room -= size
         except BaseException:
             self.cut(number)
@@ -75,18 +82,18 @@ class Batch:
 
     def cut(self, count: int) -> None:
         """Back to `count` records, when an interruption (Ctrl-C) has left some that are half there."""
-        del self.values[count:], self.timestamps[count:], self.keys[count:]
+        packed = len(self._packed) // 8
+        del self.values[count:], self.keys[count:]
+        del self._packed[8 * count :], self.timestamps[max(count - packed, 0) :]
         self.headers.pop(count, None)
 
     def frame(self, schema: Schema, config: TopicConfig, identity: Identity | None) -> Frame:
         """All of it as one frame."""
         count = len(self.values)
-        first = self.timestamps[0]
-        alike = first == self.timestamps[-1] and self.timestamps.count(first) == count
         columns: dict[str, Any] = {
             "keys": self.keys + [None] * (count - len(self.keys)) if self.keys else None,
             "headers": [self.headers.get(number) for number in range(count)] if self.headers else None,
-            "timestamps": first if alike else self.timestamps,
+            "timestamps": self._times(),
             "compression": config.compression,
             "threshold": config.compression_threshold,
             "identity": identity,
@@ -94,3 +101,11 @@ class Batch:
         if schema.raw:
             return encode(self.values, **columns)
         return encode_batch(rows_to_batch(self.values, schema), schema, **columns)
+
+    def _times(self) -> int | list[int] | pa.Array:
+        if self._packed:
+            content = self._packed + struct.pack(f"<{len(self.timestamps)}q", *self.timestamps)
+            return pa.Array.from_buffers(pa.int64(), len(self.values), [None, pa.py_buffer(content)])
+        first = self.timestamps[0]
+        alike = first == self.timestamps[-1] and self.timestamps.count(first) == len(self.timestamps)
+        return first if alike else self.timestamps

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import countOf
 from time import time_ns
 from typing import Any, Final, Self
 
@@ -315,8 +316,9 @@ class Producer:
 
     def _take_values(self, values: list[Any], partition: int | None, timestamp: int | None) -> Receipt | None:
         """Take a list of plain values as `send` would take each of them. None if there is anything special about it."""
-        if not self._raw or set(map(type, values)) != {bytes}:
+        if not self._raw or not values or countOf(map(type, values), bytes) < len(values):
             return None
+        self._extras(None, None, timestamp)
         count, size = len(values), sum(map(len, values)) + RECORD_BYTES * len(values)
         if size > min(self._bytes, self._max_value) or count > self._last_number + 1:
             return None
