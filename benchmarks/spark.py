@@ -2,16 +2,19 @@
 
 All rows are in the page cache on both sides, and both are read whole: Spark's own count of a Parquet file would look at
 its footer only. Segments are closed frames as a producer makes them; the Parquet files are Spark's own, uncompressed as
-the frames are. The memory of Spark, its two threads and its settings are the same for both. Each side has four turns
-before any is counted: until then Java is still compiling what it runs.
+the frames are. The memory of Spark, its two threads and its settings are the same for both. Each side has six turns
+before any is counted: until then Java is still compiling what it runs. Each comparison has a session, and a Java, of
+its own: how well Java compiles one query depends on all those that it has run before.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -24,6 +27,7 @@ import pyarrow as pa
 
 from benchmarks.measure import Measure, compare, timed
 from benchmarks.report import Goal, Row, at_least, at_most
+from benchmarks.transfer import spawn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +44,7 @@ WIDE: Final = 10
 NOISE: Final = 1 << 25
 STEP: Final = 1009
 """Values are pieces of so many random bytes, each begun so far from the last: a prime, so that none comes twice."""
-WARM_UP: Final = 4
+WARM_UP: Final = 6
 _WRITTEN_BYTES: Final = 500_000_000
 """So much is written at most. It is in memory twice, as a stage and in the log, beside what was read and what the other
 side has just written; and what a machine has free beyond a few GB, a host may have taken back: then getting it again
@@ -52,10 +56,34 @@ _serial = count()
 
 def run(quick: bool, scratch: Path) -> Iterator[Row]:
     """Measure them all."""
-    import headwater as hw
-
     if find_spec("pyspark") is None:
         raise SystemExit("PySpark is not installed: pip install 'headwater[spark]'")
+    repeats = 1 if quick else 5
+    for size, rows in ((1000, 50_000 if quick else 1_000_000), (100, 300_000 if quick else 5_000_000)):
+        measured = partial(_apart, scratch, _measured, size, rows, repeats)
+        measured("fill")
+        whole = measured("whole")
+        yield whole
+        yield measured("beside_made_up")
+        # Named, so that it is not forgotten: it needs a broker, and jars that no Python package brings.
+        yield replace(whole, peer_name="Kafka, by Spark's package for it", peer=None, goal=at_least(1))
+        for name in ("grouping", "to_parquet", "available_now", "writing"):
+            yield measured(name)
+        measured("clear")
+    for projected in (_whole_numbers, _numbers_texts_times):
+        yield _apart(scratch, _projection, projected, 200_000 if quick else 5_000_000, repeats)
+    yield _apart(scratch, _micro_batches, 15 if quick else 60)
+
+
+def _apart(scratch: Path, measure: Callable[..., Any], *arguments: object) -> Any:
+    """What is measured in a process, and with a Spark, of its own."""
+    with ProcessPoolExecutor(1, mp_context=spawn) as process:
+        return process.submit(_with_spark, scratch, measure, arguments).result()
+
+
+def _with_spark(scratch: Path, measure: Callable[..., Any], arguments: Sequence[object]) -> Any:
+    import headwater as hw
+
     config = {
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
@@ -66,20 +94,18 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
     }
     spark = hw.spark.session("benchmarks", master="local[2]", config=config)
     spark.sparkContext.setLogLevel("OFF")
-    spark.dataSource.register(_made_up_source())
-    repeats = 1 if quick else 5
     try:
         with hw.open(scratch / "store") as store:
-            for size, rows in ((1000, 50_000 if quick else 1_000_000), (100, 300_000 if quick else 5_000_000)):
-                bench = _Bench(spark, store, scratch, size, rows, repeats)
-                yield from bench.rows()
-                bench.clear()
-            wide = 200_000 if quick else 5_000_000
-            yield _projection(spark, store, "whole-numbers", _numbers(), wide, repeats)
-            yield _projection(spark, store, "numbers-texts-times", _kinds(), wide, repeats)
-            yield _micro_batches(spark, store, scratch, 15 if quick else 60)
+            return measure(spark, store, scratch, *arguments)
     finally:
         spark.stop()
+
+
+def _measured(
+    spark: SparkSession, store: hw.Store, scratch: Path, size: int, rows: int, repeats: int, name: str
+) -> Row | None:
+    found: Row | None = getattr(_Bench(spark, store, scratch, size, rows, repeats), name)()
+    return found
 
 
 class _Bench:
@@ -94,7 +120,10 @@ class _Bench:
         self._repeats = repeats
         self._topic = f"records-{size}"
         self._parquet = str(scratch / f"parquet-{size}")
-        _fill(store, self._topic, size, rows)
+
+    def fill(self) -> None:
+        """Make the topic, and the same rows as Parquet."""
+        _fill(self._store, self._topic, self._size, self._rows)
         self._read().write.parquet(self._parquet)
 
     def clear(self) -> None:
@@ -102,44 +131,57 @@ class _Bench:
         self._store.delete_topic(self._topic)
         shutil.rmtree(self._parquet)
 
-    def rows(self) -> Iterator[Row]:
-        """What is measured for this size."""
-        read, peer = self._read, self._read_parquet
-        whole = self._row(
-            "read all into noop", lambda: _noop(read()), "spark.read.parquet", lambda: _noop(peer()), at_least(0.9)
-        )
-        yield whole
-        yield self._row(
+    def whole(self) -> Row:
+        """All rows into nothing."""
+        return self._row(
             "read all into noop",
-            lambda: _noop(read()),
+            lambda: _noop(self._read()),
+            "spark.read.parquet",
+            lambda: _noop(self._read_parquet()),
+            at_least(0.9),
+        )
+
+    def beside_made_up(self) -> Row:
+        """The same, beside the least that a source in Python can do."""
+        self._spark.dataSource.register(_made_up_source())
+        return self._row(
+            "read all into noop",
+            lambda: _noop(self._read()),
             "a source in Python that sends one batch again and again",
             lambda: _noop(self._read_made_up()),
             at_least(0.9),
         )
-        # Named, so that it is not forgotten: it needs a broker, and jars that no Python package brings.
-        yield replace(whole, peer_name="Kafka, by Spark's package for it", peer=None, goal=at_least(1))
-        yield self._row(
+
+    def grouping(self) -> Row:
+        """One column of them, counted."""
+        return self._row(
             "groupBy(key).count(), chosen columns",
             lambda: _noop(self._read("key").groupBy("key").count()),
             "spark.read.parquet",
-            lambda: _noop(peer().groupBy("key").count()),
+            lambda: _noop(self._read_parquet().groupBy("key").count()),
             at_least(0.9),
         )
-        yield self._row(
+
+    def to_parquet(self) -> Row:
+        """All rows into files."""
+        out = str(self._scratch / "out")
+        return self._row(
             "topic → Parquet",
-            lambda: read().write.mode("overwrite").parquet(str(self._scratch / "out")),
+            lambda: self._read().write.mode("overwrite").parquet(out),
             "Parquet → Parquet",
-            lambda: peer().write.mode("overwrite").parquet(str(self._scratch / "out")),
+            lambda: self._read_parquet().write.mode("overwrite").parquet(out),
             at_least(0.7),
         )
-        yield self._row(
+
+    def available_now(self) -> Row:
+        """A stream over all that there is, from its start to its end."""
+        return self._row(
             "readStream, AvailableNow, into noop",
             lambda: self._stream(self._read_stream().writeStream.format("noop")),
             "the batch read",
-            lambda: _noop(read()),
+            lambda: _noop(self._read()),
             at_least(0.6),
         )
-        yield self._writing()
 
     def _row(self, work: str, ours: Callable[[], object], name: str, peer: Callable[[], object], goal: Goal) -> Row:
         return self._rate(work, timed(ours), name, timed(peer), goal)
@@ -156,9 +198,8 @@ class _Bench:
             goal=goal,
         )
 
-    def _writing(self) -> Row:
+    def writing(self) -> Row:
         """A stream of Parquet files into a topic, beside the same stream into Parquet."""
-        shutil.rmtree(self._scratch / "out")
         rows = min(self._rows, _WRITTEN_BYTES // self._size)
         source = str(self._scratch / f"source-{self._size}")
         self._read_parquet().limit(rows).write.parquet(source)
@@ -218,8 +259,12 @@ class _Bench:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _projection(spark: SparkSession, store: hw.Store, topic: str, columns: Columns, rows: int, repeats: int) -> Row:
+def _projection(
+    spark: SparkSession, store: hw.Store, scratch: Path, made: Callable[[], Columns], rows: int, repeats: int
+) -> Row:
     """One of ten columns beside all ten."""
+    shutil.rmtree(scratch / "out", ignore_errors=True)
+    columns, topic = made(), made.__name__.strip("_").replace("_", "-")
     names = list(columns)
     sample = pa.RecordBatch.from_pydict({name: make(1) for name, make in columns.items()})
     store.create_topic(topic, schema=sample.schema, partitions=PARTITIONS)
@@ -244,13 +289,13 @@ def _projection(spark: SparkSession, store: hw.Store, topic: str, columns: Colum
     )
 
 
-def _numbers() -> Columns:
+def _whole_numbers() -> Columns:
     """Ten columns of whole numbers: the cheapest that Spark knows."""
     chance = np.random.default_rng(1)
     return {f"c{number}": lambda count: pa.array(chance.integers(0, 1 << 40, count)) for number in range(WIDE)}
 
 
-def _kinds() -> Columns:
+def _numbers_texts_times() -> Columns:
     """Ten columns as orders have them: numbers, texts, times."""
     chance = np.random.default_rng(2)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import os
 import shutil
 from pathlib import Path
 
@@ -157,6 +159,26 @@ def test_a_deleted_topic_is_gone_and_its_name_free(open_store: OpenStore) -> Non
     assert new.statistics().total_records == 0
     with store.producer("orders") as again:
         assert again.send_batch([b"4"])[0].wait() == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells what is mapped")
+def test_the_space_of_a_deleted_topic_is_free_at_once(open_directory_store: OpenDirectoryStore) -> None:
+    """A file that is mapped or open keeps its place on the disk, and garbage may be collected much later."""
+    with open_directory_store() as store:
+        topic = store.create_topic("orders")
+        with store.producer("orders") as out:
+            out.send_batch([bytes(1000)] * 2000)
+        assert sum(batch.num_rows for batch in topic.scan()) == 2000
+        assert f"{store}/orders/0/" in Path("/proc/self/maps").read_text(), "it is read by being mapped"
+        del topic
+        gc.disable()
+        try:
+            store.delete_topic("orders")
+            mapped = Path("/proc/self/maps").read_text()
+            opened = [os.readlink(one.path) for one in os.scandir("/proc/self/fd") if one.is_symlink()]
+        finally:
+            gc.enable()
+        assert not [line for line in (*mapped.splitlines(), *opened) if "(deleted)" in line and str(store) in line]
 
 
 def test_a_topic_can_be_deleted_before_it_is_synced(open_store: OpenStore) -> None:

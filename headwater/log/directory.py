@@ -356,6 +356,8 @@ class DirectoryPartition(Partition):
 
     def close(self) -> None:
         self._writer.close()
+        # Now, and not when garbage is collected: until then a file that was deleted keeps its place on the disk.
+        self._reader.mappings.keep_only(set())
 
 
 def _outcome(ticket: Ticket, failure: Exception | None) -> Appended | Exception:
