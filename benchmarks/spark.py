@@ -84,6 +84,7 @@ def _apart(scratch: Path, measure: Callable[..., Any], *arguments: object) -> An
 def _with_spark(scratch: Path, measure: Callable[..., Any], arguments: Sequence[object]) -> Any:
     import headwater as hw
 
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Spark's greetings, and its workers' farewells
     config = {
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,

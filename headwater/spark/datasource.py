@@ -13,6 +13,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headwater.spark.worker import begin
+
 if TYPE_CHECKING:
     from headwater.spark.options import SourceOptions
 
@@ -43,6 +45,7 @@ class HeadwaterSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - named by Spark
         """Reads what is there and what comes."""
+        begin()
         from headwater.spark.stream import HeadwaterStreamReader
 
         return HeadwaterStreamReader(self._source_options(), schema)
