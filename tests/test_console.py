@@ -448,6 +448,15 @@ def test_a_damaged_segment_is_shown_as_such(tmp_path: Path) -> None:
         page = console.get("/api/topics/orders/messages", limit=500)
         assert (len(page["rows"]), page["done"]) == (180, True)
         assert len(page["damage"]) == 1
+        lines = console.ask("GET", "/api/topics/orders/download?format=ndjson").content.splitlines()
+        assert len(lines) == 181
+        told = json.loads(lines[-1])
+        assert told["damaged"]["reason"] == "the body of a frame does not match its checksum"
+        assert told["damaged"]["next_offset"] - told["damaged"]["offset"] == 20
+        parquet = console.ask("GET", "/api/topics/orders/download?format=parquet").content
+        facts = pq.ParquetFile(pa.BufferReader(parquet)).metadata
+        assert facts.num_rows == 180
+        assert json.loads(facts.metadata[b"headwater.damaged"]) == [told]
         until(lambda: [one["level"] for one in console.get("/api/overview").get("attention", [])] == ["bad"])
         assert console.ask("GET", "/api/topics/orders/segments/0/7").status == 404
 

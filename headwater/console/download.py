@@ -1,4 +1,7 @@
-"""Downloads: records as a file, one JSON object a line or as Parquet, chosen as the list of messages is."""
+"""Downloads: records as a file, one JSON object a line or as Parquet, chosen as the list of messages is.
+
+What is damaged is left out and named: in a line of its own, or in the metadata of the Parquet file.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +22,7 @@ from headwater.console.decoding import plain
 from headwater.console.messages import partitions_from_text, place, start_from_text
 from headwater.console.selection import Row, Selection
 from headwater.errors import InvalidConfiguration
+from headwater.log import Damage
 from headwater.store.topic import PARTITION
 
 MOST_RECORDS: Final = 1_000_000
@@ -41,6 +46,11 @@ class Download:
         numbers = partitions_from_text(asked.text("partition"))
         self._from = place(self._topic, numbers, start_from_text(asked.text("from", "earliest")))
         self.filename = f"{self._topic.name}.{self.format}"
+        self._damaged: list[dict[str, Any]] = []
+
+    def _note(self, partition: int, damage: Damage) -> None:
+        found = {"offset": damage.offset, "next_offset": damage.next_offset, "reason": damage.reason}
+        self._damaged.append({"partition": partition, "damaged": found})
 
     def _batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         left = self._limit
@@ -49,7 +59,7 @@ class Download:
             end = partition.bounds().end
             if start >= end:
                 continue
-            for batch in partition.scan(start, end, schema=self._schema, on_damage=lambda _: None):
+            for batch in partition.scan(start, end, schema=self._schema, on_damage=partial(self._note, number)):
                 chosen = self._selection.of(batch, number).slice(0, left)
                 if chosen.num_rows:
                     yield number, chosen
@@ -58,10 +68,11 @@ class Download:
                     return
 
     def lines(self) -> Iterator[bytes]:
-        """One JSON object a line."""
+        """One JSON object a line; after the records, one for each stretch of damage that was met."""
         for number, batch in self._batches():
             rows = self._selection.rows(batch, number)
             yield "".join(json.dumps(_document(row)) + "\n" for row in rows).encode()
+        yield "".join(json.dumps(one) + "\n" for one in self._damaged).encode()
 
     def parquet(self) -> Path:
         """A temporary file with all of it; whoever gets it removes it."""
@@ -75,6 +86,8 @@ class Download:
                 for number, batch in self._batches():
                     numbers = pa.repeat(pa.scalar(number, PARTITION), batch.num_rows)
                     writer.write_batch(pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=pa.schema(fields)))
+                if self._damaged:
+                    writer.add_key_value_metadata({"headwater.damaged": json.dumps(self._damaged)})
         except BaseException:
             with suppress(OSError):
                 path.unlink()
