@@ -318,6 +318,33 @@ def test_charts_move_and_keys_lead_around_in_light_and_dark(opened: Opened) -> N
     assert browser.complaints() == []
 
 
+def test_a_chart_has_no_line_where_nobody_has_looked(opened: Opened) -> None:
+    """One value in a series may be missing at times when others are not: that is no gap."""
+    browser = opened.browser
+    opened.go("")
+    drawn = r"""
+        const { Chart } = await import('/chart.js');
+        const chart = new Chart('a test', 'count');
+        document.querySelector('main').prepend(chart.element);
+        const times = [0, 15, 30, 45, 60, 75, 600, 615, 630, 645, 660, 675];
+        chart.set(times, [{ name: 'one', values: times.map((time) => time === 30 ? null : 5) }]);
+        await new Promise(requestAnimationFrame);
+        const column = (time) => {
+            const x = Math.round(chart.plot.valToPos(time, 'x', true));
+            const { canvas } = chart.plot.ctx;
+            const pixels = chart.plot.ctx.getImageData(x, 0, 1, canvas.height).data;
+            const wanted = chart.colours[0].match(/\d+/g).map(Number);
+            return [...pixels.keys()].some((at) => at % 4 === 0 && pixels[at + 3] > 200
+                && wanted.every((part, index) => Math.abs(pixels[at + index] - part) < 12));
+        };
+        const found = [22, 38, 338, 638].map(column);
+        chart.close();
+        chart.element.remove();
+        return found;
+    """
+    assert browser.run(f"return (async () => {{ {drawn} }})()") == [True, True, False, True]
+
+
 def test_a_damaged_segment_is_shown(opened: Opened) -> None:
     browser, store = opened.browser, opened.store
     store.create_topic("hurt")

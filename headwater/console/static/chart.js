@@ -94,11 +94,24 @@ export class Chart {
         width: 1.75,
         fill: single ? this.colours[index].replace('rgb(', 'rgba(').replace(')', ', 0.13)') : undefined,
         points: { show: false },
-        spanGaps: true,
+        gaps: (plot, _, first, last) => this.gaps(plot, first, last),
       }))],
       hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx)] },
     }, this.data, this.plotArea);
     this.tell(null);
+  }
+
+  /** Where nobody has looked there is no line: the console was not there, or nobody stewarded the store. */
+  gaps(plot, first, last) {
+    const times = plot.data[0];
+    const steps = times.slice(1).map((time, index) => time - times[index]).sort((one, other) => one - other);
+    const longest = Math.max(5 * steps[steps.length >> 1], 60);
+    const at = (index) => plot.valToPos(times[index], 'x', true);
+    const found = [];
+    for (let index = first + 1; index <= last; index += 1) {
+      if (times[index] - times[index - 1] > longest) found.push([at(index - 1), at(index)]);
+    }
+    return found;
   }
 
   /** The values under the pointer, or the last ones. */
