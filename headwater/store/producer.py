@@ -15,7 +15,6 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import countOf
 from time import time_ns
 from typing import Any, Final, Self
 
@@ -316,14 +315,13 @@ class Producer:
 
     def _take_values(self, values: list[Any], partition: int | None, timestamp: int | None) -> Receipt | None:
         """Take a list of plain values as `send` would take each of them. None if there is anything special about it."""
-        if not self._raw or not values or countOf(map(type, values), bytes) < len(values):
+        if not self._raw or set(map(type, values)) != {bytes}:
             return None
-        self._extras(None, None, timestamp)
         count, size = len(values), sum(map(len, values)) + RECORD_BYTES * len(values)
         if size > min(self._bytes, self._max_value) or count > self._last_number + 1:
             return None
-        number = self._route(None, partition)
-        now = time_ns()
+        number, now = self._route(None, partition), time_ns()
+        self._extras(None, None, timestamp)
         while True:
             with self._mutex:
                 if self._closed:

@@ -16,11 +16,12 @@ from google.protobuf.message import DecodeError, Message
 from headwater.v1 import broker_pb2 as pb
 
 FRAMES: Final = 15
-"""The number of the field."""
+PADDING: Final = 10
+"""The numbers of the fields."""
 _TAG: Final = bytes((FRAMES << 3 | 2,))
 _PARTITION_TAG: Final = bytes((1 << 3 | 2,))
 _PADDINGS: Final = [
-    bytes((FRAMES - 1 << 3 | 2, size - 2, *bytes(size - 2))) if size else b"" for size in (0, 9, 10, 3, 4, 5, 6, 7)
+    bytes((PADDING << 3 | 2, size - 2, *bytes(size - 2))) if size else b"" for size in (0, 9, 10, 3, 4, 5, 6, 7)
 ]
 """Fields that fill up so many bytes, or 8 more: the least has three, as an empty one would not be sent."""
 _BY_PROTOBUF: Final = 16 * 1024
