@@ -60,19 +60,19 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
         raise SystemExit("PySpark is not installed: pip install 'headwater[spark]'")
     repeats = 1 if quick else 5
     for size, rows in ((1000, 50_000 if quick else 1_000_000), (100, 300_000 if quick else 5_000_000)):
-        measured = partial(_apart, scratch, _measured, size, rows, repeats)
-        measured("fill")
-        whole = measured("whole")
+        measured = partial(_apart, scratch, _measured, scratch, size, rows, repeats)
+        measured(_Bench.fill)
+        whole = measured(_Bench.whole)
         yield whole
-        yield measured("beside_made_up")
+        yield measured(_Bench.beside_made_up)
         # Named, so that it is not forgotten: it needs a broker, and jars that no Python package brings.
         yield replace(whole, peer_name="Kafka, by Spark's package for it", peer=None, goal=at_least(1))
-        for name in ("grouping", "to_parquet", "available_now", "writing"):
-            yield measured(name)
-        measured("clear")
+        for work in (_Bench.grouping, _Bench.to_parquet, _Bench.available_now, _Bench.writing):
+            yield measured(work)
+        measured(_Bench.clear)
     for projected in (_whole_numbers, _numbers_texts_times):
         yield _apart(scratch, _projection, projected, 200_000 if quick else 5_000_000, repeats)
-    yield _apart(scratch, _micro_batches, 15 if quick else 60)
+    yield _apart(scratch, _micro_batches, scratch, 15 if quick else 60)
 
 
 def _apart(scratch: Path, measure: Callable[..., Any], *arguments: object) -> Any:
@@ -97,16 +97,21 @@ def _with_spark(scratch: Path, measure: Callable[..., Any], arguments: Sequence[
     spark.sparkContext.setLogLevel("OFF")
     try:
         with hw.open(scratch / "store") as store:
-            return measure(spark, store, scratch, *arguments)
+            return measure(spark, store, *arguments)
     finally:
         spark.stop()
 
 
 def _measured(
-    spark: SparkSession, store: hw.Store, scratch: Path, size: int, rows: int, repeats: int, name: str
+    spark: SparkSession,
+    store: hw.Store,
+    scratch: Path,
+    size: int,
+    rows: int,
+    repeats: int,
+    work: Callable[[_Bench], Row | None],
 ) -> Row | None:
-    found: Row | None = getattr(_Bench(spark, store, scratch, size, rows, repeats), name)()
-    return found
+    return work(_Bench(spark, store, scratch, size, rows, repeats))
 
 
 class _Bench:
@@ -166,13 +171,15 @@ class _Bench:
     def to_parquet(self) -> Row:
         """All rows into files."""
         out = str(self._scratch / "out")
-        return self._row(
+        row = self._row(
             "topic → Parquet",
             lambda: self._read().write.mode("overwrite").parquet(out),
             "Parquet → Parquet",
             lambda: self._read_parquet().write.mode("overwrite").parquet(out),
             at_least(0.7),
         )
+        shutil.rmtree(out)
+        return row
 
     def available_now(self) -> Row:
         """A stream over all that there is, from its start to its end."""
@@ -260,11 +267,8 @@ class _Bench:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _projection(
-    spark: SparkSession, store: hw.Store, scratch: Path, made: Callable[[], Columns], rows: int, repeats: int
-) -> Row:
+def _projection(spark: SparkSession, store: hw.Store, made: Callable[[], Columns], rows: int, repeats: int) -> Row:
     """One of ten columns beside all ten."""
-    shutil.rmtree(scratch / "out", ignore_errors=True)
     columns, topic = made(), made.__name__.strip("_").replace("_", "-")
     names = list(columns)
     sample = pa.RecordBatch.from_pydict({name: make(1) for name, make in columns.items()})

@@ -82,6 +82,24 @@ def test_frames_can_be_read_where_they_arrive(head: pb.FetchedPartition, size: i
     assert pa.py_buffer(content).address % 8 == 0
 
 
+@given(st.lists(PARTITIONS, min_size=2, max_size=2), st.integers(20_000, 20_200), st.integers(20_000, 20_200))
+def test_so_can_those_of_several_partitions(heads: list[pb.FetchedPartition], first: int, second: int) -> None:
+    packed = pack_fetched(FetchedFrames(head, [bytes(size)]) for head, size in zip(heads, (first, second), strict=True))
+    for _, content in unpack_fetched(packed).partitions:
+        assert isinstance(content, memoryview)
+        assert pa.py_buffer(content).address % 8 == 0
+
+
+def test_a_small_part_of_a_message_does_not_hold_all_of_it() -> None:
+    parts = [
+        FetchedFrames(pb.FetchedPartition(partition=number), [bytes(size)]) for number, size in ((0, 64), (1, 1 << 20))
+    ]
+    (_, small), (_, large) = unpack_fetched(pack_fetched(parts)).partitions
+    assert small == bytes(64)
+    assert isinstance(small, bytes)
+    assert isinstance(large, memoryview)
+
+
 @given(st.binary(max_size=200), st.integers(0, 40_000))
 def test_bytes_that_are_no_message_are_refused_like_by_protobuf(noise: bytes, padding: int) -> None:
     frames = pb.ProduceRequest(frames=[bytes(padding)]).SerializeToString()

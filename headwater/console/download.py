@@ -72,7 +72,8 @@ class Download:
         for number, batch in self._batches():
             rows = self._selection.rows(batch, number)
             yield "".join(json.dumps(_document(row)) + "\n" for row in rows).encode()
-        yield "".join(json.dumps(one) + "\n" for one in self._damaged).encode()
+        for one in self._damaged:
+            yield f"{json.dumps(one)}\n".encode()
 
     def parquet(self) -> Path:
         """A temporary file with all of it; whoever gets it removes it."""

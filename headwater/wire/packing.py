@@ -26,6 +26,8 @@ _PADDINGS: Final = [
 """Fields that fill up so many bytes, or 8 more: the least has three, as an empty one would not be sent."""
 _BY_PROTOBUF: Final = 16 * 1024
 """Smaller messages are taken apart by protobuf: then copying costs less than finding the fields does."""
+_HELD_TIMES: Final = 3
+"""Frames may hold a message in memory that is so many times as large, no larger one."""
 
 View = bytes | memoryview
 _Request = TypeVar("_Request", pb.ProduceRequest, pb.StageRequest)
@@ -60,11 +62,6 @@ class Fetched(NamedTuple):
     size: int
     """How many bytes it had."""
 
-    @classmethod
-    def of(cls, message: pb.FetchResponse) -> Fetched:
-        """One that protobuf has taken apart."""
-        return cls([(one, one.frames) for one in message.partitions], message.generation, message.ByteSize())
-
 
 # Making messages.
 
@@ -82,14 +79,18 @@ def pack_framed(request: Framed[Any] | Sending[Any] | Message) -> bytes:
 
 
 def pack_fetched(partitions: Iterable[FetchedFrames], generation: int = 0) -> bytes:
-    """The bytes of a FetchResponse. Frames begin at a multiple of 8, so that they can be read where they arrive."""
+    """The bytes of a FetchResponse.
+
+    Frames begin at a multiple of 8, so that they can be read where they arrive. Where the padding itself makes a length
+    one byte longer they do not, and whoever reads them copies them.
+    """
     parts: list[View] = []
     position = 0
     for partition, frames in partitions:
         head = partition.SerializeToString()
         size = sum(map(len, frames))
         tail = _TAG + _varint(size) if size else b""
-        before = position + len(_PARTITION_TAG) + len(_varint(len(head) + size)) + len(head) + len(tail)
+        before = position + len(_PARTITION_TAG) + len(_varint(len(head) + len(tail) + size)) + len(head) + len(tail)
         padding = _PADDINGS[-before & 7] if size else b""
         lead = b"".join((_PARTITION_TAG, _varint(len(head) + len(padding) + len(tail) + size), head, padding, tail))
         parts += (lead, *frames)
@@ -137,14 +138,20 @@ def _unpack(kind: type[_Request], content: bytes) -> tuple[_Request, Sequence[Vi
 
 
 def unpack_fetched(content: bytes) -> Fetched:
-    """A FetchResponse with the frames of each partition as a view on these bytes; raises DecodeError."""
+    """A FetchResponse with the frames of each partition as a view on these bytes; raises DecodeError.
+
+    Frames that are a small part of it are copied: they would hold all of it in memory for as long as they are there.
+    """
     if len(content) < _BY_PROTOBUF:
-        return Fetched.of(pb.FetchResponse.FromString(content))
+        message = pb.FetchResponse.FromString(content)
+        return Fetched([(one, one.frames) for one in message.partitions], message.generation, len(content))
     rest, partitions = _split(memoryview(content), 1)
     found: list[tuple[pb.FetchedPartition, View]] = []
     for partition in partitions:
-        head, frames = _split(partition, FRAMES)
-        found.append((pb.FetchedPartition.FromString(head), frames[-1] if frames else b""))
+        head, views = _split(partition, FRAMES)
+        frames: View = views[-1] if views else b""
+        small = len(frames) * _HELD_TIMES < len(content)
+        found.append((pb.FetchedPartition.FromString(head), bytes(frames) if small else frames))
     return Fetched(found, pb.FetchResponse.FromString(rest).generation, len(content))
 
 

@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from headwater.spark.worker import settle
+from headwater.spark.worker import begin, settle
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +30,13 @@ def test_a_worker_of_spark_settles_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert gc.get_freeze_count() <= settled, more  # some may be gone, as others work in this process
 
 
+def test_a_worker_passes_over_what_is_imported_before_it_imports_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
+    begin()
+    assert gc.get_freeze_count()
+
+
 def test_a_program_of_the_user_is_left_alone() -> None:
+    begin()
     settle()
     assert gc.get_freeze_count() == 0
