@@ -411,6 +411,10 @@ class ClientConfig(Options):
     """How long a fetch waits at the broker for the first record. Short ones ask in vain more often; longer than what
     proxies between here and the broker allow, and they cut the connection."""
 
+    direct: bool = True
+    """Read records of a broker on this machine from its files, where it allows that and this program may read them:
+    they are not sent then, which takes less than half the work. False has them sent, as from another machine."""
+
     heartbeat: Annotated[float, seconds(0.01, HOUR)] = 10.0
     """How often members of groups tell that they live. Longer than the broker's session timeout, and they are taken
     for dead; shorter costs calls."""

@@ -20,7 +20,7 @@ from headwater.broker.cluster_transactions import ClusterTransactions
 from headwater.broker.coordinator import Coordinator
 from headwater.client.store import RemoteStore
 from headwater.cluster.etcd import Etcd
-from headwater.config import BrokerConfig
+from headwater.config import BrokerConfig, ClientConfig
 from headwater.log import Clock, DirectoryPartition, Disk, MemoryPartition, Partition
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.disk import REAL_DISK
@@ -70,12 +70,13 @@ _served: Final[dict[Path, _Served]] = {}
 class BrokerStore(RemoteStore):
     """A store behind a broker that is there as long as the store. All handles of one path share the broker."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, *, direct: bool = True) -> None:
+        """With `direct` as on the same machine, else as from another one."""
         self._path = path
         self.served = _served.get(path) or _Served(path, clock)
         _served[path] = self.served
         self.served.users += 1
-        super().__init__([self.served.broker.address])
+        super().__init__([self.served.broker.address], config=ClientConfig(direct=direct))
 
     def close(self) -> None:
         if self._closed:
@@ -97,7 +98,8 @@ def inside(store: Store) -> Store:
 STORES: Final[dict[str, Callable[[Path, Clock], Store]]] = {
     "memory": _memory_store,
     "directory": _directory_store,
-    "broker": BrokerStore,
+    "broker": partial(BrokerStore, direct=False),
+    "broker nearby": BrokerStore,
 }
 
 

@@ -78,7 +78,7 @@ def skip_embedded_only(request: pytest.FixtureRequest) -> None:
 
     What is marked as `single` is skipped on a cluster only.
     """
-    for name, kinds in (("embedded", ("broker", "cluster")), ("single", ("cluster",))):
+    for name, kinds in (("embedded", ("broker", "broker nearby", "cluster")), ("single", ("cluster",))):
         mark = request.node.get_closest_marker(name)
         if mark is not None and request.param in kinds:
             pytest.skip(*mark.args)

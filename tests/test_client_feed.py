@@ -22,9 +22,9 @@ def test_what_comes_twice_is_read_once(tmp_path: Path) -> None:
 
         def held(start: int, end: int) -> Held:
             content = b"".join(memoryview(frame.data) for frame in partition.frames(start, end))
-            return Held(start, end, 0, content, None)
+            return Held(start, end, 0, content, None, False)
 
-        source = FetchedPartition(TopicPartition("orders", 0), (UUID, 0), partition.schemas)
+        source = FetchedPartition(TopicPartition("orders", 0), (UUID, 0), partition.schemas, lambda *_: None)
         source.cursor = cast("Any", SimpleNamespace(frames=[], next=2, records=[]))
         source.held.extend([held(2, 11), held(2, 11), held(2, 14)])
         frames = source.read(2, max_bytes=1 << 20)

@@ -27,6 +27,8 @@ PASSED_ON: Final = 2 * MIB
 """What is larger is read from the file, in a thread: copying it here would hold the event loop up."""
 KEPT: Final = 32 * MIB
 """How much of what was written is kept for those who have yet to come for it. More has to be read."""
+_PLACE_BYTES: Final = 1024
+"""What a place takes at most that something was written to."""
 
 
 class Arrival(NamedTuple):
@@ -40,8 +42,10 @@ class Arrival(NamedTuple):
 class Waiter:
     """Someone who waits. It is woken once for anything that happened since `clear`, or since `take`."""
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, arrivals: Arrivals, *, of_places: bool) -> None:
+        """With `of_places` only where something was written is kept for it, not what."""
         self._arrivals = arrivals
+        self._of_places = of_places
         self._event = asyncio.Event()
         self._brought: list[Arrival] | None = None
         """What was written since; None when something else may have happened, or too much to keep."""
@@ -64,7 +68,9 @@ class Waiter:
 
     def bring(self, arrival: Arrival) -> None:
         """This was written."""
-        size = arrival.stretch.size
+        if self._of_places:
+            arrival = arrival._replace(stretch=arrival.stretch._replace(pieces=()))
+        size = self._weight(arrival)
         if self._brought is not None and size <= PASSED_ON and self._arrivals.keep(size):
             self._brought.append(arrival)
         else:
@@ -76,19 +82,27 @@ class Waiter:
         if self._brought is None:
             return None
         number = size = 0
-        while number < len(self._brought) and (not number or size + self._brought[number].stretch.size <= most_bytes):
-            size += self._brought[number].stretch.size
+        for arrival in self._brought:
+            size += arrival.stretch.extent.length
+            if number and size > most_bytes:
+                break
             number += 1
         found, self._brought = self._brought[:number], self._brought[number:]
-        self._arrivals.keep(-size)
+        self._give_back(found)
         if not self._brought:
             self._event.clear()
         return found
 
     def _forget(self) -> None:
-        for arrival in self._brought or ():
-            self._arrivals.keep(-arrival.stretch.size)
+        self._give_back(self._brought or ())
         self._brought = None
+
+    def _weight(self, arrival: Arrival) -> int:
+        """How many bytes it takes to keep it, about."""
+        return _PLACE_BYTES if self._of_places else arrival.stretch.extent.length
+
+    def _give_back(self, arrivals: Iterable[Arrival]) -> None:
+        self._arrivals.keep(-sum(map(self._weight, arrivals)))
 
     async def wait(self, timeout: float) -> bool:
         """Wait until something happens; whether it did within `timeout` seconds."""
@@ -110,9 +124,9 @@ class Arrivals:
         self._kept = 0
 
     @contextmanager
-    def expecting(self, keys: Iterable[Key]) -> Iterator[Waiter]:
+    def expecting(self, keys: Iterable[Key], *, of_places: bool = False) -> Iterator[Waiter]:
         """A waiter that is woken by any of these, for the length of a block."""
-        waiter = Waiter(self)
+        waiter = Waiter(self, of_places=of_places)
         wanted = set(keys)
         for key in wanted:
             self._waiters.setdefault(key, set()).add(waiter)

@@ -7,9 +7,11 @@ another in a file are one piece of memory, which is copied once, into the answer
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -22,12 +24,12 @@ from headwater.broker.core import Core, partition_of
 from headwater.broker.groups import Groups
 from headwater.broker.plain import to_records
 from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
-from headwater.log import Bounds, Partition, StoredFrame, Stretch
+from headwater.log import Bounds, Extent, Partition, StoredFrame, Stretch
 from headwater.option import MIB
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
-from headwater.wire.packing import FetchedFrames, pack_fetched
+from headwater.wire.packing import FetchedFrames, located_bytes, pack_fetched
 
 _DEFAULT_BYTES: Final = MIB
 
@@ -41,6 +43,8 @@ class _Answer(NamedTuple):
     next_offsets: list[int | None]
     """Where to go on in each partition; None where that is not known."""
     generation: int
+    size: int
+    """Of the content, and of the frames that it tells the places of."""
     more: bool = False
     """Whether there is more than was read."""
 
@@ -55,7 +59,7 @@ class Reading:
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> bytes:
         self._check(request, call)
-        with self._core.arrivals.expecting(_keys(request)) as waiter:
+        with self._expecting(request) as waiter:
             answer, hold = await self._fetched(request, call, waiter, self._deadline(request, call))
             call.when_done(hold.give_back)
             return answer.content
@@ -63,7 +67,7 @@ class Reading:
     async def fetch_here(self, request: pb.FetchRequest, wait: float) -> pb.FetchResponse:
         """The same for the broker itself, whose caller was asked for its rights."""
         deadline = time.monotonic() + wait
-        with self._core.arrivals.expecting(_keys(request)) as waiter:
+        with self._expecting(request) as waiter:
             while True:
                 waiter.clear()
                 answer = await self._core.read(self._look, request, request.max_bytes, "")
@@ -74,7 +78,7 @@ class Reading:
 
     async def subscribe(self, request: pb.FetchRequest, call: Call) -> AsyncGenerator[bytes]:
         self._check(request, call)
-        with self._core.arrivals.expecting(_keys(request)) as waiter:
+        with self._expecting(request) as waiter:
             while not self._core.draining.is_set():
                 deadline = time.monotonic() + self._core.config.max_wait
                 answer, hold = await self._fetched(request, call, waiter, deadline)
@@ -100,7 +104,7 @@ class Reading:
             return
         check_readable(request)
         self._check(request, call)
-        with self._core.arrivals.expecting(_keys(request)) as waiter:
+        with self._expecting(request) as waiter:
             allowance = _Allowance(request.max_bytes or _DEFAULT_BYTES, waiter)
             listening = asyncio.create_task(allowance.listen(call))
             request.max_wait_ms = request.max_wait_ms or round(self._core.config.max_wait * 1000)
@@ -117,7 +121,7 @@ class Reading:
                     try:
                         call.identify_again()
                         self._check(request, call)  # rights may have changed since it began
-                        allowance.bytes -= len(answer.content)
+                        allowance.bytes -= answer.size
                         yield answer.content
                     finally:
                         hold.give_back()
@@ -127,9 +131,13 @@ class Reading:
             finally:
                 listening.cancel()
 
+    def _expecting(self, request: pb.FetchRequest) -> AbstractContextManager[Waiter]:
+        return self._core.arrivals.expecting(_keys(request), of_places=request.direct)
+
     def _check(self, request: pb.FetchRequest, call: Call) -> None:
         if not request.positions:
             raise InvalidConfiguration("a fetch names at least one partition")
+        request.direct = request.direct and not request.as_records and call.from_here
         for position in request.positions:
             call.check("read", "topic", position.partition.topic)
         if request.group:
@@ -162,7 +170,7 @@ class Reading:
             left = deadline - time.monotonic()
             if answer.found or left <= 0 or self._core.draining.is_set():
                 hold.shrink(len(answer.content))
-                self._core.meters.fetched_bytes += len(answer.content)
+                self._core.meters.fetched_bytes += answer.size
                 return answer, hold
             hold.give_back()
             if not await waiter.wait(left):
@@ -181,12 +189,12 @@ class Reading:
         for number, piece in enumerate(with_records):
             if left <= 0:
                 break
-            left -= piece.read(max(left // (len(with_records) - number), 1))
+            left -= piece.read(max(left // (len(with_records) - number), 1), direct=request.direct)
         packed = [piece.packed(request.as_records) for piece in pieces]
         found = found or any(piece.news for piece in pieces)
         offsets = [piece.next_offset for piece in pieces]
         more = any(piece.more for piece in pieces)
-        return _Answer(pack_fetched(packed, generation), found, offsets, generation, more)
+        return _answer(packed, found, offsets, generation, more=more)
 
     def _generation(self, request: pb.FetchRequest, caller: str) -> int:
         """The group's generation, after noting that the member has polled; without a group, what was asked with."""
@@ -250,6 +258,8 @@ class _Piece:
         self._partition: Partition | None = None
         self._bounds = Bounds(0, 0, 0)
         self.frames: list[StoredFrame] = []
+        self.extents: list[Extent] = []
+        """Where frames lie that are not told themselves."""
         self.error: HeadwaterError | None = None
         self.next_offset: int | None = None
         self._start = self._end = 0
@@ -286,10 +296,15 @@ class _Piece:
         """Whether there is something to tell: records, an error, or that there is nothing up to another offset."""
         return self.error is not None or self.next_offset != self._start
 
-    def read(self, budget: int) -> int:
-        """Read about so many bytes, at least one frame; how many were read."""
+    def read(self, budget: int, *, direct: bool) -> int:
+        """Read about so many bytes, at least one frame; how many were read. Or say where they are to be read."""
         assert self._partition is not None
         size = 0
+        located = self._partition.locate(self._start, self._end, budget) if direct else None
+        if located is not None:
+            extent, self.next_offset = located
+            self.extents.append(extent)
+            return extent.length
         try:
             for frame in self._partition.frames(self._start, self._end):
                 self.frames.append(frame)
@@ -318,6 +333,7 @@ class _Piece:
             durable_end=durable_end,
             next_offset=self.next_offset or 0,
             lag=0 if self.next_offset is None else max(end - self.next_offset, 0),
+            extents=_packed_extents(self.extents),
         )
         if as_records and self.error is None:
             try:
@@ -363,12 +379,12 @@ def _passed_on(request: pb.FetchRequest, brought: list[Arrival]) -> _Answer | No
             return None
         fitting.setdefault(key, []).append(stretch)
         offsets[key] = stretch.end
-    packed = [_packed_stretches(key, stretches) for key, stretches in fitting.items()]
+    packed = [_packed_stretches(key, stretches, direct=request.direct) for key, stretches in fitting.items()]
     after: list[int | None] = [offsets[one.partition.topic, one.partition.partition] for one in request.positions]
-    return _Answer(pack_fetched(packed, request.generation), bool(packed), after, request.generation)
+    return _answer(packed, bool(packed), after, request.generation)
 
 
-def _packed_stretches(key: Key, stretches: list[Stretch]) -> FetchedFrames:
+def _packed_stretches(key: Key, stretches: list[Stretch], *, direct: bool) -> FetchedFrames:
     last = stretches[-1]
     answer = pb.FetchedPartition(
         topic=key[0],
@@ -377,8 +393,27 @@ def _packed_stretches(key: Key, stretches: list[Stretch]) -> FetchedFrames:
         log_end=last.end,
         durable_end=last.durable_end,
         next_offset=last.end,
+        extents=_packed_extents([one.extent for one in stretches]) if direct else (),
     )
-    return FetchedFrames(answer, [memoryview(piece) for one in stretches for piece in one.pieces])
+    return FetchedFrames(answer, () if direct else [memoryview(piece) for one in stretches for piece in one.pieces])
+
+
+def _packed_extents(extents: Iterable[Extent]) -> list[pb.Extent]:
+    """The places, those that follow one another as one."""
+    found: list[pb.Extent] = []
+    for file, log, position, length in extents:
+        if found and found[-1].log == log and found[-1].position + found[-1].length == position:
+            found[-1].length += length
+        else:
+            found.append(pb.Extent(file=os.path.abspath(file), log=log, position=position, length=length))
+    return found
+
+
+def _answer(
+    packed: list[FetchedFrames], found: bool, offsets: list[int | None], generation: int, *, more: bool = False
+) -> _Answer:
+    content = pack_fetched(packed, generation)
+    return _Answer(content, found, offsets, generation, len(content) + located_bytes(packed), more)
 
 
 def _go_on(request: pb.FetchRequest, answer: _Answer) -> None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,6 +23,7 @@ import grpc
 
 from headwater.client.commits import Commits
 from headwater.client.connection import Channel, Connection, pauses
+from headwater.client.direct import read_extents
 from headwater.client.frames import verified
 from headwater.client.group import RemoteGroup
 from headwater.client.later import LATER
@@ -31,6 +32,7 @@ from headwater.client.partition import partition_seed
 from headwater.config import ConsumerConfig
 from headwater.errors import (
     BrokerUnavailable,
+    FrameDamaged,
     HeadwaterError,
     NotLeader,
     OffsetOutOfRange,
@@ -55,6 +57,8 @@ _FORGOTTEN: Final = 15.0
 """A failure so long ago says nothing of the present. Seconds."""
 _REST: Final = 0.1
 """How long a partition that could not be read is left alone. Seconds."""
+_UNREADABLE: Final = 60.0
+"""How long what could not be read from the broker's files is sent. Seconds."""
 
 
 class Held(NamedTuple):
@@ -65,12 +69,17 @@ class Held(NamedTuple):
     log_start: int
     frames: View
     error: HeadwaterError | None
+    direct: bool
+    """Whether the frames were read from the broker's files, which the broker has not verified."""
 
 
 class FetchedPartition:
     """What is held of one partition, as its cursor reads it. Only `held` is touched by other threads."""
 
-    def __init__(self, place: TopicPartition, key: TopicKey, schemas: Schemas) -> None:
+    def __init__(
+        self, place: TopicPartition, key: TopicKey, schemas: Schemas, distrust: Callable[[FetchedPartition, bool], None]
+    ) -> None:
+        """`distrust` is called when what lies in the broker's files is damaged; also whether to ask it at once."""
         self.place = place
         self.key = key
         self.message = pb.TopicPartition(topic=place.topic, partition=place.partition, topic_uuid=key[0])
@@ -78,6 +87,9 @@ class FetchedPartition:
         """One after the other. An error is the last of them."""
         self.cursor: Cursor | None = None
         self.rest_until = 0.0
+        self.unsound = False
+        """Whether the broker is to send what comes next, because what lies in its files is damaged."""
+        self._distrust = distrust
         self._seed = partition_seed(*key)
         self._schemas = schemas
 
@@ -142,18 +154,34 @@ class FetchedPartition:
             self.held.clear()
             self.rest_until = time.monotonic() + _REST
             raise error
-        schema_of = self._schemas.get
         found: list[StoredFrame] = []
-        left, reached = max_bytes, offset
+        left = max_bytes
         while self.held and self.held[0].error is None and left > 0:
             held = self.held.popleft()
             left -= len(held.frames)
-            for located in verified(held.frames, self._seed, max(held.start, offset)):
-                frame = stored_frame(*located, schema_of)
-                if frame.header.next_offset > reached:  # a stream may bring again what was asked for meanwhile
-                    found.append(frame)
-                    reached = frame.header.next_offset
+            try:
+                self._add_frames(held, offset, found)
+            except FrameDamaged:
+                if not held.direct:
+                    raise
+                self._distrust(self, not found)
+                return found or self._read_anew(offset, max_bytes)
         return found
+
+    def _read_anew(self, offset: int, max_bytes: int) -> list[StoredFrame]:
+        """What the broker has said meanwhile; raises OffsetOutOfRange if it has not: then the next look asks again."""
+        if not self.fits():
+            raise OffsetOutOfRange(offset, offset, offset, str(self.place))
+        return self.read(offset, max_bytes=max_bytes)
+
+    def _add_frames(self, held: Held, offset: int, found: list[StoredFrame]) -> None:
+        schema_of = self._schemas.get
+        reached = found[-1].header.next_offset if found else offset
+        for located in verified(held.frames, self._seed, max(held.start, offset)):
+            frame = stored_frame(*located, schema_of)
+            if frame.header.next_offset > reached:  # a stream may bring again what was asked for meanwhile
+                found.append(frame)
+                reached = frame.header.next_offset
 
 
 class _Stream:
@@ -215,12 +243,14 @@ class RemoteFeed(Feed):
         self._failure = ""
         self._refusal: HeadwaterError | None = None
         self._next_attempt = 0.0
+        self._direct_from = 0.0
+        """From when on the broker's files may be read. Seconds of the monotonic clock."""
         self._closed = False
 
     # Who reads what.
 
     def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:
-        source = FetchedPartition(place, key, partition.schemas)
+        source = FetchedPartition(place, key, partition.schemas, self._distrust)
         self._sources[place] = source
         return source
 
@@ -281,6 +311,7 @@ class RemoteFeed(Feed):
             if group is not None:
                 request.group = group.name
                 request.member_id = member or ""
+            request.direct = self._reads_directly(channel, part)
             try:
                 response = channel.stub.Fetch(
                     request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
@@ -293,7 +324,10 @@ class RemoteFeed(Feed):
                 self._hear(response)
                 with self._mutex:
                     # The stream may have brought the same meanwhile.
-                    self._take(response, {place: at for place, at in part.items() if self._sources[place].tail == at})
+                    missing = {place: at for place, at in part.items() if self._sources[place].tail == at}
+                    unreadable = not self._take(response, missing)
+                if unreadable:
+                    self._ask(cursors, group, member)
 
     def _by_leader(self, wanted: dict[TopicPartition, int]) -> list[tuple[Channel, dict[TopicPartition, int]]]:
         """The way to each broker that is to be asked, and what for."""
@@ -309,6 +343,25 @@ class RemoteFeed(Feed):
                 continue
             found.setdefault(id(channel), (channel, {}))[1][place] = offset
         return list(found.values())
+
+    def _reads_directly(self, channel: Channel, places: Iterable[TopicPartition]) -> bool:
+        """Whether to read these from the files of the broker, if it is on this machine."""
+        return (
+            self._connection.config.direct
+            and channel.local
+            and time.monotonic() >= self._direct_from
+            and not any(self._sources[place].unsound for place in places)
+        )
+
+    def _distrust(self, source: FetchedPartition, ask: bool) -> None:
+        """What lies in the broker's files is damaged. Have it sent instead: then the broker says what is wrong."""
+        with self._mutex:
+            source.unsound = True
+            source.held.clear()
+            for stream in self._streams:
+                stream.next.pop(source.place, None)  # it is further: what it brings does not fit any more
+        if ask and source.cursor is not None:
+            self._ask([source.cursor], None, None)
 
     def _explain(
         self, failure: grpc.RpcError, channel: Channel, places: Iterable[TopicPartition]
@@ -355,6 +408,7 @@ class RemoteFeed(Feed):
 
     def _begin(self, channel: Channel, wanted: dict[TopicPartition, int]) -> None:
         request = self._request(wanted, self._connection.config.fetch_wait)
+        request.direct = self._reads_directly(channel, wanted)
         if self._group is not None:
             request.group = self._group.name
         try:
@@ -409,14 +463,23 @@ class RemoteFeed(Feed):
         if self._group is not None:
             self._group.hear(response.generation)
 
-    def _take(self, response: Fetched, wanted: dict[TopicPartition, int], stream: _Stream | None = None) -> None:
-        """Hold what came of these partitions. The mutex is held."""
-        for found, frames in response.partitions:
+    def _take(self, response: Fetched, wanted: dict[TopicPartition, int], stream: _Stream | None = None) -> bool:
+        """Hold what came of these partitions; whether all of it could be read. The mutex is held."""
+        readable = True
+        for found, sent in response.partitions:
             place = TopicPartition(found.topic, found.partition)
             source = self._sources.get(place)
             start = wanted.get(place)
             if source is None or start is None:
                 continue
+            frames = read_extents(found.extents) if found.extents else sent
+            if frames is None:
+                self._direct_from = time.monotonic() + _UNREADABLE
+                readable = False
+                if stream is not None:
+                    del stream.next[place]  # another one begins there
+                continue
+            source.unsound = source.unsound and bool(found.extents)
             error = unpack_error(found.error) if found.HasField("error") else None
             if isinstance(error, UnknownTopic | PartitionDeleted):
                 self._remote.forget_topic(place.topic)
@@ -425,11 +488,12 @@ class RemoteFeed(Feed):
                 source.rest_until = time.monotonic() + _REST
                 LATER.call(_REST, self.watch.ring)
             elif error is not None or found.next_offset > start:
-                source.held.append(Held(start, found.next_offset, found.log_start, frames, error))
+                source.held.append(Held(start, found.next_offset, found.log_start, frames, error, bool(found.extents)))
             if stream is not None and error is not None:
                 del stream.next[place]
             elif stream is not None:
                 stream.next[place] = max(found.next_offset, start)
+        return readable
 
     # Committing.
 

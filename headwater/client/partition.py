@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.client.connection import Connection
+from headwater.client.direct import read_extents
 from headwater.client.frames import packed, verified
 from headwater.client.sink import RemoteSink
 from headwater.config import PartitionConfig
@@ -32,7 +33,7 @@ from headwater.log import (
     Schemas,
     SegmentFacts,
 )
-from headwater.log.frame import Take, Taken
+from headwater.log.frame import BASE_OFFSET, LAST_OFFSET_DELTA, Take, Taken
 from headwater.log.index import NEVER
 from headwater.log.reader import OnDamage
 from headwater.log.segment import seed_of
@@ -128,15 +129,27 @@ class RemotePartition(Partition):
 
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
         offset = start
+        direct = self._connection.config.direct and self._connection.channel().local
         while offset < end:
             position = pb.FetchPosition(partition=self._place, offset=offset, end=end)
-            request = pb.FetchRequest(positions=[position], max_bytes=_FETCH_BYTES)
-            ((found, frames),) = self._call("Fetch", request).partitions
-            for fields, buffer, at in verified(frames, self._seed, offset):
-                taken = take(fields, buffer, at)
-                if taken is not None:
-                    yield taken
-            before, offset = offset, max(found.next_offset, offset)
+            request = pb.FetchRequest(positions=[position], max_bytes=_FETCH_BYTES, direct=direct)
+            ((found, sent),) = self._call("Fetch", request).partitions
+            frames = read_extents(found.extents) if found.extents else sent
+            before = offset
+            try:
+                if frames is None:
+                    raise FrameDamaged("a file of the broker cannot be read")
+                for fields, buffer, at in verified(frames, self._seed, offset):
+                    taken = take(fields, buffer, at)
+                    offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] + 1
+                    if taken is not None:
+                        yield taken
+            except FrameDamaged:
+                if not found.extents:
+                    raise
+                direct = False  # the broker says what is wrong, if anything is
+                continue
+            offset = max(found.next_offset, before)
             if found.HasField("error"):
                 offset = self._pass_over(unpack_error(found.error), offset, end, on_damage)
             elif offset == before:

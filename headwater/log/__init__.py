@@ -5,7 +5,7 @@ and `Partition.records` read it back. `DirectoryPartition` is a log in a directo
 """
 
 from headwater.log.clock import Clock
-from headwater.log.commit import Appended, Stretch
+from headwater.log.commit import Appended, Extent, Stretch
 from headwater.log.compaction import CompactionReport
 from headwater.log.directory import ClosedSegment, DirectoryPartition
 from headwater.log.disk import Disk
@@ -29,6 +29,7 @@ __all__ = [
     "Damage",
     "DirectoryPartition",
     "Disk",
+    "Extent",
     "Frame",
     "FrameHeader",
     "Identity",

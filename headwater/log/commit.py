@@ -28,6 +28,15 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
+class Extent(NamedTuple):
+    """Where frames lie, one after the other: the file, which names itself `log`, and which of its bytes."""
+
+    file: str
+    log: bytes
+    position: int
+    length: int
+
+
 class Stretch(NamedTuple):
     """What one append has put behind a log, from offset `start` up to, and without, `end`, byte for byte.
 
@@ -39,7 +48,7 @@ class Stretch(NamedTuple):
     log_start: int
     durable_end: int
     pieces: Sequence[Any]
-    size: int
+    extent: Extent
 
 
 class Ticket:

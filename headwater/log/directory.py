@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, OpenFailed, PartitionError, WriteFailed
 from headwater.log.clock import REAL_CLOCK, Clock
-from headwater.log.commit import Appended, CommitQueue, Stretch, Ticket
+from headwater.log.commit import Appended, CommitQueue, Extent, Stretch, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.frame import GROUP_LAST, Frame, FrameHeader, StoredFrame, Take, Taken
@@ -196,6 +196,9 @@ class DirectoryPartition(Partition):
 
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
         return self._reader.read(start, end, take, on_damage)
+
+    def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
+        return self._reader.locate(start, end, most_bytes)
 
     def _time_hint(self, timestamp: int) -> int | None:
         return self._reader.time_position(timestamp)

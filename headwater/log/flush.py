@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from headwater.errors import PartitionError
-from headwater.log.commit import Appended, Stretch, Ticket
+from headwater.log.commit import Appended, Extent, Stretch, Ticket
 from headwater.log.frame import AFTER_GAP, GROUP_FIRST, GROUP_LAST
 from headwater.log.index import IndexBuilder, pack_entry
 from headwater.log.segment import SEGMENT_HEADER_BYTES
@@ -21,7 +23,7 @@ class Flush:
             index_interval, position=state.index_position, max_timestamp=state.segment_max_timestamp
         )
         self.buffers: list[object] = []
-        self._added: list[tuple[int, int, slice, int]] = []
+        self._added: list[tuple[int, int, slice, int, int]] = []
         self.position = state.position
         self._offset = state.end
         self._stamp = state.stamp
@@ -60,7 +62,7 @@ class Flush:
                 self._identified = self.position
         self._frames += len(ticket.frames)
         self._appends += 1
-        self._added.append((base, self._offset, slice(written, len(self.buffers)), self.position - position))
+        self._added.append((base, self._offset, slice(written, len(self.buffers)), position, self.position - position))
         return Appended(base, self._offset)
 
     def _find_place(self, ticket: Ticket) -> int:
@@ -81,11 +83,19 @@ class Flush:
         """The new entries of the segment's index."""
         return [pack_entry(self._before.segment, entry) for entry in self._index.entries]
 
-    def stretches(self, state: State) -> list[Stretch]:
+    def stretches(self, state: State, directory: Path) -> list[Stretch]:
         """What each append has added, once it is published by this state."""
+        file = f"{directory}/{state.segment_base:020d}.log"
         return [
-            Stretch(start, end, state.start, state.durable_end, self.buffers[buffers], size)
-            for start, end, buffers, size in self._added
+            Stretch(
+                start,
+                end,
+                state.start,
+                state.durable_end,
+                self.buffers[buffers],
+                Extent(file, state.segment, position, size),
+            )
+            for start, end, buffers, position, size in self._added
         ]
 
     def published(self, now_ns: int, indexed: int) -> State:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import headwater.compute as pc
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
-from headwater.log.commit import Appended, Stretch
+from headwater.log.commit import Appended, Extent, Stretch
 from headwater.log.compaction import CompactionReport
 from headwater.log.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame, Take, Taken, stored_frame
 from headwater.log.index import NEVER
@@ -161,6 +161,13 @@ class Partition(ABC):
     @abstractmethod
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
         """What `take` makes of each frame with records in [start, end)."""
+
+    def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:  # noqa: ARG002
+        """Where frames with records in [start, end) lie, about so many bytes of them; and the offset to go on with.
+
+        Whoever reads them there verifies them. None where that cannot be said, or there are no files.
+        """
+        return None
 
     def read(self, offset: int, *, max_bytes: int = 1024 * 1024) -> list[StoredFrame]:
         """Frames from the one that holds `offset` on: at least one, if there is one, and about `max_bytes`."""

@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from headwater.config import PartitionConfig
 from headwater.errors import FrameDamaged, IndexDamaged, OffsetOutOfRange
+from headwater.log.commit import Extent
 from headwater.log.damage import DamageNotes
 from headwater.log.disk import Disk
 from headwater.log.frame import (
@@ -140,12 +141,7 @@ class Reader:
         self, state: State, offset: int, end: int, take: Take[Taken], on_damage: OnDamage
     ) -> Generator[Taken, None, int]:
         """The frames of the segment that holds `offset`; returns the offset to go on with."""
-        segments = self.segments(state)
-        number = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
-        if number < 0:
-            raise FileNotFoundError(self._directory)
-        segment = segments[number]
-        after = segments[number + 1].base if number + 1 < len(segments) else None
+        segment, after = self._holding(offset, state)
         stop = end if after is None else min(end, after)
         with self._opened(segment, after, state) as file:
             position = self._seek(segment, after, state, file, lambda index: index.at_offset(offset))
@@ -156,6 +152,41 @@ class Reader:
         if not segment.header.compacted:
             on_damage(Damage(segment.path, position, offset, stop, "the end of a segment is missing"))
         return stop
+
+    def _holding(self, offset: int, state: State) -> tuple[Segment, int | None]:
+        """The segment that holds an offset, and where the next one begins, if there is one."""
+        segments = self.segments(state)
+        number = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
+        if number < 0:
+            raise FileNotFoundError(self._directory)
+        return segments[number], segments[number + 1].base if number + 1 < len(segments) else None
+
+    def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
+        """Where frames with records in [start, end) lie, about so many bytes of them; and the offset to go on with.
+
+        They are of one segment. Only their stamps are verified: that their bodies are whole is for who reads them to
+        see. None where not even that can be said: reading tells what is wrong.
+        """
+        state = self._state()
+        if not state.start <= start < end <= state.end:
+            return None
+        with suppress(FileNotFoundError, FrameDamaged):
+            segment, after = self._holding(start, state)
+            with self._opened(segment, after, state) as file:
+                position = self._seek(segment, after, state, file, lambda index: index.at_offset(start))
+                found = _extent(file, position, start, end, most_bytes)
+                if found is None:
+                    return None
+                first, stop, last, following = found
+                limit = state.end if after is None else after
+                if following is not None and following < limit:
+                    reached = following
+                elif last == limit or segment.header.compacted:
+                    reached = limit
+                else:
+                    return None  # the end of the segment is missing
+                return Extent(str(segment.path), segment.header.log, first, stop - first), min(reached, end)
+        return None
 
     def note(self, damage: Damage) -> None:
         """Note damage for everyone, as if a reader had met it."""
@@ -310,6 +341,36 @@ def _follow(
         previous = stamp
         position += length
     return offset, position
+
+
+def _extent(
+    file: FrameFile, position: int, start: int, end: int, most_bytes: int
+) -> tuple[int, int, int, int | None] | None:
+    """Between which positions the frames with records in [start, end) lie, up to about so many bytes.
+
+    With them, how far the last of them says it reaches, and where the one behind it begins, if there is one. None where
+    there are none, or they do not follow one another. Raises FrameDamaged.
+    """
+    first, stop = position, file.end
+    lead = previous = None
+    following: int | None = None
+    for at, header in file.walk(position):
+        if previous is not None and header.previous != previous.stamp_crc:
+            return None
+        if header.base_offset >= end or (header.base_offset > start and at - first >= most_bytes):
+            stop, following = at, header.base_offset
+            break
+        if lead is None or header.base_offset <= start:
+            first, lead = at, header
+        previous = header
+    if lead is None or previous is None:
+        return None
+    if lead.next_offset <= start:
+        # It ends before a gap in which `start` is, or so says a part of it that the stamp does not vouch for.
+        if not file.is_whole(first):
+            return None
+        first += lead.length
+    return (first, stop, previous.next_offset, following) if first < stop else None
 
 
 def _before_next(fields: Fields, previous: int | None, offset: int, stop: int) -> int:

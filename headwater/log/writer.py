@@ -295,7 +295,7 @@ class Writer:
             self._producers_position = state.position
         _tell(outcomes)
         if stretches is not None:
-            stretches += flush.stretches(state)
+            stretches += flush.stretches(state, self.directory)
         return state
 
     def _start_writing(self, state: State) -> None:

@@ -322,7 +322,7 @@ class TopicPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_uuid: _Optional[bytes] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("positions", "max_bytes", "max_wait_ms", "as_records", "group", "member_id", "generation")
+    __slots__ = ("positions", "max_bytes", "max_wait_ms", "as_records", "group", "member_id", "generation", "direct")
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -330,6 +330,7 @@ class FetchRequest(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
     positions: _containers.RepeatedCompositeFieldContainer[FetchPosition]
     max_bytes: int
     max_wait_ms: int
@@ -337,7 +338,8 @@ class FetchRequest(_message.Message):
     group: str
     member_id: str
     generation: int
-    def __init__(self, positions: _Optional[_Iterable[_Union[FetchPosition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., as_records: _Optional[bool] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    direct: bool
+    def __init__(self, positions: _Optional[_Iterable[_Union[FetchPosition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., as_records: _Optional[bool] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., generation: _Optional[int] = ..., direct: _Optional[bool] = ...) -> None: ...
 
 class FetchPosition(_message.Message):
     __slots__ = ("partition", "offset", "timestamp_ns", "end")
@@ -360,7 +362,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "partition", "log_start", "log_end", "durable_end", "next_offset", "lag", "error", "records", "padding", "frames")
+    __slots__ = ("topic", "partition", "log_start", "log_end", "durable_end", "next_offset", "lag", "error", "records", "padding", "extents", "frames")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -371,6 +373,7 @@ class FetchedPartition(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     PADDING_FIELD_NUMBER: _ClassVar[int]
+    EXTENTS_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -382,8 +385,21 @@ class FetchedPartition(_message.Message):
     error: Error
     records: _containers.RepeatedCompositeFieldContainer[Record]
     padding: bytes
+    extents: _containers.RepeatedCompositeFieldContainer[Extent]
     frames: bytes
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., next_offset: _Optional[int] = ..., lag: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., padding: _Optional[bytes] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., next_offset: _Optional[int] = ..., lag: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., padding: _Optional[bytes] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+
+class Extent(_message.Message):
+    __slots__ = ("file", "log", "position", "length")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    log: bytes
+    position: int
+    length: int
+    def __init__(self, file: _Optional[str] = ..., log: _Optional[bytes] = ..., position: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("partitions", "timestamp_ns")

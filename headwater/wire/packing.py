@@ -60,7 +60,7 @@ class Fetched(NamedTuple):
     partitions: Sequence[tuple[pb.FetchedPartition, View]]
     generation: int
     size: int
-    """How many bytes it had."""
+    """How many bytes it had, with those of the frames that it tells the places of."""
 
 
 # Making messages.
@@ -98,6 +98,11 @@ def pack_fetched(partitions: Iterable[FetchedFrames], generation: int = 0) -> by
     if generation:
         parts.append(pb.FetchResponse(generation=generation).SerializeToString())
     return b"".join(parts)
+
+
+def located_bytes(partitions: Iterable[tuple[pb.FetchedPartition, Any]]) -> int:
+    """How many bytes of frames a FetchResponse only tells the places of."""
+    return sum(extent.length for partition, _ in partitions for extent in partition.extents)
 
 
 def pack_response(response: bytes | Message) -> bytes:
@@ -142,17 +147,18 @@ def unpack_fetched(content: bytes) -> Fetched:
 
     Frames that are a small part of it are copied: they would hold all of it in memory for as long as they are there.
     """
+    found: list[tuple[pb.FetchedPartition, View]] = []
     if len(content) < _BY_PROTOBUF:
         message = pb.FetchResponse.FromString(content)
-        return Fetched([(one, one.frames) for one in message.partitions], message.generation, len(content))
+        found += ((one, one.frames) for one in message.partitions)
+        return Fetched(found, message.generation, len(content) + located_bytes(found))
     rest, partitions = _split(memoryview(content), 1)
-    found: list[tuple[pb.FetchedPartition, View]] = []
     for partition in partitions:
         head, views = _split(partition, FRAMES)
         frames: View = views[-1] if views else b""
-        small = len(frames) * _HELD_TIMES < len(content)
-        found.append((pb.FetchedPartition.FromString(head), bytes(frames) if small else frames))
-    return Fetched(found, pb.FetchResponse.FromString(rest).generation, len(content))
+        copied = len(frames) * _HELD_TIMES < len(content)
+        found.append((pb.FetchedPartition.FromString(head), bytes(frames) if copied else frames))
+    return Fetched(found, pb.FetchResponse.FromString(rest).generation, len(content) + located_bytes(found))
 
 
 def _split(content: memoryview, wanted: int) -> tuple[bytes, list[memoryview]]:
