@@ -26,6 +26,7 @@ USES: dict[str, Callable[[Partition], object]] = {
     "bounds": lambda partition: partition.bounds(),
     "frames": lambda partition: partition.frames(),
     "read": lambda partition: partition.read(0),
+    "locate": lambda partition: partition.locate(0, 1, 1),
     "records": lambda partition: list(partition.records()),
     "scan": lambda partition: partition.scan(),
     "offset_at": lambda partition: partition.offset_at(0),

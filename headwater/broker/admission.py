@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,7 +25,10 @@ _FUTURE_NS: Final = 3600 * 10**9
 class Frames:
     """Frames that a client has sent for one partition."""
 
-    def __init__(self, core: Core, caller: Caller, topic_uuid: bytes, data: Sequence[bytes | memoryview]) -> None:
+    def __init__(
+        self, core: Core, caller: Caller, topic_uuid: bytes, data: Callable[[], Sequence[bytes | memoryview]]
+    ) -> None:
+        """`data` gets them, in the thread that writes."""
         self._core = core
         self._caller = caller
         self._topic_uuid = topic_uuid
@@ -35,7 +38,7 @@ class Frames:
         """The frames, proved sane; raises UntrustedFrame, which says what is wrong."""
         if self._topic_uuid and self._topic_uuid != info.uuid:
             raise PartitionDeleted(f"topic {info.name!r}")
-        return [self._admitted(pa.py_buffer(data), info) for data in self._data]
+        return [self._admitted(pa.py_buffer(data), info) for data in self._data()]
 
     def _admitted(self, data: pa.Buffer, info: TopicInfo) -> Frame:
         core = self._core

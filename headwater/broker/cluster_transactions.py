@@ -127,7 +127,7 @@ class ClusterTransactions:
         """In a thread."""
         message, data = request
         info = topic_of(self._store, message)
-        frames = Frames(self._core, call.caller, message.topic_uuid, data).frames(info)
+        frames = Frames(self._core, call.caller, message.topic_uuid, lambda: data).frames(info)
         for frame in frames:
             if frame.identity is not None:
                 raise UntrustedFrame("a staged frame has no producer: it gets the identity of its transaction")

@@ -71,6 +71,8 @@ class Core:
         self.responses = Budget(config.max_in_flight_bytes)
         self.waiting_bytes = 0
         """Of requests that are here and may not be written yet."""
+        self.lent_bytes = 0
+        """Of memory that producers on this machine put their frames in."""
         self.connections: dict[str, Connection] = {}
         self.meters = Meters()
         self.calls = CallMetrics()

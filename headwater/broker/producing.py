@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from itertools import count
 from typing import Final
 
@@ -17,6 +17,7 @@ from headwater.broker.budget import Hold
 from headwater.broker.call import Call, Refused, check_readable
 from headwater.broker.core import Core, Meters, partition_of, topic_of
 from headwater.broker.lane import Batch, Lanes
+from headwater.broker.lending import LentMemory
 from headwater.broker.plain import Records, records_of
 from headwater.errors import HeadwaterError, InvalidRecord, StoreError
 from headwater.log import Appended
@@ -40,12 +41,15 @@ class _Accepted:
         self._size = size
         self.whole: asyncio.Future[Appended] | None = None
         self.parts: list[tuple[int, Records, asyncio.Future[Appended]]] = []
+        self.memory: LentMemory | None = None
         self.error: Exception | None = None
 
     async def answer(self) -> pb.ProduceResponse:
         """Where everything is; raises what went wrong."""
         if self.error is not None:
             raise self.error
+        if self.memory is not None:
+            return pb.ProduceResponse(id=self.id, memory=self.memory.described())
         if self.whole is not None:
             base, end, duplicate = await self.whole
             if not duplicate:
@@ -128,6 +132,7 @@ class Producing:
             draining.cancel()
             reading.cancel()
             stream.give_up()
+            self._core.lent_bytes -= 0 if stream.memory is None else stream.memory.size
 
     async def _take_in(self, call: Call, stream: _Stream) -> None:
         """Read requests for as long as there is room for them, and put them into their lanes."""
@@ -135,9 +140,10 @@ class Producing:
             while (request := await call.context.read()) is not grpc.aio.EOF:
                 call.identify_again()
                 check_readable(request)
-                hold = await call.hold_request(_size(request))
+                region = 0 if stream.memory is None else min(request.message.region.length, stream.memory.size)
+                hold = await call.hold_request(_size(request) + region)
                 try:
-                    accepted = await self._accept(request, call)
+                    accepted = await self._accept(request, call, stream)
                 except HeadwaterError as error:
                     accepted = _Accepted(self._core.meters, request.message.id, 0)
                     accepted.error = error
@@ -148,15 +154,20 @@ class Producing:
         finally:
             stream.end()
 
-    async def _accept(self, request: Framed[pb.ProduceRequest], call: Call) -> _Accepted:
+    async def _accept(self, request: Framed[pb.ProduceRequest], call: Call, stream: _Stream | None = None) -> _Accepted:
         """Put a request into the lanes of its partitions."""
         message, frames = request
+        accepted = _Accepted(self._core.meters, message.id, _size(request) + message.region.length)
+        if message.borrow_bytes and stream is not None:
+            accepted.memory = stream.memory = self._lent(message.borrow_bytes, call, stream)
+            return accepted
         call.check("write", "topic", message.topic)
-        accepted = _Accepted(self._core.meters, message.id, _size(request))
-        if frames:
-            if message.records or not message.HasField("partition"):
+        region = message.region if message.HasField("region") else None
+        if frames or region is not None:
+            if message.records or not message.HasField("partition") or (frames and region is not None):
                 raise InvalidRecord("a request has records, or frames and a partition")
-            batch = Frames(self._core, call.caller, message.topic_uuid, frames)
+            data = (lambda: frames) if region is None else self._lying_in(region, stream)
+            batch = Frames(self._core, call.caller, message.topic_uuid, data)
             accepted.whole = self._append(TopicPartition(message.topic, message.partition), batch, message.acks)
             return accepted
         if not message.records:
@@ -179,6 +190,25 @@ class Producing:
             else:
                 accepted.parts.append((partition, records, self._append(place, records, message.acks)))
         return accepted
+
+    def _lent(self, size: int, call: Call, stream: _Stream) -> LentMemory | None:
+        """Memory for a stream, if it comes from this machine and there is some to lend."""
+        lent = self._core.lent_bytes + size
+        if stream.memory is not None or not call.from_here or lent > self._core.config.max_in_flight_bytes:
+            return stream.memory
+        try:
+            memory = LentMemory(size)
+        except OSError:
+            return None
+        self._core.lent_bytes = lent
+        return memory
+
+    def _lying_in(self, region: pb.Region, stream: _Stream | None) -> Callable[[], Sequence[bytes]]:
+        """How to read a frame that lies in the memory of a stream."""
+        memory = None if stream is None else stream.memory
+        if memory is None or region.position + region.length > memory.size:
+            raise InvalidRecord("a frame lies in memory that was not lent for it")
+        return lambda: [memory.read(region)]
 
     def _append(self, place: TopicPartition, batch: Batch, acks: pb.Acks) -> asyncio.Future[Appended]:
         """Queue a batch. In a cluster it is answered when the replicas have it that its sender asks for."""
@@ -215,6 +245,8 @@ class _Stream:
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
+        self.memory: LentMemory | None = None
+        """What the producer puts its frames in, if it is on this machine."""
 
     async def put(self, accepted: _Accepted, hold: Hold) -> None:
         """Add a request, and wait until there is room for another one."""

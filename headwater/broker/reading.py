@@ -300,12 +300,12 @@ class _Piece:
         """Read about so many bytes, at least one frame; how many were read. Or say where they are to be read."""
         assert self._partition is not None
         size = 0
-        located = self._partition.locate(self._start, self._end, budget) if direct else None
-        if located is not None:
-            extent, self.next_offset = located
-            self.extents.append(extent)
-            return extent.length
         try:
+            located = self._partition.locate(self._start, self._end, budget) if direct else None
+            if located is not None:
+                extent, self.next_offset = located
+                self.extents.append(extent)
+                return extent.length
             for frame in self._partition.frames(self._start, self._end):
                 self.frames.append(frame)
                 size += frame.header.length

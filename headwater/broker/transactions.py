@@ -66,7 +66,7 @@ class Transactions:
         message, data = request
         info = topic_of(self._store, message)
         self._store.partition(info, message.partition)  # which says what is wrong with the number
-        for frame in Frames(self._core, caller, message.topic_uuid, data).frames(info):
+        for frame in Frames(self._core, caller, message.topic_uuid, lambda: data).frames(info):
             if frame.identity is not None:
                 raise UntrustedFrame("a staged frame has no producer: it gets the identity of its transaction")
             staging.append(info, message.partition, frame)

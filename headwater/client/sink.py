@@ -15,7 +15,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
@@ -23,6 +24,7 @@ from weakref import WeakMethod
 
 import grpc
 
+from headwater.client.borrowing import BorrowedMemory
 from headwater.client.connection import Channel, Connection, pauses
 from headwater.client.frames import pieces
 from headwater.client.later import LATER
@@ -41,6 +43,7 @@ from headwater.log import Appended, Frame, Identity
 from headwater.log.encode import signed
 from headwater.log.frame import UNSIGNED
 from headwater.log.producers import BATCHES_KEPT
+from headwater.option import KIB, MIB
 from headwater.store.receipt import Outcome
 from headwater.store.topic import Topic
 from headwater.v1 import broker_pb2 as pb
@@ -52,6 +55,10 @@ _LOOK: Final = 0.5
 """How often what is on its way is looked at. Seconds."""
 _REST: Final = 10.0
 """After so many seconds with nothing to send the stream is closed; the next frame opens another."""
+_BORROWED: Final = 16 * MIB
+"""How much memory a stream asks a broker on this machine for."""
+_WORTH_BORROWING: Final = 64 * KIB
+"""Smaller frames are sent: then two more calls of the system take longer than copying does."""
 _AT_EASE: Final = 2
 """With so many frames on their way, one that is not full yet can wait."""
 _BUSY_PAUSE: Final = 0.05
@@ -112,13 +119,39 @@ class _Lane:
 class _Stream:
     """One stream to the broker, until it breaks."""
 
-    def __init__(self, channel: Channel, metadata: Any) -> None:
+    def __init__(self, channel: Channel, metadata: Any, *, direct: bool) -> None:
+        """With `direct` it borrows memory of a broker on this machine, when there are frames that are worth it."""
         self.channel = channel
-        self._requests: SimpleQueue[Any] = SimpleQueue()
-        self.call = channel.stub.ProduceStream(iter(self._requests.get, None), metadata=metadata)
+        self._borrows = direct and channel.local
+        self._memory: BorrowedMemory | None = None
+        self._requests: SimpleQueue[Sending[pb.ProduceRequest] | None] = SimpleQueue()
+        self.call = channel.stub.ProduceStream(self._messages(), metadata=metadata)
 
-    def send(self, request: Any) -> None:
+    def send(self, request: Sending[pb.ProduceRequest]) -> None:
         self._requests.put(request)
+
+    def _messages(self) -> Iterator[Sending[pb.ProduceRequest] | pb.ProduceRequest]:
+        """For gRPC's thread: what is to be sent."""
+        while (request := self._requests.get()) is not None:
+            large = sum(map(len, request.pieces)) >= _WORTH_BORROWING
+            if large and self._borrows:
+                self._borrows = False
+                yield pb.ProduceRequest(borrow_bytes=_BORROWED)
+            memory = self._memory if large else None
+            region = None if memory is None else memory.put(request.message.id, request.pieces)
+            if region is None:
+                yield request
+            else:
+                request.message.region.CopyFrom(region)
+                yield request.message
+
+    def hear(self, response: pb.ProduceResponse) -> None:
+        """An answer has come."""
+        if self._memory is not None:
+            self._memory.answered(response.id)
+        elif response.HasField("memory"):
+            with suppress(OSError):
+                self._memory = BorrowedMemory(response.memory)
 
     def end(self) -> None:
         """Nothing more is sent; what was sent is still answered."""
@@ -244,6 +277,7 @@ class RemoteSink:
         some = False
         try:
             for response in stream.call:
+                stream.hear(response)
                 error = self._answer(response)
                 some = True
                 if isinstance(error, NotLeader):
@@ -261,7 +295,7 @@ class RemoteSink:
         return some
 
     def _begin(self, channel: Channel) -> _Stream:
-        stream = _Stream(channel, self._connection.metadata)
+        stream = _Stream(channel, self._connection.metadata, direct=self._connection.config.direct)
         with self._changed:
             for sent in self._flying.values():
                 self._hand_over(sent, stream)

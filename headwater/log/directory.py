@@ -197,7 +197,7 @@ class DirectoryPartition(Partition):
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
         return self._reader.read(start, end, take, on_damage)
 
-    def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
+    def _locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
         return self._reader.locate(start, end, most_bytes)
 
     def _time_hint(self, timestamp: int) -> int | None:

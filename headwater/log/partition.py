@@ -162,11 +162,15 @@ class Partition(ABC):
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
         """What `take` makes of each frame with records in [start, end)."""
 
-    def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:  # noqa: ARG002
+    def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
         """Where frames with records in [start, end) lie, about so many bytes of them; and the offset to go on with.
 
         Whoever reads them there verifies them. None where that cannot be said, or there are no files.
         """
+        bounds = self.bounds()
+        return self._locate(start, end, most_bytes) if bounds.start <= start < end <= bounds.end else None
+
+    def _locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:  # noqa: ARG002
         return None
 
     def read(self, offset: int, *, max_bytes: int = 1024 * 1024) -> list[StoredFrame]:

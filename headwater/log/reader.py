@@ -168,8 +168,6 @@ class Reader:
         see. None where not even that can be said: reading tells what is wrong.
         """
         state = self._state()
-        if not state.start <= start < end <= state.end:
-            return None
         with suppress(FileNotFoundError, FrameDamaged):
             segment, after = self._holding(start, state)
             with self._opened(segment, after, state) as file:

@@ -260,13 +260,15 @@ class OpenProducerResponse(_message.Message):
     def __init__(self, producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("id", "topic", "topic_uuid", "partition", "records", "acks", "frames")
+    __slots__ = ("id", "topic", "topic_uuid", "partition", "records", "acks", "borrow_bytes", "region", "frames")
     ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
+    BORROW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     id: int
     topic: str
@@ -274,24 +276,46 @@ class ProduceRequest(_message.Message):
     partition: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
     acks: Acks
+    borrow_bytes: int
+    region: Region
     frames: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[int] = ..., topic: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[Acks, str]] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., topic: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[Acks, str]] = ..., borrow_bytes: _Optional[int] = ..., region: _Optional[_Union[Region, _Mapping]] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
-    __slots__ = ("id", "base_offset", "end_offset", "duplicate", "places", "error")
+    __slots__ = ("id", "base_offset", "end_offset", "duplicate", "places", "error", "memory")
     ID_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
     id: int
     base_offset: int
     end_offset: int
     duplicate: bool
     places: _containers.RepeatedCompositeFieldContainer[Place]
     error: Error
-    def __init__(self, id: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., duplicate: _Optional[bool] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    memory: LentMemory
+    def __init__(self, id: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., duplicate: _Optional[bool] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., memory: _Optional[_Union[LentMemory, _Mapping]] = ...) -> None: ...
+
+class LentMemory(_message.Message):
+    __slots__ = ("file", "key", "size")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    key: bytes
+    size: int
+    def __init__(self, file: _Optional[str] = ..., key: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
+
+class Region(_message.Message):
+    __slots__ = ("position", "length")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    length: int
+    def __init__(self, position: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("partition", "offset")
