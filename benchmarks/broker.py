@@ -2,7 +2,8 @@
 
 Each side uses its own Python client as its manual advises for speed, one partition, and one consumer that acknowledges
 what it has read. No side syncs each record: ours and Redis sync each second, Kafka and NATS when the system does or
-after minutes. The last rows are ours with everything synced before it is acknowledged, beside our own embedded store.
+after minutes. All run on one machine, where our records are not sent; two rows have them sent, as between machines. The
+last row is ours with everything synced before it is acknowledged, beside our own embedded store.
 Each side has four turns before any is counted: until then the Java of Kafka is still compiling what it runs.
 """
 
@@ -39,6 +40,8 @@ class Load(NamedTuple):
     number: int
     size: int
     in_batches: bool
+    sent: bool = False
+    """Whether our records go over the network, as between machines. Else ours are read and handed over as on one."""
 
     @property
     def value(self) -> bytes:
@@ -64,10 +67,11 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
     peers = _peers()
     small, large = (30_000, 10_000) if quick else (500_000, 100_000)
     loads = [Load(small, 100, False), Load(small, 100, True), Load(large, 1000, True)]
+    sent = [load._replace(sent=True) for load in loads if load.in_batches]
     for peer in peers[:1] if quick else peers:
         theirs = peer.server(scratch) if peer.here else nullcontext()
         with headwater_server(scratch) as ours, theirs as server:
-            for load in loads:
+            for load in loads + (sent if peer is peers[0] else []):
                 yield _beside(ours, peer, server, load, repeats)
             yield from _latencies(ours, peer, server, 500 if quick else 5_000)
     yield _beside_embedded(scratch, large, repeats)
@@ -76,11 +80,14 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
 def _goal(peer: Peer, load: Load) -> float:
     if peer.name != "Kafka":
         return 3
+    if load.sent:
+        return 1
     return 1 if not load.in_batches else 3 if load.size == 100 else 1.5
 
 
 def _beside(ours: str, peer: Peer, server: Any, load: Load, repeats: int) -> Row:
     way = f"send_batch of {AT_A_TIME} and Arrow polls" if load.in_batches else "send and iteration"
+    way += ", all sent" if load.sent else ""
     theirs = partial(peer.through, server, load._replace(number=load.number // peer.share)) if peer.here else None
     warm_up = 1 if repeats == 1 else WARM_UP
     seconds, peer_seconds = compare(partial(_through_broker, ours, load, 1.0), theirs, repeats=repeats, warm_up=warm_up)
@@ -135,7 +142,7 @@ def _beside_embedded(scratch: Path, number: int, repeats: int) -> Row:
 def _through_broker(address: str, load: Load, sync: Any) -> float:
     topic = f"orders-{os.urandom(4).hex()}"
     value = load.value
-    with hw.open(address) as store:
+    with _opened(address, load) as store:
         store.create_topic(topic, sync=sync)
         try:
             with store.producer(topic) as out:
@@ -155,9 +162,13 @@ def _through_broker(address: str, load: Load, sync: Any) -> float:
             store.delete_topic(topic)
 
 
+def _opened(where: str, load: Load) -> hw.Store:
+    return hw.open(where, client=hw.ClientConfig(direct=False)) if load.sent else hw.open(where)
+
+
 def _consume(address: str, topic: str, load: Load, tell: Connection) -> None:
     """Every record acknowledged and committed; leaving the group is in nobody's figure."""
-    with hw.open(address) as store, store.consumer(topic, group="billing", auto_ack=True) as inbox:
+    with _opened(address, load) as store, store.consumer(topic, group="billing", auto_ack=True) as inbox:
         inbox.poll()
         tell.send("ready")
         left = load.number

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from headwater import HeadwaterError, PartitionConfig, PartitionError, Store
+from headwater.broker import arrivals
+from headwater.client import sink
 from headwater.log import Clock, DirectoryPartition, Disk, Partition
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.disk import REAL_DISK
@@ -36,6 +38,13 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is on a broker's machine reads from its files, and borrows memory for, what would be sent for being small."""
+    monkeypatch.setattr(arrivals, "SMALL", 0)
+    monkeypatch.setattr(sink, "_WORTH_BORROWING", 0)
 
 
 @pytest.fixture(params=BACKENDS)

@@ -112,7 +112,7 @@ class Pair:
         self._stack = ExitStack()
         for broker in brokers:
             self._stack.callback(broker.stop)
-        connection = Connection([self.old.address], hw.ClientConfig(timeout=PATIENCE), Credentials())
+        connection = Connection([self.old.address], hw.ClientConfig(timeout=PATIENCE, direct=False), Credentials())
         self._stack.callback(connection.close)
         self.sink = RemoteSink(Leaders(connection).of(TOPIC, 0))
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from headwater.log import Stretch
-from headwater.option import MIB
+from headwater.option import KIB, MIB
 
 Key = tuple[str, int]
 """A topic and a partition's number; or a group's name and GROUP."""
@@ -27,6 +27,8 @@ PASSED_ON: Final = 2 * MIB
 """What is larger is read from the file, in a thread: copying it here would hold the event loop up."""
 KEPT: Final = 32 * MIB
 """How much of what was written is kept for those who have yet to come for it. More has to be read."""
+SMALL: Final = 32 * KIB
+"""What is smaller is sent, also to who could read it from the file: opening that takes longer than copying."""
 _PLACE_BYTES: Final = 1024
 """What a place takes at most that something was written to."""
 
@@ -43,7 +45,7 @@ class Waiter:
     """Someone who waits. It is woken once for anything that happened since `clear`, or since `take`."""
 
     def __init__(self, arrivals: Arrivals, *, of_places: bool) -> None:
-        """With `of_places` only where something was written is kept for it, not what."""
+        """With `of_places` only where something was written is kept for it, and not what, unless that is small."""
         self._arrivals = arrivals
         self._of_places = of_places
         self._event = asyncio.Event()
@@ -68,9 +70,9 @@ class Waiter:
 
     def bring(self, arrival: Arrival) -> None:
         """This was written."""
-        if self._of_places:
+        if self._of_places and arrival.stretch.extent.length >= SMALL:
             arrival = arrival._replace(stretch=arrival.stretch._replace(pieces=()))
-        size = self._weight(arrival)
+        size = _weight(arrival)
         if self._brought is not None and size <= PASSED_ON and self._arrivals.keep(size):
             self._brought.append(arrival)
         else:
@@ -97,12 +99,8 @@ class Waiter:
         self._give_back(self._brought or ())
         self._brought = None
 
-    def _weight(self, arrival: Arrival) -> int:
-        """How many bytes it takes to keep it, about."""
-        return _PLACE_BYTES if self._of_places else arrival.stretch.extent.length
-
     def _give_back(self, arrivals: Iterable[Arrival]) -> None:
-        self._arrivals.keep(-sum(map(self._weight, arrivals)))
+        self._arrivals.keep(-sum(map(_weight, arrivals)))
 
     async def wait(self, timeout: float) -> bool:
         """Wait until something happens; whether it did within `timeout` seconds."""
@@ -112,6 +110,11 @@ class Waiter:
         except TimeoutError:
             return False
         return True
+
+
+def _weight(arrival: Arrival) -> int:
+    """How many bytes it takes to keep it, about."""
+    return arrival.stretch.extent.length if arrival.stretch.pieces else _PLACE_BYTES
 
 
 class Arrivals:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
+from headwater.broker import arrivals
 from headwater.broker.arrivals import GROUP, INTERVAL, Arrival, Key, Waiter
 from headwater.broker.budget import Hold
 from headwater.broker.call import Call, check_readable
@@ -302,7 +303,7 @@ class _Piece:
         size = 0
         try:
             located = self._partition.locate(self._start, self._end, budget) if direct else None
-            if located is not None:
+            if located is not None and located[0].length >= arrivals.SMALL:
                 extent, self.next_offset = located
                 self.extents.append(extent)
                 return extent.length
@@ -386,6 +387,7 @@ def _passed_on(request: pb.FetchRequest, brought: list[Arrival]) -> _Answer | No
 
 def _packed_stretches(key: Key, stretches: list[Stretch], *, direct: bool) -> FetchedFrames:
     last = stretches[-1]
+    direct = direct and sum(one.extent.length for one in stretches) >= arrivals.SMALL
     answer = pb.FetchedPartition(
         topic=key[0],
         partition=key[1],
