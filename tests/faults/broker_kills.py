@@ -2,7 +2,8 @@
 
 The broker dies at any moment, or right before, within or after a write or a sync that it makes: then what was appended
 is in the log and nobody was answered, so producers send it again. Its clients are not told of anything, and none of
-them may fail.
+them may fail. In half of the runs nothing is sent for being small: frames are read from the files of the broker, and
+reach it by memory that it lends.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -37,6 +38,18 @@ def free_port() -> int:
         return port
 
 
+def as_usual() -> None:
+    """What a process does before it begins, in half of the runs."""
+
+
+def nothing_is_small() -> None:
+    """The same in the other half: what would be sent for being small is not."""
+    from headwater.broker import arrivals
+    from headwater.client import sink
+
+    vars(arrivals)["SMALL"] = vars(sink)["_WORTH_BORROWING"] = 0
+
+
 def serve(directory: Path, port: int, moment: tuple[int, str] | None) -> None:
     """A broker, until it is killed; at a moment of its own choosing if one is given."""
     from headwater.broker import Broker
@@ -58,26 +71,28 @@ def read(directory: Path, name: str, address: str, seed: str) -> None:
         reader.poll(timeout=0.1)
 
 
-def crew_of(run: Run, address: str) -> dict[str, Child]:
-    """Senders and readers, started."""
+def crew_of(run: Run, address: str, before: Callable[[], None] = as_usual) -> dict[str, Child]:
+    """Senders and readers, started, each of which does something before it begins."""
     roles = {f"sender{number}": send for number in range(SENDERS)} | {
         f"reader{number}": read for number in range(READERS)
     }
     crew: dict[str, Child] = {}
     for name, role in roles.items():
         seed = str(run.random.random())
-        body = _Role(role, run.directory, name, address, seed)
+        body = _Role(before, role, run.directory, name, address, seed)
         crew[name] = Child(body, run.directory / f"{name}.error")
     return crew
 
 
 class _Role:
-    def __init__(self, role: object, *arguments: object) -> None:
+    def __init__(self, before: Callable[[], None], role: object, *arguments: object) -> None:
+        self._before = before
         self._role = role
         self._arguments = arguments
 
     def __call__(self) -> None:
         assert callable(self._role)
+        self._before()
         self._role(*self._arguments)
 
 
@@ -113,12 +128,14 @@ def broker_kills(run: Run) -> Iterator[Violation]:
         store.create_topic(TOPIC, partitions=PARTITIONS, sync=mode, segment_bytes=256 * 1024, index_interval=1024)
     port = free_port()
     kills = 2 if run.quick else 5
+    before = nothing_is_small if run.random.random() < 0.5 else as_usual
 
     def broker(moment: tuple[int, str] | None) -> Child:
-        return Child(lambda: serve(run.directory, port, moment), run.directory / "broker.error")
+        body = _Role(before, serve, run.directory, port, moment)
+        return Child(body, run.directory / "broker.error")
 
     serving = broker(None)
-    crew = crew_of(run, f"hw://127.0.0.1:{port}")
+    crew = crew_of(run, f"hw://127.0.0.1:{port}", before)
     try:
         yield from all_go_on(run.directory)
         for kill in range(kills):
