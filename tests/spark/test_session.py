@@ -130,10 +130,42 @@ def test_a_session_is_set_up_as_headwater_works_best(spark: SparkSession) -> Non
     java = spark.sparkContext._jvm
     assert java is not None
     assert java.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED is False
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    (worker,) = spark.sparkContext.parallelize([0], 1).map(lambda _: (sys.executable, sys.path)).collect()
+    assert worker[0] == sys.executable
+    assert not [one for one in worker[1] if one.endswith(".jar")]
     home = Path(os.environ["SPARK_HOME"])
     assert not (home / "python").exists()
     assert (home / "jars").is_symlink()
+
+
+def test_python_is_started_as_what_it_is_on_clusters_and_by_who_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepared(*, here: bool) -> str:
+        with monkeypatch.context() as patch:
+            for name in ("JAVA_HOME", "SPARK_HOME"):
+                patch.setenv(name, os.environ[name])  # put back in the end
+            session_module._prepare_environment(session_module._pyspark(), here=here)
+        return os.environ["PYSPARK_PYTHON"]
+
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    launcher = prepared(here=True)
+    assert launcher != sys.executable
+    assert prepared(here=False) == sys.executable
+    assert prepared(here=True) == launcher
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/another")
+    assert prepared(here=True) == "/usr/bin/another"
+
+
+def test_the_launcher_keeps_the_rest_of_the_path(spark: SparkSession) -> None:  # noqa: ARG001 - it has made one
+    path = f"/a b:/x.jar:/*:{os.getcwd()}:/y/z.jar"
+    command = [
+        session_module._launcher(),
+        "-c",
+        "import os, sys; print(os.environ['PYTHONPATH'], *sys.argv)",
+        "one two",
+        "*",
+    ]
+    found = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert found.stdout == f"/a b:/*:{os.getcwd()} -c one two *\n"
 
 
 def test_settings_for_one_machine_stay_there() -> None:
