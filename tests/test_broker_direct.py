@@ -14,15 +14,16 @@ import pytest
 
 import headwater as hw
 from headwater import ClientConfig, FrameDamaged, RecordsDamaged
-from headwater.broker.call import Call
+from headwater.broker import reading
 from headwater.client import direct, feed, partition
 from headwater.client.direct import read_extents
 from headwater.client.feed import RemoteFeed
 from headwater.client.frames import verified
 from headwater.config import BrokerConfig
-from headwater.log import encode
+from headwater.log import Extent, encode
 from headwater.store import MemoryStore
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.machine import machine
 from headwater.wire.packing import View
 from tests.broker import Served, fetch, frame_of, position, served
 
@@ -41,7 +42,9 @@ def write(broker: Served, *values: bytes) -> None:
 
 
 def told(broker: Served, offset: int = 0, **fields: Any) -> pb.FetchedPartition:
-    found: pb.FetchedPartition = broker.stub.Fetch(fetch("t", 0, offset, direct=True, **fields)).partitions[0]
+    found: pb.FetchedPartition = broker.stub.Fetch(
+        fetch("t", 0, offset, **{"machine": machine(), **fields})
+    ).partitions[0]
     return found
 
 
@@ -89,6 +92,17 @@ def test_what_is_told_is_bounded_and_goes_on_where_it_ended(broker: Served) -> N
     assert max(sizes) < 4000
 
 
+def test_places_that_follow_one_another_are_one_which_ends_as_the_last() -> None:
+    log, other = b"l" * 16, b"o" * 16
+    places = [(log, 80, 100, 1), (log, 180, 50, 2), (log, 240, 8, 3), (other, 248, 8, 4)]
+    found = reading._packed_extents([Extent("/f", *place) for place in places])
+    assert [(one.log, one.position, one.length, one.stamp) for one in found] == [
+        (log, 80, 150, 2),
+        (log, 240, 8, 3),
+        (other, 248, 8, 4),
+    ]
+
+
 def test_plain_records_and_stores_in_memory_are_sent(broker: Served, tmp_path: Path) -> None:
     broker.create("t")
     write(broker, b"a")
@@ -102,38 +116,35 @@ def test_plain_records_and_stores_in_memory_are_sent(broker: Served, tmp_path: P
         assert not told(other).extents
 
 
-@pytest.mark.parametrize(
-    ("peer", "here"),
-    [
-        ("ipv4:127.0.0.1:40312", True),
-        ("ipv6:[::1]:40312", True),
-        ("ipv6:%5B::1%5D:40312", True),
-        ("ipv6:%5B::ffff:127.0.0.1%5D:40312", True),
-        ("ipv4:10.1.27.127:40312", False),
-        ("ipv6:%5B::ffff:10.0.0.1%5D:40312", False),
-        ("ipv6:%5B::1:2%5D:40312", False),
-        ("ipv6:%5B2001:db8::1%5D:40312", False),
-        ("unknown", False),
-    ],
-)
-def test_only_who_calls_from_this_machine_is_told(peer: str, here: bool) -> None:
-    call = Call.__new__(Call)
-    call._said = ((), peer, ())
-    assert call.from_here == here
-
-
-def test_who_calls_from_elsewhere_is_sent_the_frames(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Call, "from_here", False)
+@pytest.mark.parametrize("name", [b"", b"x" * 16, b"x" * 10_000])
+def test_only_who_calls_from_this_machine_is_told(broker: Served, name: bytes) -> None:
     broker.create("t")
     write(broker, b"a")
-    assert told(broker).frames
-    assert not told(broker).extents
+    assert told(broker).extents
+    found = told(broker, machine=name)
+    assert found.frames
+    assert not found.extents
+
+
+def test_where_machines_have_no_names_frames_are_sent(
+    broker: Served, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (reading, feed, partition):
+        monkeypatch.setattr(module, "machine", bytes)
+    with hw.open(f"hw://{broker.broker.address}") as store:
+        store.create_topic("t")
+        with store.producer("t") as out:
+            out.send(b"a")
+        assert store.topic("t").scan().read_all().num_rows == 1
+    assert read == []
+    monkeypatch.setattr("headwater.wire.machine._BOOT_ID", Path("/nowhere"))
+    assert machine.__wrapped__() == b""
 
 
 def test_a_stream_tells_of_what_is_written_meanwhile_and_counts_it(broker: Served) -> None:
     broker.create("t")
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
-    requests.put(pb.FetchRequest(positions=[position("t")], max_bytes=2 * LARGE, max_wait_ms=10_000, direct=True))
+    requests.put(pb.FetchRequest(positions=[position("t")], max_bytes=2 * LARGE, max_wait_ms=10_000, machine=machine()))
     stream = broker.stub.FetchStream(iter(requests.get, None))
     content = b""
     for value in (b"a", b"b" * LARGE, b"c"):
@@ -195,7 +206,7 @@ def test_files_that_cannot_be_read_are_sent(broker: Served, monkeypatch: pytest.
     def refuse(*_: object) -> memoryview:
         raise PermissionError(13, "as if it were another user's")
 
-    monkeypatch.setattr(direct, "_mapped", refuse)
+    monkeypatch.setattr(direct, "_read", refuse)
     with hw.open(f"hw://{broker.broker.address}") as store:
         store.create_topic("t", partitions=2)
         with store.consumer("t", group="g", start="earliest") as inbox, store.producer("t") as out:

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater import ClientConfig
-from headwater.broker.call import Call
 from headwater.broker.lending import LentMemory
 from headwater.client import sink
 from headwater.client.borrowing import BorrowedMemory
@@ -26,6 +25,7 @@ from headwater.errors import InvalidRecord, UntrustedFrame
 from headwater.option import MIB
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
+from headwater.wire.machine import machine
 from tests.broker import BrokerProcess, Served, frame_of, served
 
 VALUES: Final = [bytes([number]) * 1000 for number in range(250)]
@@ -51,6 +51,9 @@ class Stream:
         answer: pb.ProduceResponse = next(self._answers)
         assert answer.id == 7
         return answer
+
+    def borrow(self, size: int, name: bytes | None = None) -> pb.ProduceResponse:
+        return self.ask(borrow_bytes=size, machine=machine() if name is None else name)
 
     def produce(self, **fields: Any) -> pb.ProduceResponse:
         return self.ask(topic="t", partition=0, **fields)
@@ -90,7 +93,7 @@ def descriptors() -> int:
 
 def test_a_frame_in_lent_memory_is_stored_like_one_that_is_sent(broker: Served) -> None:
     with streaming(broker) as stream:
-        memory = BorrowedMemory(stream.ask(borrow_bytes=MIB).memory)
+        memory = BorrowedMemory(stream.borrow(MIB).memory)
         assert lent(broker) == MIB
         region = memory.put(1, [frame_of(b"a", b"b")])
         answer = stream.produce(region=region)
@@ -99,7 +102,7 @@ def test_a_frame_in_lent_memory_is_stored_like_one_that_is_sent(broker: Served) 
         memory.answered(1)
         memory.put(2, [b"\xff" * 4096])
         assert stream.produce(frames=[frame_of(b"c")]).base_offset == 2
-        assert stream.ask(borrow_bytes=MIB).memory.file == stream.ask(borrow_bytes=2 * MIB).memory.file
+        assert stream.borrow(MIB).memory.file == stream.borrow(2 * MIB).memory.file
         assert lent(broker) == MIB
     assert broker.values("t") == [b"a", b"b", b"c"]
 
@@ -107,7 +110,7 @@ def test_a_frame_in_lent_memory_is_stored_like_one_that_is_sent(broker: Served) 
 def test_the_memory_is_given_back_with_the_stream(broker: Served) -> None:
     before = descriptors()
     with streaming(broker) as stream:
-        memory = BorrowedMemory(stream.ask(borrow_bytes=MIB).memory)
+        memory = BorrowedMemory(stream.borrow(MIB).memory)
         assert descriptors() == before + 2  # one of each side
     del memory
     for _ in range(100):
@@ -123,14 +126,14 @@ def test_the_memory_is_given_back_with_the_stream(broker: Served) -> None:
 def test_a_frame_beyond_the_memory_is_refused_and_others_are_taken(broker: Served, position: int, length: int) -> None:
     region = pb.Region(position=position, length=length)
     with streaming(broker) as stream:
-        assert stream.ask(borrow_bytes=MIB).HasField("memory")
+        assert stream.borrow(MIB).HasField("memory")
         assert isinstance(unpack_error(stream.produce(region=region).error), InvalidRecord)
         assert stream.produce(frames=[frame_of(b"a")]).base_offset == 0
 
 
 def test_what_is_in_the_memory_is_not_believed(broker: Served) -> None:
     with streaming(broker) as stream:
-        memory = BorrowedMemory(stream.ask(borrow_bytes=MIB).memory)
+        memory = BorrowedMemory(stream.borrow(MIB).memory)
         chance = Random(0)
         frame = bytearray(frame_of(*VALUES[:20]))
         for number in range(50):
@@ -148,7 +151,7 @@ def test_without_memory_there_is_no_region(broker: Served) -> None:
     region = pb.Region(position=4096, length=512)
     with streaming(broker) as stream:
         assert isinstance(unpack_error(stream.produce(region=region).error), InvalidRecord)
-        assert stream.ask(borrow_bytes=MIB).HasField("memory")
+        assert stream.borrow(MIB).HasField("memory")
         both = stream.produce(region=region, frames=[frame_of(b"a")])
         assert isinstance(unpack_error(both.error), InvalidRecord)
 
@@ -156,15 +159,14 @@ def test_without_memory_there_is_no_region(broker: Served) -> None:
 def test_memory_is_lent_to_who_is_here_and_while_there_is_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = BrokerConfig(max_in_flight_bytes=4 * MIB)
     with served(tmp_path, config) as broker, streaming(broker) as one, streaming(broker) as other:
-        monkeypatch.setattr(Call, "from_here", False)
-        assert not one.ask(borrow_bytes=MIB).HasField("memory")
-        monkeypatch.undo()
+        for name in (b"", b"x" * 16):
+            assert not one.borrow(MIB, name).HasField("memory")
         monkeypatch.delattr(os, "memfd_create")
-        assert not one.ask(borrow_bytes=MIB).HasField("memory")
+        assert not one.borrow(MIB).HasField("memory")
         monkeypatch.undo()
-        assert one.ask(borrow_bytes=3 * MIB).HasField("memory")
-        assert not other.ask(borrow_bytes=2 * MIB).HasField("memory")
-        assert other.ask(borrow_bytes=MIB).HasField("memory")
+        assert one.borrow(3 * MIB).HasField("memory")
+        assert not other.borrow(2 * MIB).HasField("memory")
+        assert other.borrow(MIB).HasField("memory")
 
 
 # What a producer does.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,7 @@ CONFIG: Final = PartitionConfig(segment_bytes=4096, index_interval=512, delete_g
 
 
 def read(extent: Extent) -> View | None:
-    file, log, position, length = extent
-    return read_extents([pb.Extent(file=file, log=log, position=position, length=length)])
+    return read_extents([pb.Extent(**extent._asdict())])
 
 
 def followed(partition: DirectoryPartition, start: int, end: int, budget: int) -> Iterator[list[Record]]:
@@ -164,7 +164,26 @@ def test_what_is_not_there_has_no_place(tmp_path: Path) -> None:
         assert partition.locate(0, 1, 1) is None
 
 
-@pytest.mark.parametrize("how", ["gone", "another", "shorter", "none of ours", "not a file"])
+def test_a_copy_of_the_log_that_went_another_way_is_not_read(tmp_path: Path) -> None:
+    """It has the same name, and frames of the same offsets in the same places, all of them whole."""
+    with DirectoryPartition(tmp_path / "log", CONFIG) as partition:
+        partition.append(encode([b"common"], timestamps=1))
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    found: list[tuple[Extent, int]] = []
+    for name in ("log", "copy"):
+        with DirectoryPartition(tmp_path / name, CONFIG) as partition:
+            partition.append(encode([name.encode()], timestamps=2))
+            partition.append(encode([b"same"], timestamps=3))
+            located = partition.locate(1, 3, 100_000)
+            assert located is not None
+            found.append(located)
+    (mine, _), (other, _) = found
+    assert (mine.log, mine.position, mine.length) == (other.log, other.position, other.length)
+    assert read(mine) is not None
+    assert read(mine._replace(file=other.file)) is None
+
+
+@pytest.mark.parametrize("how", ["gone", "another", "shorter", "none of ours", "not a file", "huge", "cut"])
 def test_a_file_that_is_another_one_by_now_is_not_read(tmp_path: Path, how: str) -> None:
     with DirectoryPartition(tmp_path / "log", CONFIG) as partition:
         partition.append(encode([b"a"]))
@@ -175,6 +194,10 @@ def test_a_file_that_is_another_one_by_now_is_not_read(tmp_path: Path, how: str)
     assert read(extent) is not None
     if how == "another":
         extent = extent._replace(log=b"x" * 16)
+    elif how == "huge":
+        extent = extent._replace(length=1 << 62)
+    elif how == "cut":
+        extent = extent._replace(length=extent.length - 8)
     elif how == "shorter":
         file.write_bytes(file.read_bytes()[:-1])
     elif how == "none of ours":

@@ -29,7 +29,6 @@ from headwater.wire.service import METHODS
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
-_HERE: Final = re.compile(r"ipv4:127\.|ipv6:(\[|%5B)(::1|::ffff:127\.[0-9.]+)(\]|%5D)")
 _MARGIN_LEAST: Final = 0.05
 _MARGIN_MOST: Final = 1.0
 _SINGLE: Final = frozenset(
@@ -54,11 +53,6 @@ class Call:
         self.by_broker = core.cluster is not None and core.cluster.is_broker(self._said[0])
         """Whether another broker of the cluster makes it."""
         self.caller = OTHER_BROKER if self.by_broker else core.access.caller(*self._said)
-
-    @property
-    def from_here(self) -> bool:
-        """Whether it comes from this machine, as far as one can tell from its address."""
-        return _HERE.match(self._said[1]) is not None
 
     def identify_again(self) -> None:
         """Raise Unauthenticated if the caller's token is no longer good: for streams, which may outlive it."""

@@ -24,6 +24,7 @@ from headwater.log import Appended
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
+from headwater.wire.machine import machine
 from headwater.wire.packing import Framed
 
 _FORWARDING_MS: Final = 20_000
@@ -159,7 +160,7 @@ class Producing:
         message, frames = request
         accepted = _Accepted(self._core.meters, message.id, _size(request) + message.region.length)
         if message.borrow_bytes and stream is not None:
-            accepted.memory = stream.memory = self._lent(message.borrow_bytes, call, stream)
+            accepted.memory = stream.memory = self._lent(message, stream)
             return accepted
         call.check("write", "topic", message.topic)
         region = message.region if message.HasField("region") else None
@@ -191,13 +192,14 @@ class Producing:
                 accepted.parts.append((partition, records, self._append(place, records, message.acks)))
         return accepted
 
-    def _lent(self, size: int, call: Call, stream: _Stream) -> LentMemory | None:
+    def _lent(self, message: pb.ProduceRequest, stream: _Stream) -> LentMemory | None:
         """Memory for a stream, if it comes from this machine and there is some to lend."""
-        lent = self._core.lent_bytes + size
-        if stream.memory is not None or not call.from_here or lent > self._core.config.max_in_flight_bytes:
+        lent = self._core.lent_bytes + message.borrow_bytes
+        here = machine() and message.machine == machine()
+        if stream.memory is not None or not here or lent > self._core.config.max_in_flight_bytes:
             return stream.memory
         try:
-            memory = LentMemory(size)
+            memory = LentMemory(message.borrow_bytes)
         except OSError:
             return None
         self._core.lent_bytes = lent

@@ -30,6 +30,7 @@ from headwater.option import MIB
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
+from headwater.wire.machine import machine
 from headwater.wire.packing import FetchedFrames, located_bytes, pack_fetched
 
 _DEFAULT_BYTES: Final = MIB
@@ -133,12 +134,13 @@ class Reading:
                 listening.cancel()
 
     def _expecting(self, request: pb.FetchRequest) -> AbstractContextManager[Waiter]:
-        return self._core.arrivals.expecting(_keys(request), of_places=request.direct)
+        return self._core.arrivals.expecting(_keys(request), of_places=bool(request.machine))
 
     def _check(self, request: pb.FetchRequest, call: Call) -> None:
         if not request.positions:
             raise InvalidConfiguration("a fetch names at least one partition")
-        request.direct = request.direct and not request.as_records and call.from_here
+        if request.as_records or request.machine != machine():
+            request.machine = b""
         for position in request.positions:
             call.check("read", "topic", position.partition.topic)
         if request.group:
@@ -190,7 +192,7 @@ class Reading:
         for number, piece in enumerate(with_records):
             if left <= 0:
                 break
-            left -= piece.read(max(left // (len(with_records) - number), 1), direct=request.direct)
+            left -= piece.read(max(left // (len(with_records) - number), 1), direct=bool(request.machine))
         packed = [piece.packed(request.as_records) for piece in pieces]
         found = found or any(piece.news for piece in pieces)
         offsets = [piece.next_offset for piece in pieces]
@@ -380,7 +382,7 @@ def _passed_on(request: pb.FetchRequest, brought: list[Arrival]) -> _Answer | No
             return None
         fitting.setdefault(key, []).append(stretch)
         offsets[key] = stretch.end
-    packed = [_packed_stretches(key, stretches, direct=request.direct) for key, stretches in fitting.items()]
+    packed = [_packed_stretches(key, stretches, direct=bool(request.machine)) for key, stretches in fitting.items()]
     after: list[int | None] = [offsets[one.partition.topic, one.partition.partition] for one in request.positions]
     return _answer(packed, bool(packed), after, request.generation)
 
@@ -403,11 +405,12 @@ def _packed_stretches(key: Key, stretches: list[Stretch], *, direct: bool) -> Fe
 def _packed_extents(extents: Iterable[Extent]) -> list[pb.Extent]:
     """The places, those that follow one another as one."""
     found: list[pb.Extent] = []
-    for file, log, position, length in extents:
+    for file, log, position, length, stamp in extents:
         if found and found[-1].log == log and found[-1].position + found[-1].length == position:
             found[-1].length += length
+            found[-1].stamp = stamp
         else:
-            found.append(pb.Extent(file=os.path.abspath(file), log=log, position=position, length=length))
+            found.append(pb.Extent(file=os.path.abspath(file), log=log, position=position, length=length, stamp=stamp))
     return found
 
 

@@ -72,8 +72,6 @@ class Channel:
 
     def __init__(self, address: str, channel: grpc.Channel) -> None:
         self.address = address
-        self.local = parse_address(address).local
-        """Whether the broker is on this machine."""
         self.stub: Any = Stub(channel, _READ_BY_HAND)
         self.commits = JointCommits(self.stub)
         self._channel = channel

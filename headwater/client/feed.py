@@ -47,6 +47,7 @@ from headwater.store.group import Commit, Group, TopicKey
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
+from headwater.wire.machine import machine
 from headwater.wire.packing import Fetched, View
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ class RemoteFeed(Feed):
             if group is not None:
                 request.group = group.name
                 request.member_id = member or ""
-            request.direct = self._reads_directly(channel, part)
+            request.machine = self._machine(part)
             try:
                 response = channel.stub.Fetch(
                     request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
@@ -344,14 +345,14 @@ class RemoteFeed(Feed):
             found.setdefault(id(channel), (channel, {}))[1][place] = offset
         return list(found.values())
 
-    def _reads_directly(self, channel: Channel, places: Iterable[TopicPartition]) -> bool:
-        """Whether to read these from the files of the broker, if it is on this machine."""
-        return (
+    def _machine(self, places: Iterable[TopicPartition]) -> bytes:
+        """What this machine is called, if these are to be read from the files of a broker that is there too."""
+        direct = (
             self._connection.config.direct
-            and channel.local
             and time.monotonic() >= self._direct_from
             and not any(self._sources[place].unsound for place in places)
         )
+        return machine() if direct else b""
 
     def _distrust(self, source: FetchedPartition, ask: bool) -> None:
         """What lies in the broker's files is damaged. Have it sent instead: then the broker says what is wrong."""
@@ -408,7 +409,7 @@ class RemoteFeed(Feed):
 
     def _begin(self, channel: Channel, wanted: dict[TopicPartition, int]) -> None:
         request = self._request(wanted, self._connection.config.fetch_wait)
-        request.direct = self._reads_directly(channel, wanted)
+        request.machine = self._machine(wanted)
         if self._group is not None:
             request.group = self._group.name
         try:

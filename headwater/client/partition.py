@@ -42,6 +42,7 @@ from headwater.store.directory_store import partition_uuid
 from headwater.store.receipt import Outcome
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
+from headwater.wire.machine import machine
 
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 
@@ -129,10 +130,10 @@ class RemotePartition(Partition):
 
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
         offset = start
-        direct = self._connection.config.direct and self._connection.channel().local
+        here = machine() if self._connection.config.direct else b""
         while offset < end:
             position = pb.FetchPosition(partition=self._place, offset=offset, end=end)
-            request = pb.FetchRequest(positions=[position], max_bytes=_FETCH_BYTES, direct=direct)
+            request = pb.FetchRequest(positions=[position], max_bytes=_FETCH_BYTES, machine=here)
             ((found, sent),) = self._call("Fetch", request).partitions
             frames = read_extents(found.extents) if found.extents else sent
             before = offset
@@ -147,7 +148,7 @@ class RemotePartition(Partition):
             except FrameDamaged:
                 if not found.extents:
                     raise
-                direct = False  # the broker says what is wrong, if anything is
+                here = b""  # the broker says what is wrong, if anything is
                 continue
             offset = max(found.next_offset, before)
             if found.HasField("error"):

@@ -48,6 +48,7 @@ from headwater.store.receipt import Outcome
 from headwater.store.topic import Topic
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
+from headwater.wire.machine import machine
 from headwater.wire.packing import Sending
 
 _log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class _Stream:
     def __init__(self, channel: Channel, metadata: Any, *, direct: bool) -> None:
         """With `direct` it borrows memory of a broker on this machine, when there are frames that are worth it."""
         self.channel = channel
-        self._borrows = direct and channel.local
+        self._borrows = direct and bool(machine())
         self._memory: BorrowedMemory | None = None
         self._requests: SimpleQueue[Sending[pb.ProduceRequest] | None] = SimpleQueue()
         self.call = channel.stub.ProduceStream(self._messages(), metadata=metadata)
@@ -136,7 +137,7 @@ class _Stream:
             large = sum(map(len, request.pieces)) >= _WORTH_BORROWING
             if large and self._borrows:
                 self._borrows = False
-                yield pb.ProduceRequest(borrow_bytes=_BORROWED)
+                yield pb.ProduceRequest(borrow_bytes=_BORROWED, machine=machine())
             memory = self._memory if large else None
             region = None if memory is None else memory.put(request.message.id, request.pieces)
             if region is None:

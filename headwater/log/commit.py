@@ -29,12 +29,16 @@ class Appended(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Where frames lie, one after the other: the file, which names itself `log`, and which of its bytes."""
+    """Where frames lie, one after the other: the file, which names itself `log`, and which of its bytes.
+
+    `stamp` is the checksum of the last one's stamp, by which they are known to be those.
+    """
 
     file: str
     log: bytes
     position: int
     length: int
+    stamp: int
 
 
 class Stretch(NamedTuple):

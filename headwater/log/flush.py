@@ -23,7 +23,7 @@ class Flush:
             index_interval, position=state.index_position, max_timestamp=state.segment_max_timestamp
         )
         self.buffers: list[object] = []
-        self._added: list[tuple[int, int, slice, int, int]] = []
+        self._added: list[tuple[int, int, slice, tuple[int, int, int]]] = []
         self.position = state.position
         self._offset = state.end
         self._stamp = state.stamp
@@ -62,7 +62,8 @@ class Flush:
                 self._identified = self.position
         self._frames += len(ticket.frames)
         self._appends += 1
-        self._added.append((base, self._offset, slice(written, len(self.buffers)), position, self.position - position))
+        place = position, self.position - position, self._stamp
+        self._added.append((base, self._offset, slice(written, len(self.buffers)), place))
         return Appended(base, self._offset)
 
     def _find_place(self, ticket: Ticket) -> int:
@@ -93,9 +94,9 @@ class Flush:
                 state.start,
                 state.durable_end,
                 self.buffers[buffers],
-                Extent(file, state.segment, position, size),
+                Extent(file, state.segment, *place),
             )
-            for start, end, buffers, position, size in self._added
+            for start, end, buffers, place in self._added
         ]
 
     def published(self, now_ns: int, indexed: int) -> State:

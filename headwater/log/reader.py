@@ -33,6 +33,7 @@ from headwater.log.frame import (
     PREVIOUS,
     STAMP_BYTES,
     Fields,
+    FrameHeader,
     Take,
     Taken,
     parse_header,
@@ -176,14 +177,15 @@ class Reader:
                 if found is None:
                     return None
                 first, stop, last, following = found
+                extent = Extent(str(segment.path), segment.header.log, first, stop - first, last.stamp_crc)
                 limit = state.end if after is None else after
                 if following is not None and following < limit:
                     reached = following
-                elif last == limit or segment.header.compacted:
+                elif last.next_offset == limit or segment.header.compacted:
                     reached = limit
                 else:
                     return None  # the end of the segment is missing
-                return Extent(str(segment.path), segment.header.log, first, stop - first), min(reached, end)
+                return extent, min(reached, end)
         return None
 
     def note(self, damage: Damage) -> None:
@@ -343,10 +345,10 @@ def _follow(
 
 def _extent(
     file: FrameFile, position: int, start: int, end: int, most_bytes: int
-) -> tuple[int, int, int, int | None] | None:
+) -> tuple[int, int, FrameHeader, int | None] | None:
     """Between which positions the frames with records in [start, end) lie, up to about so many bytes.
 
-    With them, how far the last of them says it reaches, and where the one behind it begins, if there is one. None where
+    With them, the header of the last one, and the offset where the one behind it begins, if there is one. None where
     there are none, or they do not follow one another. Raises FrameDamaged.
     """
     first, stop = position, file.end
@@ -368,7 +370,7 @@ def _extent(
         if not file.is_whole(first):
             return None
         first += lead.length
-    return (first, stop, previous.next_offset, following) if first < stop else None
+    return (first, stop, previous, following) if first < stop else None
 
 
 def _before_next(fields: Fields, previous: int | None, offset: int, stop: int) -> int:

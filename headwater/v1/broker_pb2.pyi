@@ -260,7 +260,7 @@ class OpenProducerResponse(_message.Message):
     def __init__(self, producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("id", "topic", "topic_uuid", "partition", "records", "acks", "borrow_bytes", "region", "frames")
+    __slots__ = ("id", "topic", "topic_uuid", "partition", "records", "acks", "borrow_bytes", "region", "machine", "frames")
     ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +269,7 @@ class ProduceRequest(_message.Message):
     ACKS_FIELD_NUMBER: _ClassVar[int]
     BORROW_BYTES_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     id: int
     topic: str
@@ -278,8 +279,9 @@ class ProduceRequest(_message.Message):
     acks: Acks
     borrow_bytes: int
     region: Region
+    machine: bytes
     frames: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[int] = ..., topic: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[Acks, str]] = ..., borrow_bytes: _Optional[int] = ..., region: _Optional[_Union[Region, _Mapping]] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., topic: _Optional[str] = ..., topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[Acks, str]] = ..., borrow_bytes: _Optional[int] = ..., region: _Optional[_Union[Region, _Mapping]] = ..., machine: _Optional[bytes] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
     __slots__ = ("id", "base_offset", "end_offset", "duplicate", "places", "error", "memory")
@@ -346,7 +348,7 @@ class TopicPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_uuid: _Optional[bytes] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("positions", "max_bytes", "max_wait_ms", "as_records", "group", "member_id", "generation", "direct")
+    __slots__ = ("positions", "max_bytes", "max_wait_ms", "as_records", "group", "member_id", "generation", "machine")
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -354,7 +356,7 @@ class FetchRequest(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
-    DIRECT_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
     positions: _containers.RepeatedCompositeFieldContainer[FetchPosition]
     max_bytes: int
     max_wait_ms: int
@@ -362,8 +364,8 @@ class FetchRequest(_message.Message):
     group: str
     member_id: str
     generation: int
-    direct: bool
-    def __init__(self, positions: _Optional[_Iterable[_Union[FetchPosition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., as_records: _Optional[bool] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., generation: _Optional[int] = ..., direct: _Optional[bool] = ...) -> None: ...
+    machine: bytes
+    def __init__(self, positions: _Optional[_Iterable[_Union[FetchPosition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., as_records: _Optional[bool] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., generation: _Optional[int] = ..., machine: _Optional[bytes] = ...) -> None: ...
 
 class FetchPosition(_message.Message):
     __slots__ = ("partition", "offset", "timestamp_ns", "end")
@@ -414,16 +416,18 @@ class FetchedPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., next_offset: _Optional[int] = ..., lag: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., padding: _Optional[bytes] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class Extent(_message.Message):
-    __slots__ = ("file", "log", "position", "length")
+    __slots__ = ("file", "log", "position", "length", "stamp")
     FILE_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
     file: str
     log: bytes
     position: int
     length: int
-    def __init__(self, file: _Optional[str] = ..., log: _Optional[bytes] = ..., position: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+    stamp: int
+    def __init__(self, file: _Optional[str] = ..., log: _Optional[bytes] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., stamp: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("partitions", "timestamp_ns")
