@@ -28,6 +28,7 @@ from headwater.wire.faults import unpack_error
 from headwater.wire.machine import machine
 from tests.broker import BrokerProcess, Served, frame_of, served
 
+pytestmark = pytest.mark.skipif(not machine(), reason="the system does not say which machine this is")
 VALUES: Final = [bytes([number]) * 1000 for number in range(250)]
 """Enough for a frame that is worth being lent memory for."""
 
