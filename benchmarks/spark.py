@@ -64,10 +64,11 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
         measured(_Bench.fill)
         whole = measured(_Bench.whole)
         yield whole
+        yield measured(_Bench.scanned)
         yield measured(_Bench.beside_made_up)
         # Named, so that it is not forgotten: it needs a broker, and jars that no Python package brings.
         yield replace(whole, peer_name="Kafka, by Spark's package for it", peer=None, goal=at_least(1))
-        for work in (_Bench.grouping, _Bench.to_parquet, _Bench.available_now, _Bench.writing):
+        for work in (_Bench.grouping, _Bench.scanned_grouping, _Bench.to_parquet, _Bench.available_now, _Bench.writing):
             yield measured(work)
         measured(_Bench.clear)
     for projected in (_whole_numbers, _numbers_texts_times):
@@ -147,6 +148,16 @@ class _Bench:
             at_least(0.9),
         )
 
+    def scanned(self) -> Row:
+        """The same rows by Arrow alone, without a data source."""
+        return self._row(
+            "read all into noop by hw.spark.scan",
+            lambda: _noop(self._scan()),
+            "spark.read.parquet",
+            lambda: _noop(self._read_parquet()),
+            at_least(0.9),
+        )
+
     def beside_made_up(self) -> Row:
         """The same, beside the least that a source in Python can do."""
         self._spark.dataSource.register(_made_up_source())
@@ -163,6 +174,16 @@ class _Bench:
         return self._row(
             "groupBy(key).count(), chosen columns",
             lambda: _noop(self._read("key").groupBy("key").count()),
+            "spark.read.parquet",
+            lambda: _noop(self._read_parquet().groupBy("key").count()),
+            at_least(0.9),
+        )
+
+    def scanned_grouping(self) -> Row:
+        """The same by Arrow alone."""
+        return self._row(
+            "groupBy(key).count(), chosen columns, by hw.spark.scan",
+            lambda: _noop(self._scan("key").groupBy("key").count()),
             "spark.read.parquet",
             lambda: _noop(self._read_parquet().groupBy("key").count()),
             at_least(0.9),
@@ -246,6 +267,11 @@ class _Bench:
     def _read(self, *columns: str) -> DataFrame:
         reader = self._spark.read.format("headwater").option("store", str(self._store)).option("topic", self._topic)
         return reader.option("columns", ",".join(columns or COLUMNS)).load()
+
+    def _scan(self, *columns: str) -> DataFrame:
+        import headwater as hw
+
+        return hw.spark.scan(self._spark, store=self._store, topic=self._topic, columns=",".join(columns or COLUMNS))
 
     def _read_made_up(self) -> DataFrame:
         """As many rows as the topic has, in as many tasks, with nothing read or made: what Spark's own part takes."""

@@ -1,7 +1,8 @@
 """Spark: topics as DataFrames and streams, through PySpark, with nothing to install but Python packages.
 
 `session` starts Spark, set up as Headwater works best. In any other session `spark.read.format("headwater")` works too:
-Spark finds the source by itself where the package is installed. `Pipeline` is a job that is declared, not programmed.
+Spark finds the source by itself where the package is installed. `scan` reads small rows faster than that does.
+`Pipeline` is a job that is declared, not programmed.
 """
 
 import typing
@@ -10,15 +11,20 @@ from headwater.spark.session import session
 
 if typing.TYPE_CHECKING:
     from headwater.spark.pipeline import Pipeline
+    from headwater.spark.scanning import scan
 else:
 
     def __getattr__(name: str) -> object:
-        """`Pipeline`, when it is asked for: Spark's many Python processes import this package and run none."""
-        if name != "Pipeline":
-            raise AttributeError(f"module 'headwater.spark' has no attribute {name!r}")
-        from headwater.spark.pipeline import Pipeline
+        """`Pipeline` and `scan`, when they are asked for: Spark's many Python processes need neither."""
+        if name == "Pipeline":
+            from headwater.spark.pipeline import Pipeline
 
-        return Pipeline
+            return Pipeline
+        if name == "scan":
+            from headwater.spark.scanning import scan
+
+            return scan
+        raise AttributeError(f"module 'headwater.spark' has no attribute {name!r}")
 
 
-__all__ = ["Pipeline", "session"]
+__all__ = ["Pipeline", "scan", "session"]

@@ -1,0 +1,39 @@
+"""A scan: what topics hold now as a DataFrame, by Arrow alone.
+
+The rows are those of `spark.read.format("headwater")`. But Java makes each row of a data source in Python twice, and
+adds up figures about it every hundred rows; of what a function gives as Arrow it makes each row once. Where rows are
+small that is most of the time of reading them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.spark.options import SourceOptions
+from headwater.spark.reader import HeadwaterReader, describe
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def scan(spark: SparkSession, **options: object) -> DataFrame:
+    """What topics hold at this moment, as a DataFrame. It has these very records however often it is evaluated.
+
+    The options are those of `spark.read.format("headwater")`, by their names: `store`, `topic`, `columns`,
+    `startingOffsets` and so on. What is damaged, or gone when it is read, fails the query as it does there.
+    """
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    chosen = SourceOptions.parse(given)
+    schema = describe(chosen)
+    reader = HeadwaterReader(chosen, schema)
+    tasks = list(reader.partitions())
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from reader.read(tasks[number])
+
+    return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(read, schema)
