@@ -14,13 +14,14 @@ import pytest
 
 import headwater as hw
 from headwater import ClientConfig, FrameDamaged, RecordsDamaged
-from headwater.broker import reading
-from headwater.client import direct, feed, partition
+from headwater.broker import arrivals, reading
+from headwater.client import direct, feed, held, partition
 from headwater.client.direct import read_extents
 from headwater.client.feed import RemoteFeed
 from headwater.client.frames import verified
 from headwater.config import BrokerConfig
 from headwater.log import Extent, encode
+from headwater.option import KIB
 from headwater.store import MemoryStore
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.machine import machine
@@ -102,6 +103,22 @@ def test_places_that_follow_one_another_are_one_which_ends_as_the_last() -> None
         (log, 240, 8, 3),
         (other, 248, 8, 4),
     ]
+
+
+def test_what_is_small_is_sent(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "SMALL", 32 * KIB)
+    broker.create("t")
+    requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
+    requests.put(pb.FetchRequest(positions=[position("t")], max_bytes=LARGE, max_wait_ms=10_000, machine=machine()))
+    stream = broker.stub.FetchStream(iter(requests.get, None))
+    for value in (b"small", b"large" * 10_000):
+        write(broker, value)
+        (found,) = next(stream).partitions
+        for one in (found, told(broker, found.next_offset - 1)):
+            assert bool(one.frames) == (value == b"small")
+            assert bool(one.extents) == (value != b"small")
+    requests.put(None)
+    stream.cancel()
 
 
 def test_plain_records_and_stores_in_memory_are_sent(broker: Served, tmp_path: Path) -> None:
@@ -260,7 +277,7 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
         healthy, asked = verified, RemoteFeed._ask
 
         def damaged_once(*_: Any) -> Any:
-            monkeypatch.setattr(feed, "verified", healthy)
+            monkeypatch.setattr(held, "verified", healthy)
             time.sleep(0.3)  # the stream brings all there is
             raise FrameDamaged("as if it were")
 
@@ -274,7 +291,7 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
             hw.open(f"hw://{broker.broker.address}") as store,
             store.consumer("t", group="g", start="earliest") as inbox,
         ):
-            monkeypatch.setattr(feed, "verified", damaged_once)
+            monkeypatch.setattr(held, "verified", damaged_once)
             monkeypatch.setattr(RemoteFeed, "_ask", ask_while_more_comes)
             found: list[int] = []
             while not found or found[-1] < 7:

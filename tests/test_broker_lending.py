@@ -22,7 +22,7 @@ from headwater.client import sink
 from headwater.client.borrowing import BorrowedMemory
 from headwater.config import BrokerConfig
 from headwater.errors import InvalidRecord, UntrustedFrame
-from headwater.option import MIB
+from headwater.option import KIB, MIB
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
 from headwater.wire.machine import machine
@@ -233,7 +233,19 @@ def everything(store: hw.Store) -> list[bytes]:
     return found
 
 
-def test_large_frames_go_by_memory_and_small_ones_and_what_does_not_fit_are_sent(
+def test_small_frames_are_sent(broker: Served, placed: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "_WORTH_BORROWING", 64 * KIB)
+    with hw.open(f"hw://{broker.broker.address}") as store, store.producer("t") as out:
+        for _ in range(5):
+            out.send(b"small")
+            out.flush()
+        assert (placed, lent(broker)) == ([], 0)
+        out.send_batch(VALUES)
+        out.flush()
+        assert lent(broker) > 0
+
+
+def test_frames_go_by_memory_and_what_does_not_fit_is_sent(
     broker: Served, placed: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink, "_BORROWED", MIB)

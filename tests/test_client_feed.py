@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from headwater.client.feed import FetchedPartition, Held
+from headwater.client.held import FetchedPartition, Held
 from headwater.log import DirectoryPartition, encode
 from headwater.store.directory_store import partition_uuid
 from headwater.store.topic import TopicPartition

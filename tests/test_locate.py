@@ -6,6 +6,7 @@ import random
 import shutil
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -48,22 +49,25 @@ def followed(partition: DirectoryPartition, start: int, end: int, budget: int) -
         start = after
 
 
-def filled(partition: DirectoryPartition, chance: random.Random, *, compacted: bool) -> None:
-    for _ in range(chance.randrange(1, 60)):
-        keys = [b"%d" % chance.randrange(8) for _ in range(chance.randrange(1, 6))]
-        partition.append(encode([chance.randbytes(chance.randrange(60)) for _ in keys], keys=keys))
-        if chance.random() < 0.1:
-            partition.roll()
-    if compacted:
-        partition.compact()
+@contextmanager
+def filled(chance: random.Random, *, compacted: bool) -> Iterator[DirectoryPartition]:
+    """A partition of random frames, in several segments."""
+    with temporary("directory", CONFIG) as partition:
+        assert isinstance(partition, DirectoryPartition)
+        for _ in range(chance.randrange(1, 60)):
+            keys = [b"%d" % chance.randrange(8) for _ in range(chance.randrange(1, 6))]
+            partition.append(encode([chance.randbytes(chance.randrange(60)) for _ in keys], keys=keys))
+            if chance.random() < 0.1:
+                partition.roll()
+        if compacted:
+            partition.compact()
+        yield partition
 
 
 @given(seed=st.integers(0, 1 << 32), compacted=st.booleans())
 def test_all_records_lie_where_it_is_told(seed: int, compacted: bool) -> None:
     chance = random.Random(seed)
-    with temporary("directory", CONFIG) as partition:
-        assert isinstance(partition, DirectoryPartition)
-        filled(partition, chance, compacted=compacted)
+    with filled(chance, compacted=compacted) as partition:
         truth = list(partition.records())
         last = partition.bounds().end
         for _ in range(8):
@@ -80,9 +84,7 @@ def test_all_records_lie_where_it_is_told(seed: int, compacted: bool) -> None:
 @given(seed=st.integers(0, 1 << 32), compacted=st.booleans())
 def test_whatever_is_damaged_nothing_is_passed_over_and_nothing_wrong_is_read(seed: int, compacted: bool) -> None:
     chance = random.Random(seed)
-    with temporary("directory", CONFIG) as partition:
-        assert isinstance(partition, DirectoryPartition)
-        filled(partition, chance, compacted=compacted)
+    with filled(chance, compacted=compacted) as partition:
         truth = list(partition.records())
         last = partition.bounds().end
         segments, _ = list_segments(partition.path, partition._state().partition)

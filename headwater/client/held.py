@@ -1,0 +1,145 @@
+"""What a consumer behind a broker holds of a partition, until its cursor gets to it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from headwater.client.frames import verified
+from headwater.client.partition import partition_seed
+from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange
+from headwater.log import Bounds, Schemas, StoredFrame
+from headwater.log.frame import stored_frame
+from headwater.store.cursor import Cursor
+from headwater.store.group import TopicKey
+from headwater.store.topic import TopicPartition
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.packing import View
+
+REST: Final = 0.1
+"""How long a partition that could not be read is left alone. Seconds."""
+
+
+class Held(NamedTuple):
+    """What a fetch has brought of one partition: everything from `start` up to, and without, `end`."""
+
+    start: int
+    end: int
+    log_start: int
+    frames: View
+    error: HeadwaterError | None
+    direct: bool
+    """Whether the frames were read from the broker's files, which the broker has not verified."""
+
+
+class FetchedPartition:
+    """What is held of one partition, as its cursor reads it. Only `held` is touched by other threads."""
+
+    def __init__(
+        self, place: TopicPartition, key: TopicKey, schemas: Schemas, distrust: Callable[[FetchedPartition, bool], None]
+    ) -> None:
+        """`distrust` is called when what lies in the broker's files is damaged; also whether to ask it at once."""
+        self.place = place
+        self.key = key
+        self.message = pb.TopicPartition(topic=place.topic, partition=place.partition, topic_uuid=key[0])
+        self.held: deque[Held] = deque()
+        """One after the other. An error is the last of them."""
+        self.cursor: Cursor | None = None
+        self.rest_until = 0.0
+        self.unsound = False
+        """Whether the broker is to send what comes next, because what lies in its files is damaged."""
+        self._distrust = distrust
+        self._seed = partition_seed(*key)
+        self._schemas = schemas
+
+    @property
+    def position(self) -> int:
+        """Where the next fetch goes on if nothing is held: behind what the cursor has."""
+        assert self.cursor is not None, "a cursor is followed before it is read"
+        frames = self.cursor.frames
+        return frames[-1].header.next_offset if frames else self.cursor.next
+
+    @property
+    def bytes(self) -> int:
+        """How much is held."""
+        return sum(len(held.frames) for held in self.held)
+
+    @property
+    def tail(self) -> int:
+        """Where what is held ends, if it is what the cursor needs next; what is of another place is dropped."""
+        return self.held[-1].end if self.fits() else self.position
+
+    def fits(self) -> bool:
+        """Whether what the cursor needs next is held; what is of another place is dropped."""
+        if self.held and self.held[0].start != self.position:
+            self.held.clear()
+        return bool(self.held)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the cursor has something to hand out, or to be told."""
+        cursor = self.cursor
+        return cursor is not None and bool(cursor.records or cursor.frames or self.fits())
+
+    @property
+    def failed(self) -> bool:
+        """Whether the cursor is to be told, after what is held, why there is no more."""
+        return self.fits() and self.held[-1].error is not None
+
+    @property
+    def behind(self) -> bool:
+        """Whether what the cursor needs next was removed before it was read."""
+        held = self.held[0] if self.fits() else None
+        return held is not None and isinstance(held.error, OffsetOutOfRange) and held.log_start > held.start
+
+    def bounds(self) -> Bounds:
+        position = self.position
+        held = self.held[0] if self.fits() else None
+        if held is None:
+            return Bounds(position, position, position)
+        if isinstance(held.error, OffsetOutOfRange):
+            # Removed before it was read; or not there any more, after a power loss, and not there again yet.
+            if not self.behind:
+                self.rest_until = time.monotonic() + REST
+            self.held.clear()
+            start = max(held.log_start, position)
+            return Bounds(start, start, start)
+        return Bounds(position, max(self.held[-1].end, position + 1), position)
+
+    def read(self, offset: int, *, max_bytes: int) -> list[StoredFrame]:
+        assert self.held, "bounds were looked at before"
+        error = self.held[0].error
+        if error is not None:
+            self.held.clear()
+            self.rest_until = time.monotonic() + REST
+            raise error
+        found: list[StoredFrame] = []
+        left = max_bytes
+        while self.held and self.held[0].error is None and left > 0:
+            held = self.held.popleft()
+            left -= len(held.frames)
+            try:
+                self._add_frames(held, offset, found)
+            except FrameDamaged:
+                if not held.direct:
+                    raise
+                self._distrust(self, not found)
+                return found or self._read_anew(offset, max_bytes)
+        return found
+
+    def _read_anew(self, offset: int, max_bytes: int) -> list[StoredFrame]:
+        """What the broker has said meanwhile; raises OffsetOutOfRange if it has not: then the next look asks again."""
+        if not self.fits():
+            raise OffsetOutOfRange(offset, offset, offset, str(self.place))
+        return self.read(offset, max_bytes=max_bytes)
+
+    def _add_frames(self, held: Held, offset: int, found: list[StoredFrame]) -> None:
+        schema_of = self._schemas.get
+        reached = found[-1].header.next_offset if found else offset
+        for located in verified(held.frames, self._seed, max(held.start, offset)):
+            frame = stored_frame(*located, schema_of)
+            if frame.header.next_offset > reached:  # a stream may bring again what was asked for meanwhile
+                found.append(frame)
+                reached = frame.header.next_offset
