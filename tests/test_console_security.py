@@ -221,7 +221,8 @@ def test_others_than_this_machine_need_tokens_and_tls(
             check_exposure(*arguments)
 
 
-def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interval", [0.2, 60.0])  # seconds: who is out is told by the watch, or by the call itself
+def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path, interval: float) -> None:
     access = tmp_path / "access.yaml"
     access.write_text(
         "users:\n"
@@ -235,7 +236,7 @@ def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path) -> None:
         guard = Guard(access)
         with Broker(store, BrokerConfig(steward=False), guard, listen=Address("127.0.0.1", 0)) as broker:
             where = f"hw://{broker.address}"
-            sessions = Sessions(None, lambda token: hw.open(where, token=token), interval=0.2)
+            sessions = Sessions(None, lambda token: hw.open(where, token=token), interval=interval)
             with Serving(Console(sessions, write=True, names=None), Address("127.0.0.1", 0)) as serving:
                 console = Asking(serving, sessions)
                 assert console.sign_in("hw_000000000000_" + "x" * 43).status == 401
@@ -254,7 +255,7 @@ def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path) -> None:
                 revoke_token(tokens_beside(access), tokens["reader"][3:15])
                 guard.reload()
                 deadline = time.monotonic() + PATIENCE
-                while console.ask("GET", "/api/topics").status != 401:
+                while console.ask("GET", "/api/topics/orders/messages").status != 401:
                     assert time.monotonic() < deadline
                     time.sleep(0.02)
                 assert console.ask("GET", "/api/session").json["known"] is False

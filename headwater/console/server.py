@@ -16,7 +16,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -54,6 +54,8 @@ _CALLS: Final = 16
 _BEAT: Final = 5.0
 _WAIT: Final = 0.5
 Answer = Callable[[Asked], dict[str, Any]]
+_Answered = TypeVar("_Answered")
+_Parts = TypeVarTuple("_Parts")
 
 
 class _Call(NamedTuple):
@@ -155,13 +157,13 @@ class Console:
         )
 
     async def _end(self, request: Request) -> Response:
-        self._sessions.end(request.cookies.get(_cookie_name(request), ""))
+        self._sessions.end(_cookie(request))
         response = JSONResponse({"ok": True})
         response.delete_cookie(_cookie_name(request), httponly=True, samesite="strict", path="/")
         return response
 
     def _session(self, request: Request) -> Session:
-        return self._sessions.find(request.cookies.get(_cookie_name(request), ""))
+        return self._sessions.find(_cookie(request))
 
     # Answers.
 
@@ -170,9 +172,17 @@ class Console:
             asked = await self._asked(request, self._session(request))
             if call.writes and not self._write:
                 return JSONResponse({"error": "this console is read-only: start it with --write to change things"}, 403)
-            return JSONResponse(await anyio.to_thread.run_sync(call.answer, asked, limiter=self._threads))
+            return JSONResponse(await self._ask(request, call.answer, asked))
 
         return answer
+
+    async def _ask(self, request: Request, answer: Callable[[*_Parts], _Answered], *asked: *_Parts) -> _Answered:
+        """What the store answers, waited for in a thread."""
+        try:
+            return await anyio.to_thread.run_sync(answer, *asked, limiter=self._threads)
+        except Unauthenticated:
+            self._sessions.end(_cookie(request))  # not only once the watch has seen it
+            raise
 
     async def _asked(self, request: Request, session: Session) -> Asked:
         body = await _body(request) if request.method not in ("GET", "HEAD") else {}
@@ -206,7 +216,7 @@ class Console:
         """The live tail of a topic."""
         asked = await self._asked(request, self._session(request))
         last_place = request.headers.get("last-event-id", "")
-        tail = await anyio.to_thread.run_sync(browsing.tail, asked, last_place, limiter=self._threads)
+        tail = await self._ask(request, browsing.tail, asked, last_place)
 
         def take() -> list[Event]:
             self._check_open()
@@ -235,12 +245,12 @@ class Console:
 
     async def _download(self, request: Request) -> Response:
         asked = await self._asked(request, self._session(request))
-        download = await anyio.to_thread.run_sync(Download, asked, limiter=self._threads)
+        download = await self._ask(request, Download, asked)
         kind = FORMATS[download.format]
         headers = {"Content-Disposition": f'attachment; filename="{download.filename}"'}
         if download.format == "ndjson":
             return StreamingResponse(iterate_in_threadpool(download.lines()), media_type=kind, headers=headers)
-        path = await anyio.to_thread.run_sync(download.parquet, limiter=self._threads)
+        path = await self._ask(request, download.parquet)
         return FileResponse(path, media_type=kind, headers=headers, background=BackgroundTask(_remove, path))
 
     def _check_open(self) -> None:
@@ -264,6 +274,10 @@ def _remove(path: Path) -> None:
 def _cookie_name(request: Request) -> str:
     """One for each port: a browser sends the cookies of a host to all of its ports."""
     return f"headwater-{request.url.port or 0}"
+
+
+def _cookie(request: Request) -> str:
+    return request.cookies.get(_cookie_name(request), "")
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
