@@ -68,11 +68,19 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
         yield measured(_Bench.beside_made_up)
         # Named, so that it is not forgotten: it needs a broker, and jars that no Python package brings.
         yield replace(whole, peer_name="Kafka, by Spark's package for it", peer=None, goal=at_least(1))
-        for work in (_Bench.grouping, _Bench.scanned_grouping, _Bench.to_parquet, _Bench.available_now, _Bench.writing):
+        for work in (
+            _Bench.grouping,
+            _Bench.scanned_grouping,
+            _Bench.scanned_grouping_beside_made_up,
+            _Bench.to_parquet,
+            _Bench.available_now,
+            _Bench.writing,
+        ):
             yield measured(work)
         measured(_Bench.clear)
     for projected in (_whole_numbers, _numbers_texts_times):
-        yield _apart(scratch, _projection, projected, 200_000 if quick else 5_000_000, repeats)
+        for way in (_loaded, _scanned):
+            yield _apart(scratch, _projection, projected, way, 200_000 if quick else 5_000_000, repeats)
     yield _apart(scratch, _micro_batches, scratch, 15 if quick else 60)
 
 
@@ -115,6 +123,16 @@ def _measured(
     return work(_Bench(spark, store, scratch, size, rows, repeats))
 
 
+def _loaded(spark: SparkSession, **options: object) -> DataFrame:
+    return spark.read.format("headwater").options(**{name: str(value) for name, value in options.items()}).load()
+
+
+def _scanned(spark: SparkSession, **options: object) -> DataFrame:
+    import headwater as hw
+
+    return hw.spark.scan(spark, **options)
+
+
 class _Bench:
     """One size of records: the topic, and the same rows as Parquet."""
 
@@ -152,7 +170,7 @@ class _Bench:
         """The same rows by Arrow alone, without a data source."""
         return self._row(
             "read all into noop by hw.spark.scan",
-            lambda: _noop(self._scan()),
+            lambda: _noop(self._read(way=_scanned)),
             "spark.read.parquet",
             lambda: _noop(self._read_parquet()),
             at_least(0.9),
@@ -183,9 +201,19 @@ class _Bench:
         """The same by Arrow alone."""
         return self._row(
             "groupBy(key).count(), chosen columns, by hw.spark.scan",
-            lambda: _noop(self._scan("key").groupBy("key").count()),
+            lambda: _noop(self._read("key", way=_scanned).groupBy("key").count()),
             "spark.read.parquet",
             lambda: _noop(self._read_parquet().groupBy("key").count()),
+            at_least(0.9),
+        )
+
+    def scanned_grouping_beside_made_up(self) -> Row:
+        """The same, beside the least that a function in Python can do."""
+        return self._row(
+            "groupBy(key).count(), chosen columns, by hw.spark.scan",
+            lambda: _noop(self._read("key", way=_scanned).groupBy("key").count()),
+            "a function in Python that returns one batch again and again",
+            lambda: _noop(self._keys_made_up().groupBy("key").count()),
             at_least(0.9),
         )
 
@@ -264,19 +292,25 @@ class _Bench:
         shutil.rmtree(source)
         return row
 
-    def _read(self, *columns: str) -> DataFrame:
-        reader = self._spark.read.format("headwater").option("store", str(self._store)).option("topic", self._topic)
-        return reader.option("columns", ",".join(columns or COLUMNS)).load()
-
-    def _scan(self, *columns: str) -> DataFrame:
-        import headwater as hw
-
-        return hw.spark.scan(self._spark, store=self._store, topic=self._topic, columns=",".join(columns or COLUMNS))
+    def _read(self, *columns: str, way: Callable[..., DataFrame] = _loaded) -> DataFrame:
+        chosen = ",".join(columns or COLUMNS)
+        return way(self._spark, store=self._store, topic=self._topic, columns=chosen)
 
     def _read_made_up(self) -> DataFrame:
         """As many rows as the topic has, in as many tasks, with nothing read or made: what Spark's own part takes."""
         reader = self._spark.read.format("made-up").schema(self._read().schema)
         return reader.option("rows", self._rows).option("size", self._size).load()
+
+    def _keys_made_up(self) -> DataFrame:
+        """As many keys as the topic has, and as different ones, with nothing read."""
+        keys = pa.array([b"key-%d" % (number % KEYS) for number in range(50_000)])
+        batch, batches = pa.RecordBatch.from_arrays([keys], names=["key"]), self._rows // len(keys)
+
+        def give(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for some in numbers:
+                yield from [batch] * len(some)
+
+        return self._spark.range(0, batches, 1, PARTITIONS).mapInArrow(give, "key binary")
 
     def _read_parquet(self) -> DataFrame:
         return self._spark.read.parquet(self._parquet)
@@ -293,7 +327,14 @@ class _Bench:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _projection(spark: SparkSession, store: hw.Store, made: Callable[[], Columns], rows: int, repeats: int) -> Row:
+def _projection(
+    spark: SparkSession,
+    store: hw.Store,
+    made: Callable[[], Columns],
+    way: Callable[..., DataFrame],
+    rows: int,
+    repeats: int,
+) -> Row:
     """One of ten columns beside all ten."""
     columns, topic = made(), made.__name__.strip("_").replace("_", "-")
     names = list(columns)
@@ -305,13 +346,12 @@ def _projection(spark: SparkSession, store: hw.Store, made: Callable[[], Columns
             out.send_batch(pa.RecordBatch.from_pydict(batch), partition=start // 50_000 % PARTITIONS)
 
     def read(columns: list[str]) -> None:
-        reader = spark.read.format("headwater").option("store", str(store)).option("topic", topic)
-        _noop(reader.option("columns", ",".join(columns)).load())
+        _noop(way(spark, store=store, topic=topic, columns=",".join(columns)))
 
     seconds, peer_seconds = _compare(timed(lambda: read(names[3:4])), timed(lambda: read(names)), repeats)
     store.delete_topic(topic)
     return Row(
-        work=f"read 1 of {len(names)} typed columns into noop: {topic}",
+        work=f"read 1 of {len(names)} typed columns into noop{', by hw.spark.scan' * (way is _scanned)}: {topic}",
         unit="rows/s",
         ours=rows / seconds,
         peer_name=f"all {len(names)} of them",

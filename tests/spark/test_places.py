@@ -31,6 +31,8 @@ spark.sparkContext.setLogLevel("OFF") if {classic} else None
 source = dict(store=store, topic="orders")
 frame = spark.read.format("headwater").options(**source, minPartitions=4).load()
 found = {{"values": sorted(row.value.decode() for row in frame.collect())}}
+scan = hw.spark.scan(spark, **source, minPartitions=4)
+found["scanned"] = sorted(row.value.decode() for row in scan.collect())
 stream = spark.readStream.format("headwater").options(**source, startingOffsets="earliest")
 query = (
     stream.load().writeStream.format("parquet").option("checkpointLocation", scratch + "/state")
@@ -84,7 +86,7 @@ def test_two_executors_share_a_topic_with_the_java_of_the_package(store: hw.Stor
     without_java = "import headwater.spark.java as java; java._from_path = lambda: None\n"
     session = f'hw.spark.session(master="local-cluster[2,1,1024]", config={SMALL})'
     found = run(without_java + READ.format(session=session, classic=True, more=EXECUTORS), store, tmp_path)
-    assert found["values"] == found["streamed"] == sent
+    assert found["values"] == found["scanned"] == found["streamed"] == sent
     assert found["executors"] == 2
     assert found["java"].endswith("/java")
     assert not Path(found["java"]).exists()  # nothing is left behind
@@ -94,7 +96,7 @@ def test_spark_connect_reads_batches_and_streams(store: hw.Store, tmp_path: Path
     sent = fill(store)
     session = f'hw.spark.session(remote="local[2]", config={SMALL})'
     found = run(READ.format(session=session, classic=False, more=""), store, tmp_path)
-    assert found["values"] == found["streamed"] == sent
+    assert found["values"] == found["scanned"] == found["streamed"] == sent
 
 
 WRITE = """
