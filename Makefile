@@ -103,8 +103,9 @@ serve: $(STAMP) ## serve the data of `make demo` at hw://127.0.0.1:6174, with th
 bench: $(STAMP) ## measure everything against its peers
 	@missed=0; for name in engine embedded broker cluster spark console; do $(BIN)/python -m benchmarks $$name || missed=1; done; exit $$missed
 
-peers: ## fetch the servers that the broker is measured against, Kafka (needs Maven) and NATS (needs Go)
+peers: ## fetch what the broker and Spark are measured against: Kafka, and what Spark reads it by (needs Maven), and NATS (needs Go)
 	mvn --quiet --batch-mode --file benchmarks/peers.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.peers/kafka
+	mvn --quiet --batch-mode --file benchmarks/peers-spark.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.peers/spark-kafka
 	GOBIN=$(CURDIR)/.peers go install github.com/nats-io/nats-server/v2@v2.12.1
 
 soak: $(STAMP) ## a cluster with faults of all kinds for ten minutes; SOAK_FLAGS="--for 8h --seed 7" for longer, or again

@@ -23,7 +23,9 @@ import benchmarks
 from benchmarks.machine import this_commit, this_machine
 from benchmarks.report import Report, Row
 
-HARNESS = frozenset({"__main__", "committing", "machine", "measure", "plot", "report", "servers", "transfer"})
+HARNESS = frozenset(
+    {"__main__", "committing", "machine", "measure", "plot", "report", "servers", "spark_kafka", "sparks", "transfer"}
+)
 RESULTS = Path(__file__).parent / "results"
 
 

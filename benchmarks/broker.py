@@ -24,13 +24,21 @@ from typing import Any, Final, NamedTuple
 import headwater as hw
 from benchmarks.measure import compare
 from benchmarks.report import Row, at_least, at_most
-from benchmarks.servers import has_kafka, has_nats, headwater_server, kafka_server, nats_server, redis_server
+from benchmarks.servers import (
+    QUIET,
+    has_kafka,
+    has_nats,
+    headwater_server,
+    kafka_server,
+    nats_server,
+    new_kafka_topic,
+    redis_server,
+)
 from benchmarks.transfer import answer, installed, spawn, transfer
 
 AT_A_TIME: Final = 1000
 RATE: Final = 1000
 """Records a second, where single ones are timed."""
-QUIET: Final = {"log_level": 0}
 WARM_UP: Final = 4
 
 
@@ -229,7 +237,7 @@ def _sent(value: bytes) -> int:
 
 
 def _through_kafka(address: str, load: Load) -> float:
-    topic = _new_kafka_topic(address)
+    topic = new_kafka_topic(address)
     producer = _kafka_producer(address, linger=5)
     value = load.value
 
@@ -250,15 +258,6 @@ def _through_kafka(address: str, load: Load) -> float:
         producer.flush()
 
     return transfer(load.number, produce, partial(_consume_kafka, address, topic, load))
-
-
-def _new_kafka_topic(address: str) -> str:
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-    topic = f"orders-{os.urandom(4).hex()}"
-    admin = AdminClient({"bootstrap.servers": address, **QUIET})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
-    return topic
 
 
 def _kafka_producer(address: str, linger: int) -> Any:
@@ -294,7 +293,7 @@ def _consume_kafka(address: str, topic: str, load: Load, tell: Connection) -> No
 
 
 def _latencies_of_kafka(address: str, number: int) -> list[int]:
-    topic = _new_kafka_topic(address)
+    topic = new_kafka_topic(address)
     producer = _kafka_producer(address, linger=0)
 
     def send(value: bytes) -> None:

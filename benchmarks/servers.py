@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
@@ -20,7 +21,10 @@ from typing import Final
 
 PEERS: Final = Path(__file__).parents[1] / ".peers"
 KAFKA: Final = PEERS / "kafka"
+SPARK_KAFKA: Final = PEERS / "spark-kafka"
 NATS: Final = PEERS / "nats-server"
+QUIET: Final = {"log_level": 0}
+"""For Kafka's clients."""
 PATIENCE: Final = 60
 """Seconds in which a server has to be up."""
 
@@ -28,6 +32,11 @@ PATIENCE: Final = 60
 def has_kafka() -> bool:
     """Whether there is a Kafka, and a Java to run it."""
     return any(KAFKA.glob("kafka_*.jar")) and which("java") is not None
+
+
+def has_spark_kafka() -> bool:
+    """Whether there is also what Spark needs to read from it."""
+    return has_kafka() and any(SPARK_KAFKA.glob("spark-sql-kafka-*.jar")) and find_spec("confluent_kafka") is not None
 
 
 def has_nats() -> bool:
@@ -94,6 +103,24 @@ def kafka_server(scratch: Path) -> Iterator[str]:
         subprocess.run(formatting, check=True, capture_output=True)
         with _running([*java, "kafka.Kafka", str(file)], lambda: _listens(port)):
             yield f"127.0.0.1:{port}"
+
+
+def new_kafka_topic(address: str, name: str | None = None, partitions: int = 1) -> str:
+    """Make a topic in a Kafka; its name."""
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    topic = name or f"orders-{os.urandom(4).hex()}"
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+    return topic
+
+
+def delete_kafka_topic(address: str, name: str) -> None:
+    """Give the disk back."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    admin.delete_topics([name])[name].result()
 
 
 @contextmanager

@@ -9,14 +9,10 @@ its own: how well Java compiles one query depends on all those that it has run b
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
@@ -25,9 +21,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import Measure, compare, timed
+from benchmarks.measure import Measure, timed
 from benchmarks.report import Goal, Row, at_least, at_most
-from benchmarks.transfer import spawn
+from benchmarks.spark_kafka import beside_kafka
+from benchmarks.sparks import (
+    COLUMNS,
+    KEYS,
+    PARTITIONS,
+    apart,
+    fill,
+    loaded,
+    noop,
+    rate,
+    scanned,
+    serial,
+    streamed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,22 +45,15 @@ if TYPE_CHECKING:
 
     import headwater as hw
 
-COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
-"""What both sides have."""
-PARTITIONS: Final = 2
-KEYS: Final = 1000
 WIDE: Final = 10
-NOISE: Final = 1 << 25
-STEP: Final = 1009
-"""Values are pieces of so many random bytes, each begun so far from the last: a prime, so that none comes twice."""
-WARM_UP: Final = 6
 _WRITTEN_BYTES: Final = 500_000_000
 """So much is written at most. It is in memory twice, as a stage and in the log, beside what was read and what the other
 side has just written; and what a machine has free beyond a few GB, a host may have taken back: then getting it again
 would be most of what is measured."""
+_KAFKA_SHARE: Final = 4
+"""So many times fewer records are read from Kafka than from files: it takes that much longer, and more."""
 Columns = dict[str, Callable[[int], pa.Array]]
 """How so many values of each column are made."""
-_serial = count()
 
 
 def run(quick: bool, scratch: Path) -> Iterator[Row]:
@@ -60,15 +62,12 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
         raise SystemExit("PySpark is not installed: pip install 'headwater[spark]'")
     repeats = 1 if quick else 5
     for size, rows in ((1000, 50_000 if quick else 1_000_000), (100, 300_000 if quick else 5_000_000)):
-        measured = partial(_apart, scratch, _measured, scratch, size, rows, repeats)
+        measured = partial(apart, scratch, _measured, scratch, size, rows, repeats)
         measured(_Bench.fill)
-        whole = measured(_Bench.whole)
-        yield whole
-        yield measured(_Bench.scanned)
-        yield measured(_Bench.beside_made_up)
-        # Named, so that it is not forgotten: it needs a broker, and jars that no Python package brings.
-        yield replace(whole, peer_name="Kafka, by Spark's package for it", peer=None, goal=at_least(1))
         for work in (
+            _Bench.whole,
+            _Bench.scanned,
+            _Bench.beside_made_up,
             _Bench.grouping,
             _Bench.scanned_grouping,
             _Bench.scanned_grouping_beside_made_up,
@@ -77,38 +76,12 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
             _Bench.writing,
         ):
             yield measured(work)
+        yield from beside_kafka(scratch, size, rows // _KAFKA_SHARE, repeats)
         measured(_Bench.clear)
     for projected in (_whole_numbers, _numbers_texts_times):
-        for way in (_loaded, _scanned):
-            yield _apart(scratch, _projection, projected, way, 200_000 if quick else 5_000_000, repeats)
-    yield _apart(scratch, _micro_batches, scratch, 15 if quick else 60)
-
-
-def _apart(scratch: Path, measure: Callable[..., Any], *arguments: object) -> Any:
-    """What is measured in a process, and with a Spark, of its own."""
-    with ProcessPoolExecutor(1, mp_context=spawn) as process:
-        return process.submit(_with_spark, scratch, measure, arguments).result()
-
-
-def _with_spark(scratch: Path, measure: Callable[..., Any], arguments: Sequence[object]) -> Any:
-    import headwater as hw
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Spark's greetings, and its workers' farewells
-    config = {
-        "spark.ui.enabled": False,
-        "spark.ui.showConsoleProgress": False,
-        "spark.driver.memory": "1g",
-        "spark.sql.parquet.compression.codec": "uncompressed",
-        "spark.sql.warehouse.dir": scratch / "warehouse",
-        "spark.local.dir": scratch / "spark",
-    }
-    spark = hw.spark.session("benchmarks", master="local[2]", config=config)
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        with hw.open(scratch / "store") as store:
-            return measure(spark, store, *arguments)
-    finally:
-        spark.stop()
+        for way in (loaded, scanned):
+            yield apart(scratch, _projection, projected, way, 200_000 if quick else 5_000_000, repeats)
+    yield apart(scratch, _micro_batches, scratch, 15 if quick else 60)
 
 
 def _measured(
@@ -121,16 +94,6 @@ def _measured(
     work: Callable[[_Bench], Row | None],
 ) -> Row | None:
     return work(_Bench(spark, store, scratch, size, rows, repeats))
-
-
-def _loaded(spark: SparkSession, **options: object) -> DataFrame:
-    return spark.read.format("headwater").options(**{name: str(value) for name, value in options.items()}).load()
-
-
-def _scanned(spark: SparkSession, **options: object) -> DataFrame:
-    import headwater as hw
-
-    return hw.spark.scan(spark, **options)
 
 
 class _Bench:
@@ -148,7 +111,7 @@ class _Bench:
 
     def fill(self) -> None:
         """Make the topic, and the same rows as Parquet."""
-        _fill(self._store, self._topic, self._size, self._rows)
+        fill(self._store, self._topic, self._size, self._rows)
         self._read().write.parquet(self._parquet)
 
     def clear(self) -> None:
@@ -160,9 +123,9 @@ class _Bench:
         """All rows into nothing."""
         return self._row(
             "read all into noop",
-            lambda: _noop(self._read()),
+            lambda: noop(self._read()),
             "spark.read.parquet",
-            lambda: _noop(self._read_parquet()),
+            lambda: noop(self._read_parquet()),
             at_least(0.9),
         )
 
@@ -170,9 +133,9 @@ class _Bench:
         """The same rows by Arrow alone, without a data source."""
         return self._row(
             "read all into noop by hw.spark.scan",
-            lambda: _noop(self._read(way=_scanned)),
+            lambda: noop(self._read(way=scanned)),
             "spark.read.parquet",
-            lambda: _noop(self._read_parquet()),
+            lambda: noop(self._read_parquet()),
             at_least(0.9),
         )
 
@@ -181,9 +144,9 @@ class _Bench:
         self._spark.dataSource.register(_made_up_source())
         return self._row(
             "read all into noop",
-            lambda: _noop(self._read()),
+            lambda: noop(self._read()),
             "a source in Python that sends one batch again and again",
-            lambda: _noop(self._read_made_up()),
+            lambda: noop(self._read_made_up()),
             at_least(0.9),
         )
 
@@ -191,9 +154,9 @@ class _Bench:
         """One column of them, counted."""
         return self._row(
             "groupBy(key).count(), chosen columns",
-            lambda: _noop(self._read("key").groupBy("key").count()),
+            lambda: noop(self._read("key").groupBy("key").count()),
             "spark.read.parquet",
-            lambda: _noop(self._read_parquet().groupBy("key").count()),
+            lambda: noop(self._read_parquet().groupBy("key").count()),
             at_least(0.9),
         )
 
@@ -201,9 +164,9 @@ class _Bench:
         """The same by Arrow alone."""
         return self._row(
             "groupBy(key).count(), chosen columns, by hw.spark.scan",
-            lambda: _noop(self._read("key", way=_scanned).groupBy("key").count()),
+            lambda: noop(self._read("key", way=scanned).groupBy("key").count()),
             "spark.read.parquet",
-            lambda: _noop(self._read_parquet().groupBy("key").count()),
+            lambda: noop(self._read_parquet().groupBy("key").count()),
             at_least(0.9),
         )
 
@@ -211,9 +174,9 @@ class _Bench:
         """The same, beside the least that a function in Python can do."""
         return self._row(
             "groupBy(key).count(), chosen columns, by hw.spark.scan",
-            lambda: _noop(self._read("key", way=_scanned).groupBy("key").count()),
+            lambda: noop(self._read("key", way=scanned).groupBy("key").count()),
             "a function in Python that returns one batch again and again",
-            lambda: _noop(self._keys_made_up().groupBy("key").count()),
+            lambda: noop(self._keys_made_up().groupBy("key").count()),
             at_least(0.9),
         )
 
@@ -234,9 +197,9 @@ class _Bench:
         """A stream over all that there is, from its start to its end."""
         return self._row(
             "readStream, AvailableNow, into noop",
-            lambda: self._stream(self._read_stream().writeStream.format("noop")),
+            lambda: streamed(self._read_stream().writeStream.format("noop"), self._scratch),
             "the batch read",
-            lambda: _noop(self._read()),
+            lambda: noop(self._read()),
             at_least(0.6),
         )
 
@@ -244,16 +207,7 @@ class _Bench:
         return self._rate(work, timed(ours), name, timed(peer), goal)
 
     def _rate(self, work: str, ours: Measure, name: str, peer: Measure, goal: Goal, rows: int | None = None) -> Row:
-        seconds, peer_seconds = _compare(ours, peer, self._repeats)
-        rows = rows or self._rows
-        return Row(
-            work=f"{work}, {self._size} B records",
-            unit="rows/s",
-            ours=rows / seconds,
-            peer_name=name,
-            peer=rows / peer_seconds,
-            goal=goal,
-        )
+        return rate(f"{work}, {self._size} B records", rows or self._rows, ours, name, peer, goal, self._repeats)
 
     def writing(self) -> Row:
         """A stream of Parquet files into a topic, beside the same stream into Parquet."""
@@ -266,11 +220,11 @@ class _Bench:
             return self._spark.readStream.schema(schema).parquet(source)
 
         def ours() -> float:
-            name = f"written-{next(_serial)}"
+            name = f"written-{next(serial)}"
             self._store.create_topic(name, partitions=PARTITIONS)
             sink = stream().select("key", "value", "timestamp").writeStream.format("headwater")
             started = perf_counter()
-            self._stream(sink.option("store", str(self._store)).option("topic", name))
+            streamed(sink.option("store", str(self._store)).option("topic", name), self._scratch)
             seconds = perf_counter() - started
             written = sum(bounds.end for bounds in self._store.topic(name).bounds().values())
             assert written == rows, f"{written} of {rows} rows were written"
@@ -279,10 +233,10 @@ class _Bench:
             return seconds
 
         def peer() -> float:
-            directory = self._scratch / f"written-{next(_serial)}"
+            directory = self._scratch / f"written-{next(serial)}"
             sink = stream().select("key", "value", "timestamp").writeStream.format("parquet")
             started = perf_counter()
-            self._stream(sink.option("path", str(directory)))
+            streamed(sink.option("path", str(directory)), self._scratch)
             seconds = perf_counter() - started
             shutil.rmtree(directory)
             return seconds
@@ -292,7 +246,7 @@ class _Bench:
         shutil.rmtree(source)
         return row
 
-    def _read(self, *columns: str, way: Callable[..., DataFrame] = _loaded) -> DataFrame:
+    def _read(self, *columns: str, way: Callable[..., DataFrame] = loaded) -> DataFrame:
         chosen = ",".join(columns or COLUMNS)
         return way(self._spark, store=self._store, topic=self._topic, columns=chosen)
 
@@ -320,12 +274,6 @@ class _Bench:
         reader = reader.option("topic", self._topic).option("columns", ",".join(COLUMNS))
         return reader.option("startingOffsets", "earliest").load()
 
-    def _stream(self, writer: Any) -> None:
-        checkpoint = self._scratch / f"checkpoint-{next(_serial)}"
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        query.awaitTermination()
-        shutil.rmtree(checkpoint, ignore_errors=True)
-
 
 def _projection(
     spark: SparkSession,
@@ -346,18 +294,19 @@ def _projection(
             out.send_batch(pa.RecordBatch.from_pydict(batch), partition=start // 50_000 % PARTITIONS)
 
     def read(columns: list[str]) -> None:
-        _noop(way(spark, store=store, topic=topic, columns=",".join(columns)))
+        noop(way(spark, store=store, topic=topic, columns=",".join(columns)))
 
-    seconds, peer_seconds = _compare(timed(lambda: read(names[3:4])), timed(lambda: read(names)), repeats)
-    store.delete_topic(topic)
-    return Row(
-        work=f"read 1 of {len(names)} typed columns into noop{', by hw.spark.scan' * (way is _scanned)}: {topic}",
-        unit="rows/s",
-        ours=rows / seconds,
-        peer_name=f"all {len(names)} of them",
-        peer=rows / peer_seconds,
-        goal=at_least(3),
+    row = rate(
+        f"read 1 of {len(names)} typed columns into noop{', by hw.spark.scan' * (way is scanned)}: {topic}",
+        rows,
+        timed(lambda: read(names[3:4])),
+        f"all {len(names)} of them",
+        timed(lambda: read(names)),
+        at_least(3),
+        repeats,
     )
+    store.delete_topic(topic)
+    return row
 
 
 def _whole_numbers() -> Columns:
@@ -423,7 +372,7 @@ def _micro_batches(spark: SparkSession, store: hw.Store, scratch: Path, batches:
 
 def _durations_of(source: DataStreamReader, scratch: Path, batches: int) -> list[float]:
     """How long the batches of a new query take, without the first ones, which start processes."""
-    checkpoint = scratch / f"checkpoint-{next(_serial)}"
+    checkpoint = scratch / f"checkpoint-{next(serial)}"
     writer = source.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(processingTime="0 seconds").start()
     try:
@@ -512,27 +461,3 @@ def _made_up_source() -> type[Any]:
             return MadeUp(schema, self.options)
 
     return MadeUpSource
-
-
-def _compare(ours: Measure, peer: Measure, repeats: int) -> tuple[float, float]:
-    seconds, peer_seconds = compare(ours, peer, repeats=repeats, warm_up=1 if repeats == 1 else WARM_UP)
-    assert peer_seconds is not None
-    return seconds, peer_seconds
-
-
-def _noop(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def _fill(store: hw.Store, topic: str, size: int, rows: int) -> None:
-    """Records with keys, in frames as a producer makes them.
-
-    No two values are alike: of a few that come again and again Parquet would keep a dictionary, and read that.
-    """
-    store.create_topic(topic, partitions=PARTITIONS)
-    noise = os.urandom(NOISE + size)
-    keys = [b"key-%d" % number for number in range(KEYS)]
-    with store.producer(topic, batch_bytes=1024 * 1024, batch_records=10_000, linger=60.0) as out:
-        for number in range(rows):
-            start = number * STEP % NOISE
-            out.send(noise[start : start + size], key=keys[number % KEYS], partition=number // 1000 % PARTITIONS)
