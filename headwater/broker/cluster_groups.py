@@ -291,11 +291,11 @@ class ClusterGroups(Groups):
     async def list_readers(self, request: pb.ListReadersRequest, call: Call) -> pb.ListReadersResponse:  # noqa: ARG002
         if not call.by_broker:
             raise PermissionDenied(call.caller.name, "admin", "broker", BROKER)
-        return self._readers_here()
+        return await self._readers_here()
 
-    def _readers_here(self) -> pb.ListReadersResponse:
+    async def _readers_here(self) -> pb.ListReadersResponse:
         answer = pb.ListReadersResponse()
-        for number, one in self.coordinators.all().items():
+        for number, one in (await self.coordinators.confirmed()).items():
             answer.coordinated.append(number)
             for name, group in one.rules.groups.items():
                 answer.groups.append(name)
@@ -323,8 +323,8 @@ class ClusterGroups(Groups):
         leaders = {state[0].leader for state in states if state is not None} - {NOBODY, self._node.broker}
         request = pb.ListReadersRequest()
         asked = [self._node.call_broker(leader, "ListReaders", request, _ASKING) for leader in leaders]
-        found = [self._readers_here()]
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
+        found = []
+        for answer in await asyncio.gather(self._readers_here(), *asked, return_exceptions=True):
             if isinstance(answer, pb.ListReadersResponse):
                 found.append(answer)
             elif not isinstance(answer, BrokerUnavailable):

@@ -10,14 +10,14 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from headwater.broker.access import BROKER
 from headwater.broker.admission import Frames
 from headwater.broker.call import Call, Refused, check_readable
-from headwater.broker.cluster_groups import ClusterGroups
+from headwater.broker.cluster_groups import ClusterGroups, Coordination
 from headwater.broker.core import Core, topic_of
 from headwater.broker.transactions import check_request_id, pack_answer
 from headwater.cluster.book import Share, StageRange, Wanted
@@ -283,21 +283,13 @@ class ClusterTransactions:
             call.check("read", "group", request.group)
             return pb.RollForwardResponse()  # positions are set with the decision; records follow by themselves
         call.check("admin", "broker", BROKER)
-        deciders = [decider for _, decider in self._deciders()]
+        deciders = _deciders(self._writers.all(), self._groups.coordinators.all()).values()
         if request.dry_run:
             return pb.RollForwardResponse(transactions=sum(len(one.undone) for one in deciders))
         try:
             return pb.RollForwardResponse(transactions=sum([await one.settle() for one in deciders]))
         except NotLeading:
             raise Refused("another broker coordinates some of it now: try again") from None
-
-    def _deciders(self) -> Iterator[tuple[TopicPartition, Decider]]:
-        """Those who decide here, and where."""
-        for number, one in self._writers.all().items():
-            yield TopicPartition(WRITERS, number), one.decider
-        for number, other in self._groups.coordinators.all().items():
-            if other.decider is not None:
-                yield TopicPartition(GROUPS, number), other.decider
 
     # Between brokers.
 
@@ -318,12 +310,13 @@ class ClusterTransactions:
 
     async def list_undone(self, request: pb.ListUndoneRequest, call: Call) -> pb.ListUndoneResponse:
         _check_broker(call)
-        return self._undone_here(request)
+        return await self._undone_here(request)
 
-    def _undone_here(self, request: pb.ListUndoneRequest) -> pb.ListUndoneResponse:
+    async def _undone_here(self, request: pb.ListUndoneRequest) -> pb.ListUndoneResponse:
         key = (request.partition.topic_uuid, request.partition.partition)
         answer = pb.ListUndoneResponse()
-        for (topic, number), decider in self._deciders():
+        sure = await asyncio.gather(self._writers.confirmed(), self._groups.coordinators.confirmed())
+        for (topic, number), decider in _deciders(*sure).items():
             answer.coordinated.append(pb.TopicPartition(topic=topic, partition=number))
             for share in (share for ruling in decider.undone for share in ruling.shares):
                 if (share.uuid, share.partition) == key:
@@ -346,7 +339,7 @@ class ClusterTransactions:
         """What is decided and not written yet, if all who coordinate tell."""
         where = pb.TopicPartition(topic=place.topic, topic_uuid=uuid, partition=place.partition)
         request = pb.ListUndoneRequest(partition=where)
-        answers = [self._undone_here(request)]
+        answers = [await self._undone_here(request)]
         for broker in self._node.membership.view.members.keys() - {self._node.broker}:
             with suppress(HeadwaterError):
                 answers.append(await self._node.call_broker(broker, "ListUndone", request, _DROPPING))
@@ -359,6 +352,17 @@ class ClusterTransactions:
             if any((topic, number) not in told for number in range(partitions)):
                 return None
         return [StageRange(one.epoch, one.start, one.end) for answer in answers for one in answer.undone]
+
+
+def _deciders(
+    writers: Mapping[int, WriterCoordinator], groups: Mapping[int, Coordination]
+) -> dict[TopicPartition, Decider]:
+    """Those who decide, and where."""
+    found = {TopicPartition(WRITERS, number): one.decider for number, one in writers.items()}
+    for number, other in groups.items():
+        if other.decider is not None:
+            found[TopicPartition(GROUPS, number)] = other.decider
+    return found
 
 
 class _Gathered:

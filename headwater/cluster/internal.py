@@ -46,6 +46,8 @@ _FRAME_BYTES: Final = MIB
 _RECORD_BYTES: Final = 32
 """What a record costs beside its key and value, about."""
 _AGAIN: Final = 1.0
+_CONFIRMING: Final = 3.0
+"""Who has not heard from the replicas for so long may not be their leader any more. Seconds."""
 _GATHERING: Final = 0.02
 """For how long more is waited for at most, where several have come together. Seconds."""
 
@@ -288,6 +290,17 @@ class Coordinators(Generic[_Coordinator]):
         """In any thread: those that serve, by the numbers of their partitions."""
         return {number: one for number, (log, one) in list(self._serving.items()) if log.good}
 
+    async def confirmed(self) -> dict[int, _Coordinator]:
+        """Those of which it is sure that nobody had taken their place when this was called.
+
+        Whoever is cut off from the others goes on serving for a while, and knows nothing of what is decided elsewhere
+        meanwhile. Such a one is not among them.
+        """
+        logs = {number: log for number, (log, _) in self._serving.items()}
+        sure = await asyncio.gather(*(_is_led_here(log) for log in logs.values()))
+        confirmed = {number for number, led in zip(logs, sure, strict=True) if led}
+        return {number: one for number, one in self.all().items() if number in confirmed}
+
     async def of(self, name: str) -> _Coordinator:
         """The one for a name; raises NotLeader, which says where to go instead. The topic is made if need be."""
         await self._node.internal.ensure(self.topic)
@@ -327,3 +340,12 @@ class Coordinators(Generic[_Coordinator]):
                 if self._serving.get(number, (None, None))[1] is found:
                     del self._serving[number]
                 found.end()
+
+
+async def _is_led_here(log: InternalLog) -> bool:
+    try:
+        async with asyncio.timeout(_CONFIRMING):
+            await log.confirm()
+    except (NotLeading, TimeoutError):
+        return False
+    return True

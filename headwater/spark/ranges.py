@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 MOST_RECORDS: Final = 1_000_000
 """A task reads at most so many records unless `maxRecordsPerPartition` says otherwise."""
+LARGEST_TASK: Final = 4 * MOST_RECORDS
+"""Or so many, where it is known how many tasks run at once: each costs Spark some 15 ms in Python."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,11 @@ class Range(InputPartition):
         return f"{self.topic}/{self.partition} from {self.start} to {self.end}"
 
 
-def split(ranges: Sequence[Range], options: SourceOptions) -> list[Range]:
-    """The same offsets as work for enough tasks. By offsets alone: nothing is read for it."""
+def split(ranges: Sequence[Range], options: SourceOptions, at_once: int | None = None) -> list[Range]:
+    """The same offsets as work for enough tasks, `at_once` of them at a time. By offsets alone: nothing is read."""
     total = sum(one.size for one in ranges)
-    most = options.max_records_per_partition or MOST_RECORDS
+    shared = -(-total // at_once) if at_once else 0
+    most = options.max_records_per_partition or min(max(shared, MOST_RECORDS), LARGEST_TASK)
     parts: list[Range] = []
     for one in ranges:
         count = -(-one.size // most)

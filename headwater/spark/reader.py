@@ -27,6 +27,10 @@ class HeadwaterReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The work, divided into tasks."""
+        return split(self.ranges(), self._options)
+
+    def ranges(self) -> list[Range]:
+        """The work: what there is in each partition at this moment."""
         options = self._options
         found = []
         with open_existing(options.store) as store:
@@ -42,7 +46,7 @@ class HeadwaterReader(DataSourceReader):
                     for number, start in starts.items()
                     if start < ends[number]
                 ]
-        return split(found, options)
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

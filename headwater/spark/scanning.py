@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.spark.options import SourceOptions
+from headwater.spark.ranges import split
 from headwater.spark.reader import HeadwaterReader, describe
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def scan(spark: SparkSession, **options: object) -> DataFrame:
     chosen = SourceOptions.parse(given)
     schema = describe(chosen)
     reader = HeadwaterReader(chosen, schema)
-    tasks = list(reader.partitions())
+    tasks = split(reader.ranges(), chosen, at_once=_at_once(spark))
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -37,3 +38,9 @@ def scan(spark: SparkSession, **options: object) -> DataFrame:
                 yield from reader.read(tasks[number])
 
     return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(read, schema)
+
+
+def _at_once(spark: SparkSession) -> int | None:
+    """How many tasks run at a time; None through Spark Connect, which does not tell."""
+    context = getattr(spark, "sparkContext", None)
+    return None if context is None else context.defaultParallelism

@@ -21,6 +21,7 @@ from headwater.broker.cluster_groups import ClusterGroups, Coordination
 from headwater.client.connection import Connection
 from headwater.client.credentials import Credentials
 from headwater.client.leaders import Leaders
+from headwater.cluster import internal
 from headwater.cluster.etcd import Etcd
 from headwater.cluster.internal import InternalTopics, number_of
 from headwater.cluster.node import ClusterNode
@@ -190,6 +191,23 @@ def test_what_groups_have_not_read_is_known_to_who_deletes(cluster: SharedCluste
     found = Keeper(cluster, "slow").run(groups.readers())
     assert found is not None
     assert (found[uuid, 0], found[uuid, 1]) == (3, 4)
+
+
+def test_who_is_cut_off_does_not_tell_what_groups_have_read(
+    cluster: SharedCluster, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(store, "g", 3)
+    keeper = Keeper(cluster, "g")
+    another = next(one for one in cluster.brokers if one._groups is not keeper.groups)
+    assert isinstance(another._groups, ClusterGroups)
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(internal, "_CONFIRMING", 0.2)
+        cut_off.setattr(keeper.coordination._log._hosted.replica, "confirmed", lambda mark: False)  # noqa: ARG005
+        assert keeper.run(keeper.groups.readers()) is None
+        assert another._loop is not None
+        asked = asyncio.run_coroutine_threadsafe(another._groups.readers(), another._loop)
+        assert asked.result(PATIENCE) is None
+    assert keeper.run(keeper.groups.readers()) is not None
 
 
 class Later(Clock):

@@ -12,6 +12,7 @@ import pytest
 import headwater as hw
 from headwater import Staged, Store, TopicPartition
 from headwater.broker.cluster_transactions import ClusterTransactions
+from headwater.cluster import internal
 from headwater.errors import NotLeader, WriteFailed
 from headwater.log import encode
 from headwater.option import DAY, HOUR
@@ -93,6 +94,28 @@ def test_what_is_written_or_dropped_goes_and_what_waits_stays(store: Store, shar
     with store.transaction() as block:
         block.adopt(waiting)
     assert values(store) == [b"a", b"b", b"d"]
+
+
+def test_old_stages_stay_while_one_who_may_have_decided_over_them_is_cut_off(
+    store: Store, shared_cluster: SharedCluster, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.transaction(writer="nightly", sequence=1) as block:
+        block.adopt(stage(store, b"written"))
+    stage(store, b"old")
+    clock.advance(2 * HOUR)
+    stage(store, b"new")  # in another segment, as time has passed
+    clock.advance(DAY + 2 * HOUR)
+    leader = Leader(shared_cluster)
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(internal, "_CONFIRMING", 0.2)
+        for broker in shared_cluster.brokers:
+            assert isinstance(broker._transactions, ClusterTransactions)
+            for log, _ in broker._transactions._writers._serving.values():
+                cut_off.setattr(log._hosted.replica, "confirmed", lambda mark: False)  # noqa: ARG005
+        leader.clean()
+        assert leader.staged == 2
+    leader.clean()
+    assert leader.staged == 1
 
 
 def test_a_leader_without_room_for_stages_lets_another_one_lead(

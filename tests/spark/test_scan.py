@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
 from headwater.errors import InvalidConfiguration, UnknownTopic
+from headwater.spark.options import SourceOptions
+from headwater.spark.ranges import Range, split
 
 
 @pytest.fixture
@@ -85,3 +87,24 @@ def test_damage_fails_the_query_and_is_named(spark: SparkSession, store: hw.Stor
     file.write_bytes(content)
     with pytest.raises(Exception, match=r"RangeUnreadable: orders/1: .* does not match its checksum"):
         scan.count()
+
+
+@pytest.mark.parametrize(
+    ("options", "at_once", "tasks"),
+    [
+        ({}, None, 12),  # a million records each
+        ({}, 100, 12),  # no smaller ones
+        ({}, 6, 6),
+        ({}, 1, 4),  # four millions at most
+        ({"maxRecordsPerPartition": "500000"}, 1, 24),
+        ({"minPartitions": "30"}, 1, 30),
+    ],
+)
+def test_there_are_as_many_tasks_as_run_at_once_unless_they_become_huge(
+    options: dict[str, str], at_once: int | None, tasks: int
+) -> None:
+    chosen = SourceOptions.parse({"store": "events", "topic": "orders", **options})
+    halves = [Range("orders", "", number, 0, 6_000_000) for number in range(2)]
+    found = split(halves, chosen, at_once)
+    assert len(found) == tasks
+    assert sum(one.size for one in found) == 12_000_000
