@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import headwater as hw
 
 _NAME = "Kafka, by Spark's package for it"
-_READ = "read all into noop through a broker"
 
 
 def beside_kafka(scratch: Path, size: int, rows: int, repeats: int) -> Iterator[Row]:
@@ -80,7 +79,7 @@ class _Beside:
 
     def reading(self) -> Row:
         """All rows into nothing."""
-        return self._row(_READ, lambda source: noop(self._read(source)))
+        return self._row("read all into noop through a broker", lambda source: noop(self._read(source)))
 
     def grouping(self) -> Row:
         """One column of them, counted."""
