@@ -15,6 +15,7 @@ import pyarrow as pa
 from headwater.spark.options import SourceOptions
 from headwater.spark.ranges import split
 from headwater.spark.reader import HeadwaterReader, describe
+from headwater.spark.session import as_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +27,7 @@ def scan(spark: SparkSession, **options: object) -> DataFrame:
     The options are those of `spark.read.format("headwater")`, by their names: `store`, `topic`, `columns`,
     `startingOffsets` and so on. What is damaged, or gone when it is read, fails the query as it does there.
     """
-    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    chosen = SourceOptions.parse(given)
+    chosen = SourceOptions.parse({name: as_text(value) for name, value in options.items()})
     schema = describe(chosen)
     reader = HeadwaterReader(chosen, schema)
     tasks = split(reader.ranges(), chosen, at_once=_at_once(spark))

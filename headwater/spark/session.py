@@ -65,12 +65,17 @@ def session(
         for key, value in _settings(place).items():
             builder = builder.config(key, value)
     for key, chosen in (config or {}).items():
-        builder = builder.config(key, str(chosen).lower() if isinstance(chosen, bool) else str(chosen))
+        builder = builder.config(key, as_text(chosen))
     if remote is not None:
         builder = builder.remote(remote)
     elif place is not None:
         builder = builder.master(place)
     return builder.getOrCreate()
+
+
+def as_text(value: object) -> str:
+    """A value as Spark takes it in settings and options."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _pyspark() -> Path:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
 from headwater.errors import InvalidConfiguration, UnknownTopic
+from headwater.spark import ranges
 from headwater.spark.options import SourceOptions
 from headwater.spark.ranges import Range, split
 
@@ -108,3 +109,12 @@ def test_there_are_as_many_tasks_as_run_at_once_unless_they_become_huge(
     found = split(halves, chosen, at_once)
     assert len(found) == tasks
     assert sum(one.size for one in found) == 12_000_000
+
+
+def test_a_scan_knows_how_many_run_at_once(
+    spark: SparkSession, store: hw.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "MOST_RECORDS", 100)
+    partitions = sum(1 for bounds in store.topic("orders").bounds().values() if bounds.end)
+    assert spark.sparkContext.defaultParallelism <= partitions
+    assert hw.spark.scan(spark, store=store, topic="orders").rdd.getNumPartitions() < 2 * partitions
