@@ -14,6 +14,7 @@ import pytest
 import headwater
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
+from tests.callers import Caller
 from tests.certificates import Authority, needs_openssl
 from tests.processes import BrokerProcess, hw
 
@@ -205,9 +206,8 @@ def test_a_guarded_broker_serves_those_with_rights_and_logs_no_secret(tmp_path: 
     with BrokerProcess(tmp_path / "events", *flags, log=tmp_path / "log") as broker:
         root = grpc.ssl_channel_credentials(authority.certificate.read_bytes())
 
-        def stub(token: str) -> Stub:
-            credentials = grpc.composite_channel_credentials(root, grpc.access_token_call_credentials(token))
-            return Stub(grpc.secure_channel(broker.address, credentials))
+        def stub(token: str) -> Caller:
+            return Caller(Stub(grpc.secure_channel(broker.address, root)), token)
 
         billing = stub(tokens["billing"])
         billing.CreateTopic(pb.CreateTopicRequest(name="orders.eu"), timeout=60)

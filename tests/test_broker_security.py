@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.address import Address
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
+from tests.callers import Caller
 from tests.certificates import Authority, Pair, needs_openssl
 
 pytestmark = needs_openssl
@@ -73,10 +76,9 @@ class Served:
         key, certificate = (own.key.read_bytes(), own.certificate.read_bytes()) if own is not None else (None, None)
         credentials = grpc.ssl_channel_credentials(root, key, certificate)
         token = token or (self.tokens[user] if user is not None else None)
-        if token is not None:
-            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
         with grpc.secure_channel(str(self.broker.address), credentials) as channel:
-            yield Stub(channel)
+            stub = Stub(channel)
+            yield stub if token is None else Caller(stub, token)
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +194,24 @@ def test_a_renewed_certificate_is_taken_up_without_a_restart(served: Served, tmp
         served.authority = successor
         with served.stub("billing") as stub:
             stub.Fetch(fetch("orders.eu"), timeout=30)
+
+
+def test_a_broker_stops_while_a_client_is_about_to_connect(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, seen = threading.Event(), Certificates._stamped
+
+    def slow(certificates: Certificates) -> Any:
+        if served.broker is not None:  # a client has come: gRPC asks for the certificate in a thread of its own
+            looking.set()
+            time.sleep(0.3)
+        return seen(certificates)
+
+    monkeypatch.setattr(Certificates, "_stamped", slow)
+    with served.serving():
+        assert served.broker is not None
+        client = socket.create_connection((served.broker.address.host, served.broker.address.port))
+        assert looking.wait(30)
+    with client:
+        assert client.recv(1) == b""  # and it is told that nobody is there
 
 
 def test_files_that_are_no_certificates_are_named(served: Served, tmp_path: Path) -> None:
