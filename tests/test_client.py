@@ -116,6 +116,25 @@ def test_calls_outlast_a_restart(served: Served) -> None:
     restart.join()
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_consumer_closes_though_the_broker_was_given_another_directory(
+    served: Served, tmp_path: Path, again: bool
+) -> None:
+    store = served.connect()
+    store.create_topic("orders")
+    with store.producer("orders") as out:
+        out.send(b"1")
+    consumer = store.consumer("orders", group="billing")
+    assert [record.value for record in consumer.poll(timeout=30)] == [b"1"]
+    served.stop()
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    served.start()
+    if again:
+        served.store.create_topic("orders")
+    consumer.close()  # there is nothing to leave any more
+    assert served.store.group_names() == []
+
+
 def test_a_broker_that_stays_away_is_named(served: Served) -> None:
     store = served.connect(SOON)
     store.create_topic("orders")

@@ -226,8 +226,10 @@ class Groups:
         return pb.LeaveGroupResponse()
 
     def _leave(self, request: pb.LeaveGroupRequest, caller: Caller) -> None:
-        group = self._known(request.group)
-        if group.has_session(request.member_id):  # who was taken out has left
+        if not self._has(request.group):
+            return
+        group = self._group(request.group)
+        if group.has_session(request.member_id):  # who was taken out has left, and whose group is gone too
             group.session(request.member_id, caller.name)
             group.leave(request.member_id, self._partitions_of)
 
