@@ -16,7 +16,7 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
 
 # The parts of the tests, of which a few run side by side: most of them wait a lot. Whatever is told at once comes
 # first, then the longest.
-PARTS := lint test-clusters test-spark test-processes test-late-faults test-streams test-early-faults
+PARTS := lint test-spark test-streams test-late-faults test-processes test-clusters test-early-faults
 SPARK_TESTS := tests/spark tests/test_documents.py
 CLUSTER_TESTS := tests/cluster $(sort $(wildcard tests/test_cluster*.py tests/test_etcd*.py))
 PROCESS_TESTS := $(sort $(wildcard $(foreach noun,broker cli client console example,tests/test_$(noun)*.py)))
