@@ -384,7 +384,6 @@ def test_asking_for_a_group_does_not_make_one(broker: Served) -> None:
     for call, request in (
         (broker.stub.Heartbeat, pb.HeartbeatRequest(group="g", member_id="nobody")),
         (broker.stub.SettleGroup, pb.SettleGroupRequest(group="g", member_id="nobody")),
-        (broker.stub.LeaveGroup, pb.LeaveGroupRequest(group="g", member_id="nobody")),
         (broker.stub.Poll, pb.PollRequest(group="g", member_id="nobody")),
     ):
         assert isinstance(refusal(call, request)[1], StaleMember)

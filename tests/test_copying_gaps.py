@@ -52,7 +52,7 @@ def fill(leader: DirectoryPartition, chance: random.Random, truth: Truth, append
 
 def compact(leader: DirectoryPartition) -> int:
     """Compact all that is closed; up to where that is."""
-    leader.compact(keep_markers=True)
+    leader.compact(markers_until=0)
     return max((one.end for one in leader.closed()), default=0)
 
 

@@ -219,6 +219,9 @@ class Reading:
         try:
             partition, bounds = shown(self._core, place)
             answer.log_start, answer.log_end, answer.durable_end = bounds
+            if self._core.cluster is not None:
+                gone = self._core.cluster.markers(TopicPartition(place.topic, place.partition))
+                answer.markers_until, answer.markers_state = gone
             found = None if timestamp is None else partition.offset_at(timestamp)
             if found is not None and (self._core.cluster is None or found < answer.log_end):
                 answer.offset_at = found

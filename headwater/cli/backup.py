@@ -19,6 +19,7 @@ from headwater.cli.backup_manifest import FILE, STORE, Manifest
 from headwater.cli.output import Json, done, size, wants_json, write_json
 from headwater.cli.progress import progress
 from headwater.cli.target import StoreOption, complete_topic, opened
+from headwater.client.partition import RemotePartition
 from headwater.client.store import RemoteStore
 from headwater.errors import Damaged, HeadwaterError
 from headwater.log import DirectoryPartition, Partition, SchemaDirectory
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 _BATCH_BYTES: Final = 4 << 20
+_ATTEMPTS: Final = 5
+_AGAIN: Final = 1.0
 _MOMENTARY: Final = ("lock", "state")
 _OWN: Final = ("__groups", "__history", "__transactions", "__txn")
 """What Headwater keeps for itself. How far groups are is in the manifest."""
@@ -76,9 +79,10 @@ def backup(
         infos = [source.describe_topic(name) for name in names]  # before anything is touched: a name may be mistyped
         manifest = Manifest(str(source), time.time_ns())
         destination.mkdir(parents=True, exist_ok=True)
+        finished = (destination / FILE).exists()
         (destination / FILE).unlink(missing_ok=True)  # it vouches for files that change now
         with DirectoryStore(destination / STORE, exclusive=True) as target:
-            copied = _copy(source, target, infos)
+            copied = _copy(source, target, infos, finished=finished)
             _describe(target, manifest)
             _positions(source, manifest)
     _verify(destination, manifest)
@@ -102,8 +106,8 @@ def backup(
         )
 
 
-def _copy(source: Store, target: DirectoryStore, infos: list[TopicInfo]) -> int:
-    """Bring every topic up to date; how many records were copied."""
+def _copy(source: Store, target: DirectoryStore, infos: list[TopicInfo], *, finished: bool) -> int:
+    """Bring every topic up to date, after a backup that was finished or not; how many records were copied."""
     plans: list[tuple[TopicInfo, int, int]] = []
     copied = 0
     for info in infos:
@@ -112,14 +116,17 @@ def _copy(source: Store, target: DirectoryStore, infos: list[TopicInfo]) -> int:
             copied += _copy_compacted(source, target, info)
             continue
         plans += [(info, number, source.partition(info, number).bounds().end) for number in range(info.partitions)]
-    # Only a cluster keeps delete markers: elsewhere the copy might keep what one has deleted that is gone by now.
-    gaps = isinstance(source, RemoteStore) and source.leaders.clustered
+    # A broker on its own does not tell which delete markers are gone: there, what was compacted is refused.
+    clustered = isinstance(source, RemoteStore) and source.leaders.clustered
     left = sum(max(end - target.partition(info, number).bounds().end, 0) for info, number, end in plans)
     with progress("backing up", left, "records") as advance:
         for info, number, end in plans:
             there, here = source.partition(info, number), target.partition(info, number)
-            until = end if gaps and info.config.compact else 0
-            for records in _replicate(there, here, end, compacted_until=until):
+            if clustered and info.config.compact and isinstance(there, RemotePartition):
+                steps = _replicate_compacted(there, here, end, finished=finished)
+            else:
+                steps = _replicate(there, here, end)
+            for records in steps:
                 copied += records
                 advance(records)
     return copied
@@ -136,10 +143,30 @@ def _copy_compacted(source: DirectoryStore, target: DirectoryStore, info: TopicI
     return sum(one.end for one in target.topic(info.name).bounds().values()) - sum(max(one, default=0) for one in ends)
 
 
-def _replicate(source: Partition, target: Partition, end: int, *, compacted_until: int) -> Iterator[int]:
+def _replicate_compacted(source: RemotePartition, target: Partition, end: int, *, finished: bool) -> Iterator[int]:
+    """Copy what was compacted, as `_replicate` does.
+
+    When delete markers are gone that are not in the copy, or go while it is made, it may have what they have deleted:
+    then it is made anew. So is one that was not finished: what went while it was made is not known any more.
+    """
+    for _ in range(_ATTEMPTS):
+        until, state = source.markers()
+        if until > target.bounds().end or (until and not finished):
+            target.truncate(target.bounds().start)
+        begun = target.bounds().end
+        yield from _replicate(source, target, end, compacted_until=end)
+        now_until, now_state = source.markers()
+        if now_until <= begun or 0 != now_state == state:
+            return
+        finished = False
+        time.sleep(_AGAIN)
+    raise HeadwaterError(f"{source} is compacted all the time, or its leader changes: back it up again later")
+
+
+def _replicate(source: Partition, target: Partition, end: int, *, compacted_until: int = 0) -> Iterator[int]:
     """Copy what the target does not have yet, up to `end`, each time telling how many offsets that were.
 
-    Before `compacted_until` the source may have removed some, but no delete markers.
+    Before `compacted_until` the source may have removed some.
     """
     assert isinstance(target, DirectoryPartition)
     start = source.bounds().start

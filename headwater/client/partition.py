@@ -118,6 +118,11 @@ class RemotePartition(Partition):
         found = self._offsets(None)
         return Bounds(found.log_start, found.log_end, found.durable_end)
 
+    def markers(self) -> tuple[int, int]:
+        """Before which offset delete markers may be gone, in a cluster, and of which state of the log that is true."""
+        found = self._offsets(None)
+        return found.markers_until, found.markers_state
+
     def _offsets(self, timestamp: int | None) -> pb.PartitionOffsets:
         request = pb.ListOffsetsRequest(partitions=[self._place], timestamp_ns=timestamp)
         (found,) = self._call("ListOffsets", request).partitions

@@ -2,7 +2,8 @@
 
 What retention deletes is the leader's decision, and followers hear of it with what they fetch. Compaction is every
 replica's own: what it leaves depends on nothing but acknowledged records, which are the same everywhere, so replicas
-that have been compacted differ only in what none of them has to keep.
+that have been compacted differ only in what none of them has to keep. Delete markers go with the leader's leave, which
+followers hear of too.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ class Cleaning:
             await self._retain(readers, hosted, compacts=config.compact)
 
     async def _compact(self, hosted: Hosted) -> None:
+        if hosted.leads:
+            # Delete markers go when all replicas have them. Who comes back without one would have to begin anew.
+            hosted.log.forgettable = hosted.log.watermark if hosted.replica.all_in_sync else 0
         found = await self._threads.write(hosted.log.compact)
         if found is not None and found.removed_records:
             _log.info("%s: compaction has removed %d records", hosted, found.removed_records)

@@ -4,7 +4,7 @@ Beside the partition's own files there are others. `epochs` says where each lead
 durably, before its first record can be in the log, so that what is noted beyond the log's end means nothing and what is
 below it is complete. `watermark` is a high watermark that was true once, and durable: a log that ends below it has lost
 what was acknowledged, and says so. Where a topic is compacted there is a third, `compacted`: the offset from which on
-nothing was ever removed, neither here nor where it was copied from.
+nothing was ever removed, neither here nor where it was copied from; and `markers`, the same for delete markers.
 
 The numbers here are for the event loop, which is told of every change; the disk's work is done in threads, one at a
 time, by methods that are named as such.
@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
+from headwater.cluster.markers import ALL_THERE, Markers, new_state
 from headwater.cluster.replica import EpochEnd, NotLeading
 from headwater.config import StewardConfig
 from headwater.errors import Damaged
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 EPOCHS_FILE: Final = "epochs"
 WATERMARK_FILE: Final = "watermark"
 COMPACTED_FILE: Final = "compacted"
+MARKERS_FILE: Final = "markers"
 
 
 class EpochStart(NamedTuple):
@@ -65,7 +67,7 @@ class DurableLog:
         self._mutex = threading.Lock()
         self._watermark_mutex = threading.Lock()
         self._compacting = threading.Lock()
-        self._compacted_last = 0
+        self._compacted_last = (0, 0)
         self._led: int | None = None
         self._followed: int | None = None
         self.start, self.end, self.durable_end = partition.bounds()
@@ -74,11 +76,20 @@ class DurableLog:
         """The last that was made durable."""
         self.compacted_until = self._load_compacted()
         """Before it compaction may have removed records, and have forgotten who wrote the others."""
+        self._kept = self._load_markers()
+        self._state = new_state()
+        self.forgettable = 0
+        """Delete markers before it may go, once they have had their grace."""
 
     @property
     def short(self) -> bool:
         """Whether acknowledged records are missing here."""
         return self.end < self.watermark
+
+    @property
+    def markers(self) -> Markers:
+        """Which delete markers may be gone from here."""
+        return Markers(self._kept.until, self._state)
 
     @property
     def last_epoch(self) -> int:
@@ -118,6 +129,10 @@ class DurableLog:
         """See how far the log goes by now: the state page is in memory."""
         self.start, self.end, self.durable_end = self.partition.bounds()
 
+    def fits_behind(self, markers: Markers) -> bool:
+        """Whether what is here may be gone on with from a log that lacks such markers."""
+        return self.end >= markers.until or 0 != markers.state == self._kept.state
+
     # For threads.
 
     def lead(self, epoch: int) -> None:
@@ -150,15 +165,19 @@ class DurableLog:
         epochs: Sequence[EpochStart] = (),
         compacted_until: int = 0,
         producers: bytes = b"",
+        markers: Markers = ALL_THERE,
     ) -> None:
         """Write what the leader of an epoch has sent, as it is; raises NotLeading when that one is followed no more.
 
         Before `compacted_until` the leader may lack records: `epochs` are those that begin among the frames, of which
-        there may be none left, and `producers`, where they are given, tell who has written what up to there.
+        there may be none left, and `producers`, where they are given, tell who has written what up to there. It must
+        fit behind what is here: see `fits_behind`.
         """
         with self._mutex:
             if self._followed != epoch:
                 raise NotLeading
+            if self._kept.state and self.partition.bounds().end >= markers.until:
+                self._keep_markers(self._kept.until)  # from here on it is a copy of whichever log is the leader's
             if compacted_until > max(self.compacted_until, self.partition.bounds().end):
                 self._keep_compacted(compacted_until)
             if producers:
@@ -182,6 +201,14 @@ class DurableLog:
                     self._keep(offset)
                 if offset < self.partition.bounds().end:
                     self.partition.truncate(offset)
+
+    def begin_anew(self, epoch: int, markers: Markers) -> None:
+        """Remove everything, to copy all of a log that lacks delete markers; raises NotLeading like `copy`."""
+        with self._compacting, self._mutex:
+            if self._followed != epoch:
+                raise NotLeading
+            self.partition.truncate(self.partition.bounds().start)
+            self._keep_markers(*markers)  # not before: what was here is no copy
 
     def damaged_at(self) -> int | None:
         """The first offset that is known to be damaged."""
@@ -227,21 +254,38 @@ class DurableLog:
             self.partition.delete_before(segments[count].base)
 
     def compact(self) -> CompactionReport | None:
-        """Keep the newest record of each key of what is acknowledged, and delete markers; None if nothing is new.
+        """Keep the newest record of each key of what is acknowledged; None if nothing is new.
 
-        What may still be taken back is no reason to remove anything. Markers stay: a replica that is away has what they
-        delete, and would not hear of it. Who is in sync has all of this, so it only concerns those who catch up.
+        What may still be taken back is no reason to remove anything. Who is in sync has all of this, so what is removed
+        concerns none but those who catch up.
         """
         with self._compacting:
-            closed = [one.end for one in self.partition.closed() if one.end <= self.watermark]
-            if not closed or closed[-1] == self._compacted_last:
+            closed = [one for one in self.partition.closed() if one.end <= self.watermark]
+            before_ns = time.time_ns() - self.partition.config.delete_grace * 1e9
+            old = [one.end for one in closed if one.end <= self.forgettable and one.closed_ns < before_ns]
+            until, markers_until = closed[-1].end if closed else 0, max(old, default=0)
+            done, markers_done = self._compacted_last
+            if until in (0, done) and markers_until <= markers_done:
                 return None
             with self._mutex:
-                if closed[-1] > self.compacted_until:
-                    self._keep_compacted(closed[-1])
-            found = self.partition.compact(until=closed[-1], keep_markers=True)
-            self._compacted_last = closed[-1]
+                if until > self.compacted_until:
+                    self._keep_compacted(until)
+            with self._forgetting(markers_until) if markers_until else nullcontext():
+                found = self.partition.compact(until=until, markers_until=markers_until)
+            self._compacted_last = until, max(markers_until, markers_done)
             return found
+
+    @contextmanager
+    def _forgetting(self, until: int) -> Iterator[None]:
+        """Delete markers go, for the length of a block."""
+        with self._mutex:
+            self._state = 0
+            if until > self._kept.until:
+                self._keep_markers(until, self._kept.state)
+        try:
+            yield
+        finally:
+            self._state = new_state()
 
     def restart(self, epoch: int, offset: int, producers: bytes, epochs: Sequence[EpochStart]) -> None:
         """Go on where the leader's log begins by now, which is beyond this one's end; raises NotLeading like `copy`."""
@@ -286,6 +330,11 @@ class DurableLog:
         self._write(COMPACTED_FILE, offset)
         self.compacted_until = offset
 
+    def _keep_markers(self, until: int, state: int = 0) -> None:
+        """The mutex is held."""
+        self._write(MARKERS_FILE, (until, state))
+        self._kept = Markers(until, state)
+
     def _note(self, starts: Sequence[EpochStart]) -> None:
         """Make epochs known that are about to begin. The mutex is held."""
         end = self.partition.bounds().end
@@ -329,6 +378,14 @@ class DurableLog:
             return 0
         except Damaged:
             return self.end  # it was somewhere before that
+
+    def _load_markers(self) -> Markers:
+        try:
+            return Markers(*_read(self.partition.path / MARKERS_FILE))
+        except FileNotFoundError:
+            return ALL_THERE
+        except Damaged:
+            return Markers(self.end, 0)  # it was somewhere before that
 
     def _load_watermark(self) -> int:
         try:

@@ -16,6 +16,7 @@ from headwater.cluster.durable_log import EpochStart, Span
 from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import Member
 from headwater.cluster.link import Link, Links
+from headwater.cluster.markers import Markers
 from headwater.cluster.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading, Replica
 from headwater.errors import BrokerUnavailable, HeadwaterError
 from headwater.log import StoredFrame
@@ -203,6 +204,10 @@ class Follower:
         if found.log_start > hosted.log.end:
             await self._restart(found)
             return
+        hosted.log.forgettable = found.markers_until
+        if found.frames and not hosted.log.fits_behind(_markers(found)):
+            await self._begin_anew(found)
+            return
         spans: tuple[Span, ...] = ()
         if found.frames:
             end = await self._threads.write(self._write, found)
@@ -222,6 +227,19 @@ class Follower:
         self._told = 0
         hosted.log.refresh()
 
+    async def _begin_anew(self, found: pb.ReplicaFetched) -> None:
+        """Copy all of the leader's log: what is here may have been deleted by markers that are gone from there."""
+        hosted, replica = self._hosted, self._hosted.replica
+        if replica.in_sync and hosted.log.end > hosted.log.start:
+            raise HeadwaterError(
+                "it is in sync, and not as far as delete markers may be gone; nothing was removed here"
+            )
+        _log.warning("%s is copied anew: delete markers that it lacks are gone from its leader's log", hosted)
+        await self._threads.write(hosted.log.begin_anew, found.epoch, _markers(found))
+        self._told = 0
+        hosted.log.refresh()
+        replica.high_watermark = min(replica.high_watermark, hosted.log.end)
+
     def _write(self, found: pb.ReplicaFetched) -> int:
         """In a thread: verify the frames and put them into the log; where it ends then."""
         log = self._hosted.log
@@ -235,12 +253,17 @@ class Follower:
             epochs=_epochs(found),
             compacted_until=found.compacted_until,
             producers=found.producers,
+            markers=_markers(found),
         )
         return frames[-1].header.next_offset
 
 
 def _epochs(found: pb.ReplicaFetched) -> list[EpochStart]:
     return [EpochStart(one.epoch, one.start) for one in found.epochs]
+
+
+def _markers(found: pb.ReplicaFetched) -> Markers:
+    return Markers(found.markers_until, found.markers_state)
 
 
 def _told(found: pb.ReplicaFetched) -> int:

@@ -60,7 +60,7 @@ class Hosted:
         """How many wait to be sure that nobody else leads: then no follower is kept waiting for records."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._acks: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._reading: dict[tuple[Span, int], asyncio.Future[list[StoredFrame]]] = {}
+        self._reading: dict[tuple[Span, int, int], asyncio.Future[list[StoredFrame]]] = {}
         self._numbers = itertools.count()
 
     def __str__(self) -> str:
@@ -208,14 +208,14 @@ class Hosted:
         self, span: Span, max_bytes: int, read: Callable[..., Awaitable[list[StoredFrame]]]
     ) -> list[StoredFrame]:
         """What is in the log: read once, in a thread, for all followers that ask for it at the same time."""
-        key = (span, max_bytes)
+        key = (span, max_bytes, self.log.markers.state)
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.ensure_future(read(self.log.frames, span, max_bytes))
             reading.add_done_callback(lambda done: self._have_read(key, done))
         return await asyncio.shield(reading)
 
-    def _have_read(self, key: tuple[Span, int], done: asyncio.Future[list[StoredFrame]]) -> None:
+    def _have_read(self, key: tuple[Span, int, int], done: asyncio.Future[list[StoredFrame]]) -> None:
         if self._reading.get(key) is done:
             del self._reading[key]
         if not done.cancelled():

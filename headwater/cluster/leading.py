@@ -59,7 +59,8 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
             await _fill_start(answer, hosted, threads)
             return
         left = deadline - time.monotonic()
-        news = response.batches or response.diverging is not None
+        waits = request.end < hosted.log.markers.until and not hosted.log.markers.state
+        news = (response.batches and not waits) or response.diverging is not None
         if news or left <= 0 or hosted.confirming:
             break
         if response.high_watermark != question.high_watermark:
@@ -69,12 +70,18 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
         await hosted.changed(left)
     answer.high_watermark = response.high_watermark
     answer.log_start = hosted.log.start
+    answer.markers_until = hosted.log.markers.until
     if response.diverging is not None:
         answer.diverging.epoch, answer.diverging.end = response.diverging
-    elif response.batches:
+    elif news and response.batches:
         frames = await hosted.frames(response.batches[0], question.max_bytes, threads.read)
         if not hosted.leads or hosted.led != question.epoch:
             raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
+        answer.markers_until, answer.markers_state = markers = (
+            hosted.log.markers
+        )  # after the frames were read, not before
+        if question.end < markers.until and not markers.state:
+            return  # some go just now
         answer.next_offset, answer.next_epoch = frames[-1].header.next_offset, frames[-1].header.leader_epoch
         answer.frames = b"".join(memoryview(frame.data) for frame in frames)
         await _fill_gaps(answer, question, hosted.log, threads)

@@ -31,6 +31,7 @@ from headwater.cluster.internal import InternalTopics
 from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
+from headwater.cluster.markers import Markers
 from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.moves import Moves
@@ -575,6 +576,10 @@ class ClusterNode:
         if topic is not None and topic.info.uuid == uuid != hosted.key[0]:
             raise self.not_leader(place)
         return hosted.replica.high_watermark
+
+    def markers(self, place: TopicPartition) -> Markers:
+        """In any thread: which delete markers may be gone from a partition that is led here; raises NotLeader."""
+        return self._leading_here(place).log.markers
 
     def not_leader(self, place: TopicPartition) -> NotLeader:
         """In any thread: the error that tells where to go instead."""

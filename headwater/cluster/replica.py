@@ -153,6 +153,11 @@ class Replica:
         return self.state is not None and self.broker in self.state.in_sync
 
     @property
+    def all_in_sync(self) -> bool:
+        """Whether every replica is in sync, as far as this one knows."""
+        return self.state is not None and all(one in self.state.in_sync for one in self.state.replicas)
+
+    @property
     def log_end(self) -> LogEnd:
         """What an election compares."""
         return LogEnd(self.log.epoch_before(self.log.end), self.log.durable_end)

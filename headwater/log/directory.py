@@ -236,13 +236,13 @@ class DirectoryPartition(Partition):
         return RetentionReport(count, sum(fact.size for fact in facts[:count]), self.bounds().start)
 
     def compact(
-        self, survivors: Survivors | None = None, *, until: int | None = None, keep_markers: bool = False
+        self, survivors: Survivors | None = None, *, until: int | None = None, markers_until: int | None = None
     ) -> CompactionReport:
         """Keep only the newest record of each key in the closed segments. Offsets stay; readers are undisturbed.
 
         `survivors` says which records those are, for logs with more keys than fit in memory. Segments that end beyond
-        `until` are left alone, and do not count: what is there may still be taken back. With `keep_markers` delete
-        markers stay for ever.
+        `until` are left alone, and do not count: what is there may still be taken back. Delete markers of segments that
+        end beyond `markers_until` stay, however old.
         """
         self._writer.check_open()
         self._writer.check_present()
@@ -251,7 +251,7 @@ class DirectoryPartition(Partition):
             lock.acquire(0)
             for leftover in sorted(self.path.glob(f"*{_COMPACTING}")):
                 self._disk.unlink(leftover)
-            return self._compact(survivors, until, keep_markers)
+            return self._compact(survivors, until, markers_until)
         finally:
             lock.close()
 
@@ -264,7 +264,7 @@ class DirectoryPartition(Partition):
         compactor.finish_learning()
         return compactor
 
-    def _compact(self, survivors: Survivors | None, until: int | None, keep_markers: bool) -> CompactionReport:
+    def _compact(self, survivors: Survivors | None, until: int | None, markers_until: int | None) -> CompactionReport:
         closed = [one for one in self.closed() if until is None or one.end <= until]
         if survivors is not None:
             closed = [one for one in closed if survivors.cover(one.segment.base, one.segment.header.log)]
@@ -275,7 +275,8 @@ class DirectoryPartition(Partition):
             try:
                 if survivors is not None:
                     survivors.check(one.segment.base)
-                gone, new_size = self._compact_segment(judge, one, markers_stay=keep_markers or damaged > 0)
+                markers_stay = damaged > 0 or (markers_until is not None and one.end > markers_until)
+                gone, new_size = self._compact_segment(judge, one, markers_stay=markers_stay)
             except FrameDamaged:
                 damaged += 1
             except OffsetOutOfRange:

@@ -444,7 +444,7 @@ class ListOffsetsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOffsets, _Mapping]]] = ...) -> None: ...
 
 class PartitionOffsets(_message.Message):
-    __slots__ = ("topic", "partition", "log_start", "log_end", "durable_end", "offset_at", "error")
+    __slots__ = ("topic", "partition", "log_start", "log_end", "durable_end", "offset_at", "error", "markers_until", "markers_state")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -452,6 +452,8 @@ class PartitionOffsets(_message.Message):
     DURABLE_END_FIELD_NUMBER: _ClassVar[int]
     OFFSET_AT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MARKERS_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    MARKERS_STATE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     log_start: int
@@ -459,7 +461,9 @@ class PartitionOffsets(_message.Message):
     durable_end: int
     offset_at: int
     error: Error
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., offset_at: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    markers_until: int
+    markers_state: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., offset_at: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., markers_until: _Optional[int] = ..., markers_state: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
     __slots__ = ()
@@ -987,7 +991,7 @@ class ReplicaFetch(_message.Message):
     def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., replica: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., producers_until: _Optional[int] = ..., mark: _Optional[int] = ...) -> None: ...
 
 class ReplicaFetched(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "next_offset", "next_epoch", "compacted_until", "mark", "frames")
+    __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "next_offset", "next_epoch", "compacted_until", "mark", "frames", "markers_until", "markers_state")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1003,6 +1007,8 @@ class ReplicaFetched(_message.Message):
     COMPACTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
+    MARKERS_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    MARKERS_STATE_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
     epoch: int
@@ -1018,7 +1024,9 @@ class ReplicaFetched(_message.Message):
     compacted_until: int
     mark: int
     frames: bytes
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., next_offset: _Optional[int] = ..., next_epoch: _Optional[int] = ..., compacted_until: _Optional[int] = ..., mark: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    markers_until: int
+    markers_state: int
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., next_offset: _Optional[int] = ..., next_epoch: _Optional[int] = ..., compacted_until: _Optional[int] = ..., mark: _Optional[int] = ..., frames: _Optional[bytes] = ..., markers_until: _Optional[int] = ..., markers_state: _Optional[int] = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("epoch", "start")

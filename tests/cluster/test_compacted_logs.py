@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from headwater.cluster.durable_log import COMPACTED_FILE, EPOCHS_FILE, DurableLog, EpochStart, Span
+from headwater.cluster.durable_log import COMPACTED_FILE, EPOCHS_FILE, MARKERS_FILE, DurableLog, EpochStart, Span
 from headwater.config import PartitionConfig
 from headwater.log import Appended, DirectoryPartition, Identity, encode
 from headwater.log.check import Check
@@ -20,7 +20,28 @@ from tests.disks import HastyDisk
 UUID = bytes(range(16))
 PRODUCER = b"p" * 16
 KEYS = 9
-CONFIG = PartitionConfig(segment_bytes=4096, index_interval=128)
+CONFIG = PartitionConfig(segment_bytes=4096, index_interval=128, delete_grace=0)
+Record = tuple[bytes, bytes | None]
+
+
+def copy(follower: DurableLog, leader: DurableLog, epoch: int, max_bytes: int) -> bool:
+    """Copy some of what comes next; False if the follower has to begin anew, and has done so."""
+    end, until = follower.end, leader.compacted_until
+    frames = leader.frames(Span(end, leader.end), max_bytes)
+    fits = follower.fits_behind(leader.markers)
+    if fits:
+        follower.copy(
+            epoch,
+            frames,
+            epochs=[one for one in leader.epochs_before(frames[-1].header.next_offset) if one.start >= end],
+            compacted_until=until,
+            producers=leader.partition.producers_at(until) if end < until else b"",
+            markers=leader.markers,
+        )
+    else:
+        follower.begin_anew(epoch, leader.markers)
+    follower.refresh()
+    return fits
 
 
 class Replicas:
@@ -34,13 +55,15 @@ class Replicas:
         self.in_sync = {0, 1, 2}
         self.epoch = 0
         self.high_watermark = 0
-        self.truth: dict[int, tuple[bytes, bytes]] = {}
+        self.truth: dict[int, Record] = {}
         """The key and the value at each offset, as the leader has it."""
         self.batches: list[tuple[int, int, int]] = []
         """What the producer has appended there: a sequence number, the first offset, and how many."""
-        self._all: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        self._all: dict[tuple[int, int], Record] = {}
         self._sent: dict[tuple[int, int], tuple[int, int, int]] = {}
         """The same of everything that was ever appended, by epoch and offset."""
+        self.begun_anew = 0
+        self.forgotten = 0
         self.lead(0)
 
     def _open(self, number: int) -> DurableLog:
@@ -79,8 +102,9 @@ class Replicas:
     def append(self) -> None:
         random, log = self.random, self.logs[self.leader]
         count = random.choice([1, 2, 6])
-        keys = [b"%d" % random.randrange(KEYS) for _ in range(count)]
-        values = [random.randbytes(random.choice([4, 150])) for _ in range(count)]
+        # Some keys go out of use: their last records get old.
+        keys = [b"%d" % (len(self.batches) // 12 + random.randrange(KEYS)) for _ in range(count)]
+        values = [random.choice([None, random.randbytes(4), random.randbytes(150)]) for _ in range(count)]
         sequence = self.batches[-1][0] + self.batches[-1][2] if self.batches else 0
         with log.leading():
             appended = log.partition.append(encode(values, keys=keys, identity=Identity(PRODUCER, 1, sequence)))
@@ -107,16 +131,12 @@ class Replicas:
             return
         self._progress[number] = end
         if end < leader.end:
-            frames = leader.frames(Span(end, leader.end), self.random.choice([1, 600, 4000]))
-            until = leader.compacted_until
-            follower.copy(
-                self.epoch,
-                frames,
-                epochs=[one for one in leader.epochs_before(frames[-1].header.next_offset) if one.start >= end],
-                compacted_until=until,
-                producers=leader.partition.producers_at(until) if end < until else b"",
-            )
-        follower.refresh()
+            follower.forgettable = leader.markers.until
+            if not copy(follower, leader, self.epoch, self.random.choice([1, 600, 4000])):
+                assert number not in self.in_sync
+                self._progress.pop(number)
+                self.begun_anew += 1
+                return
         self._advance()
 
     def _advance(self) -> None:
@@ -159,9 +179,16 @@ class Replicas:
         elif roll < 0.85:
             self.pull(random.choice([one for one in range(3) if one != self.leader]))
         elif roll < 0.93:
-            self.logs[random.choice(list(self.in_sync))].compact()
+            self.compact(random.choice(list(self.in_sync)))
         else:
             self.change()
+
+    def compact(self, number: int) -> None:
+        """Whether all are in sync when the leader gives leave to forget is a matter of work, not of truth."""
+        log = self.logs[number]
+        if number == self.leader:
+            log.forgettable = self.random.choice([0, log.watermark])
+        log.compact()
 
     def check(self) -> None:
         """All that keep up have the same records and epochs, but for what none of them needs."""
@@ -169,12 +196,16 @@ class Replicas:
             for number in {0, 1, 2} - {self.leader}:
                 self.pull(number)
         newest = {key: offset for offset, (key, _) in sorted(self.truth.items())}
+        present = {key: offset for key, offset in newest.items() if self.truth[offset][1] is not None}
         leader = self.logs[self.leader]
         for log in self.logs:
             found = {one.offset: (one.key, one.value) for one in log.partition.records()}
             assert log.end == self.high_watermark == leader.end
             assert all(self.truth[offset] == record for offset, record in found.items())
-            assert found.keys() >= set(newest.values())
+            left = {key: offset for offset, (key, _) in sorted(found.items())}
+            assert left.items() <= newest.items()  # what was deleted does not come back
+            assert left.keys() >= present.keys()
+            self.forgotten += len(newest) - len(left)
             assert log.epochs_before(log.end) == leader.epochs_before(log.end)
             assert [one for one in Check(log.partition.path).run() if one.kind == "damage"] == []
 
@@ -185,13 +216,135 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_replicas_that_compact_by_themselves_agree(stack: ExitStack, tmp_path: Path, seed: int) -> None:
-    replicas = Replicas(tmp_path, Random(seed), stack)
-    for _ in range(250):
-        replicas.step()
-    replicas.check()
-    assert any(log.compacted_until for log in replicas.logs)
+def test_replicas_that_compact_by_themselves_agree(stack: ExitStack, tmp_path: Path) -> None:
+    forgotten = begun_anew = 0
+    for seed in range(10):
+        replicas = Replicas(tmp_path / str(seed), Random(seed), stack)
+        for _ in range(250):
+            replicas.step()
+        replicas.check()
+        assert any(log.compacted_until for log in replicas.logs)
+        forgotten, begun_anew = forgotten + replicas.forgotten, begun_anew + replicas.begun_anew
+    assert forgotten > 20
+    assert begun_anew > 10
+
+
+# Delete markers.
+
+
+@pytest.fixture
+def logs(stack: ExitStack, tmp_path: Path) -> list[DurableLog]:
+    """Three replicas, all with the same six records, each in a segment of its own: the fourth deletes the second."""
+    logs = []
+    for number in range(3):
+        partition = stack.enter_context(DirectoryPartition(tmp_path / str(number), CONFIG, uuid=UUID))
+        logs.append(DurableLog(partition))
+    first, *others = logs
+    first.lead(1)
+    for key, value in ((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"b", None), (b"d", b"1"), (b"e", b"1")):
+        with first.leading():
+            first.partition.append(encode([value], keys=[key]))
+        first.partition.roll()
+    first.refresh()
+    first.keep_watermark(5)
+    for log in others:
+        log.follow(1)
+        while log.end < first.end:
+            copy(log, first, 1, 1)
+            log.partition.roll()
+        log.keep_watermark(5)
+    return logs
+
+
+def forget(log: DurableLog) -> None:
+    log.forgettable = 5
+    log.compact()
+    assert newest(log) == {b"a": 0, b"c": 2, b"d": 4, b"e": 5}
+    assert log.markers.until == 5
+
+
+def newest(log: DurableLog) -> dict[bytes | None, int]:
+    return {one.key: one.offset for one in log.partition.records()}
+
+
+def cut(log: DurableLog, offset: int) -> None:
+    """It was away since then."""
+    log.keep_watermark(offset)
+    log.cut(1, offset)
+    log.refresh()
+
+
+def test_what_was_deleted_while_a_replica_was_away_does_not_come_back_with_it(logs: list[DurableLog]) -> None:
+    leader, away, _ = logs
+    cut(away, 3)
+    forget(leader)
+    assert not copy(away, leader, 1, 1)
+    assert away.end == 0
+    while away.end < leader.end:
+        assert copy(away, leader, 1, 1)
+    assert newest(away) == newest(leader)
+    assert away.markers.until == 5  # and whoever follows it hears of it
+
+
+def test_who_is_as_far_as_markers_may_be_gone_goes_on(logs: list[DurableLog]) -> None:
+    leader, behind, _ = logs
+    cut(behind, 5)
+    forget(leader)
+    assert copy(behind, leader, 1, 1)
+    assert newest(behind) == {b"a": 0, b"b": 3, b"c": 2, b"d": 4, b"e": 5}
+
+
+@pytest.mark.parametrize("reason", ["start", "pass", "leader"])
+def test_a_copy_is_of_one_state_of_one_log(logs: list[DurableLog], reason: str) -> None:
+    leader, copying, other = logs
+    forget(leader)
+    cut(copying, 3)
+    assert not copy(copying, leader, 1, 1)
+    assert copy(copying, leader, 1, 1)
+    match reason:
+        case "start":
+            leader = DurableLog(leader.partition)
+        case "pass":
+            leader.partition.append(encode([b"2"], keys=[b"a"]))
+            leader.partition.roll()
+            leader.refresh()
+            leader.keep_watermark(leader.end)
+            leader.forgettable = leader.end
+            leader.compact()
+        case "leader":
+            forget(other)
+            leader = other
+    assert not copy(copying, leader, 1, 1)
+    assert copying.end == 0
+
+
+def test_what_was_copied_from_another_log_meanwhile_does_not_count(logs: list[DurableLog]) -> None:
+    leader, copying, other = logs
+    forget(leader)
+    cut(copying, 3)
+    assert not copy(copying, leader, 1, 1)
+    assert copy(copying, leader, 1, 1)
+    assert copying.end == 1
+    assert copy(copying, other, 1, 1)  # which has the marker, and what it deletes
+    assert newest(copying) == {b"a": 0, b"b": 1}
+    assert not copy(copying, leader, 1, 1)
+
+
+def test_markers_that_are_gone_are_known_again(logs: list[DurableLog]) -> None:
+    leader = logs[0]
+    forget(leader)
+    assert DurableLog(leader.partition).markers.until == 5
+    (leader.partition.path / MARKERS_FILE).write_bytes(b"[3, 0]\n00000000\n")
+    assert DurableLog(leader.partition).markers.until == leader.end
+
+
+def test_nobody_is_given_what_markers_are_about_to_leave(logs: list[DurableLog]) -> None:
+    leader, copying, _ = logs
+    forget(leader)
+    cut(copying, 3)
+    with leader._forgetting(5):
+        assert leader.markers.state == 0
+        assert not copying.fits_behind(leader.markers)
 
 
 def test_what_was_compacted_is_known_again(stack: ExitStack, tmp_path: Path) -> None:

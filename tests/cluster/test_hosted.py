@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 
 from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.hosted import PATIENCE, Hosted
+from headwater.cluster.leading import answer_follower
 from headwater.cluster.metadata import PartitionState
 from headwater.cluster.replica import FetchRequest, NotLeading
 from headwater.log import Appended, DirectoryPartition, encode
 from headwater.store.topic import TopicPartition
+from headwater.v1 import broker_pb2 as pb
 
 ME, OTHER = 0, 1
 PLACE = TopicPartition("numbers", 0)
@@ -158,3 +161,44 @@ async def test_who_waits_goes_on_when_the_other_one_counts_no_more(held: Held) -
     await sure
     await acknowledged
     assert held.hosted.replica.high_watermark == 1
+
+
+@in_loop
+async def test_nobody_is_sent_what_delete_markers_are_about_to_leave(held: Held) -> None:
+    held.state(1, ME)
+    for _ in range(3):
+        held.append(by_all=False)
+    await soon()
+    log = held.hosted.log
+
+    class Threads:
+        """The work of a disk, before and after which something else happens."""
+
+        def __init__(self) -> None:
+            self.then = ExitStack()
+
+        async def read(self, work: Callable[..., Any], *args: Any) -> Any:
+            found = work(*args)
+            if forgets_meanwhile:
+                self.then.enter_context(log._forgetting(2))
+            return found
+
+        write = read
+
+    async def sent(end: int) -> pb.ReplicaFetched:
+        last = log.epoch_before(end)
+        position = {"epoch": 1, "end": end, "durable_end": end, "last_epoch": last}
+        question = pb.ReplicaFetch(topic_uuid=bytes(16), replica=OTHER, incarnation=20, max_wait_ms=20, **position)
+        with threads.then:
+            return await answer_follower(held.hosted, question, threads)
+
+    threads, forgets_meanwhile = Threads(), False
+    with log._forgetting(2):
+        assert not (await sent(0)).frames
+        assert (await sent(2)).frames  # whoever is that far has them
+    found = await sent(0)
+    assert found.frames
+    assert (found.markers_until, found.markers_state) == log.markers
+    forgets_meanwhile = True
+    assert not (await sent(0)).frames
+    assert (await sent(2)).frames

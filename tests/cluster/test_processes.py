@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
 from tests.etcd_server import EtcdServer, needs_etcd
 from tests.faults.violation import Violation
+from tests.processes import hw as command
 
 pytestmark = needs_etcd
 
@@ -99,6 +101,62 @@ def test_a_topic_that_is_compacted_is_so_everywhere(cluster: ClusterProcesses) -
         cluster.begin(*({0, 1, 2} - {away}))
         cluster.wait("users", in_sync={0, 1, 2})
         assert {record.key: record.value for record in topic.partition(0).records()} == expected
+
+
+def test_delete_markers_go_and_nothing_that_they_deleted_comes_back(cluster: ClusterProcesses, tmp_path: Path) -> None:
+    """Not with a replica that was away, not with one whose disk is as it was long ago, and not into a backup."""
+
+    def send(*pairs: tuple[bytes, bytes | None]) -> None:
+        with store.producer("carts") as out:
+            for key, value in (*pairs, *((b"filler", b"." * 900) for _ in range(9))):
+                out.send(value, key=key)
+                out.flush()
+
+    def until(broker: int, expected: dict[bytes | None, bytes | None]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while (seen := _newest(cluster, broker, "carts")) != expected:
+            assert time.monotonic() < deadline, (broker, seen)
+            time.sleep(0.1)
+
+    def backed_up() -> dict[bytes | None, bytes | None]:
+        assert command("backup", tmp_path / "backup", "--store", cluster.address).returncode == 0
+        with hw.open(tmp_path / "backup" / "store") as copy:
+            return {record.key: record.value for record in copy.topic("carts").partition(0).records()}
+
+    with hw.open(cluster.address) as store:
+        store.create_topic("carts", compact=True, segment_bytes=4096, compression="none", delete_grace=0)
+        state = cluster.wait("carts", in_sync={0, 1, 2})
+        old, away = (one for one in range(3) if one != state.leader)
+        send((b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
+        filler: dict[bytes | None, bytes | None] = {b"filler": b"." * 900}
+        assert backed_up() == {b"a": b"1", b"b": b"1", b"c": b"1", **filler}
+        assert cluster.brokers.pop(old).terminate() == 0
+        shutil.copytree(cluster.files(old, "carts"), tmp_path / "old")
+        cluster.begin(old)
+        cluster.wait("carts", in_sync={0, 1, 2})
+        send((b"a", None))
+        for broker in range(3):
+            until(broker, {b"b": b"1", b"c": b"1", **filler})
+
+        cluster.kill(away)
+        send((b"b", None))
+        cluster.wait("carts", in_sync={state.leader, old})
+        time.sleep(2)
+        until(state.leader, {b"b": None, b"c": b"1", **filler})  # one replica has not heard of it
+        cluster.begin(away)
+        cluster.wait("carts", in_sync={0, 1, 2})
+        send()
+        for broker in range(3):
+            until(broker, {b"c": b"1", **filler})
+        assert backed_up() == {b"c": b"1", **filler}
+
+        cluster.kill(old)
+        shutil.rmtree(cluster.files(old, "carts"))
+        shutil.copytree(tmp_path / "old", cluster.files(old, "carts"))
+        cluster.begin(old)
+        cluster.wait("carts", in_sync={0, 1, 2})
+        until(old, {b"c": b"1", **filler})
+        assert "is copied anew: delete markers that it lacks are gone" in cluster.log(old)
 
 
 def _newest(cluster: ClusterProcesses, broker: int, topic: str) -> dict[bytes | None, bytes | None]:

@@ -1,0 +1,32 @@
+"""Delete markers that are gone from a replica's log.
+
+A marker has its grace, and may go then. But a replica that was away has not heard of it, and may have what it deletes:
+if it copied the rest from a log that lacks the marker, that would be back, on a replica that may lead one day. So a log
+says up to where markers may be gone. Who copies it, and is not that far, has to have copied all that it has from that
+very log, since what those markers delete was gone there too; else it begins anew. And none may go from it meanwhile: a
+state that is drawn anew whenever some have gone, and with every start, shows whether that is so.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from headwater.log.entropy import random_bytes
+
+
+class Markers(NamedTuple):
+    """Which delete markers may be gone from a log."""
+
+    until: int
+    """Those before this offset."""
+    state: int
+    """The state of the log, 0 while some go. What a log remembers of another one is the state in which it copies that
+    from the beginning; 0 once it has all that lacks markers."""
+
+
+ALL_THERE: Final = Markers(0, 0)
+
+
+def new_state() -> int:
+    """A state that no log was ever in."""
+    return int.from_bytes(random_bytes(7)) + 1
