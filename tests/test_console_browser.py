@@ -284,6 +284,26 @@ def test_a_group_is_reset_after_the_difference_was_shown(opened: Opened) -> None
     browser.find(".figure .value", "100")  # by itself
 
 
+def test_a_store_is_cleaned_after_it_was_shown_what_goes(opened: Opened) -> None:
+    browser, store = opened.browser, opened.store
+    store.create_topic("short", segment_bytes=4096, retention_bytes=8192, compression="none")
+    partition = store.topic("short").partition(0)
+    with store.producer("short") as out:
+        for _ in range(9):
+            out.send(b"." * 3000)
+            out.flush()
+    assert partition.bounds().start == 0
+    opened.go("steward")
+    browser.click("button", "Clean now")
+    browser.find("dialog .plan", "segments deleted")
+    browser.find("dialog td", "short/0")
+    assert partition.bounds().start == 0
+    browser.click("dialog button", "Clean")
+    browser.find(".toast", "segments deleted")
+    assert partition.bounds().start > 0
+    store.delete_topic("short")
+
+
 def test_charts_move_and_keys_lead_around_in_light_and_dark(opened: Opened) -> None:
     browser, store = opened.browser, opened.store
     store.create_topic("moving")

@@ -59,8 +59,8 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
             await _fill_start(answer, hosted, threads)
             return
         left = deadline - time.monotonic()
-        waits = request.end < hosted.log.markers.until and not hosted.log.markers.state
-        news = (response.batches and not waits) or response.diverging is not None
+        withheld = hosted.log.markers.are_going(request.end)
+        news = (response.batches and not withheld) or response.diverging is not None
         if news or left <= 0 or hosted.confirming:
             break
         if response.high_watermark != question.high_watermark:
@@ -77,11 +77,10 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
         frames = await hosted.frames(response.batches[0], question.max_bytes, threads.read)
         if not hosted.leads or hosted.led != question.epoch:
             raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
-        answer.markers_until, answer.markers_state = markers = (
-            hosted.log.markers
-        )  # after the frames were read, not before
-        if question.end < markers.until and not markers.state:
-            return  # some go just now
+        markers = hosted.log.markers  # after the frames were read, not before
+        if markers.are_going(question.end):
+            return
+        answer.markers_until, answer.markers_state = markers
         answer.next_offset, answer.next_epoch = frames[-1].header.next_offset, frames[-1].header.leader_epoch
         answer.frames = b"".join(memoryview(frame.data) for frame in frames)
         await _fill_gaps(answer, question, hosted.log, threads)

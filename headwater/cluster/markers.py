@@ -23,6 +23,10 @@ class Markers(NamedTuple):
     """The state of the log, 0 while some go. What a log remembers of another one is the state in which it copies that
     from the beginning; 0 once it has all that lacks markers."""
 
+    def are_going(self, end: int) -> bool:
+        """Whether some go just now that a copy lacks which ends there: then it has to wait."""
+        return end < self.until and not self.state
+
 
 ALL_THERE: Final = Markers(0, 0)
 

@@ -1,7 +1,7 @@
 // What the steward did of late, and what it would do now.
 
 import { get, post } from '../api.js';
-import { dialog, toast, trying } from '../dialog.js';
+import { dialog, form, toast, trying } from '../dialog.js';
 import { fill, h, same } from '../dom.js';
 import { bytes, count, date, plural } from '../format.js';
 import { card, grid, heading, topicLink, waiting } from '../parts.js';
@@ -44,13 +44,22 @@ export function steward({ session }) {
     const found = await get('/api/steward/plan');
     fill(plan, found.skipped ? h('p', {}, found.skipped) : [h('p', {}, `It would do: ${sentence(found)}. ${bytes(found.bytes_left)} in ${plural(found.looked_at, 'partition')} stay.`), rows(found.partitions),
       found.more ? h('p.muted', {}, `and ${count(found.more)} more`) : null, found.errors.map((one) => h('p.problem', {}, one))]);
+    return found;
   }
 
+  /** What is deleted does not come back: so what would be done at this moment is shown first. */
   async function clean() {
-    await trying(async () => {
-      const found = await post('/api/steward/run');
-      toast(found.skipped ?? `Done: ${sentence(found)}.`);
-      await look();
+    const found = await trying(look);
+    if (!found) return;
+    form('Clean now', [h('p.plan', {}, found.skipped ?? `This will be done: ${sentence(found)}.`), found.skipped ? null : rows(found.partitions)], {
+      action: 'Clean',
+      danger: found.segments > 0,
+      wide: true,
+      async act() {
+        const report = await post('/api/steward/run');
+        toast(report.skipped ?? `Done: ${sentence(report)}.`);
+        await look();
+      },
     });
   }
 
