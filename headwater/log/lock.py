@@ -16,6 +16,7 @@ from pathlib import Path
 from headwater.errors import PartitionBusy, PartitionDeleted
 
 _HOLDER = struct.Struct("<qd")
+_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
 _FIRST_PAUSE = 20e-6
 _LONGEST_PAUSE = 1e-3
 
@@ -23,7 +24,7 @@ _LONGEST_PAUSE = 1e-3
 def take_lock(fd: int, timeout: float) -> bool:
     """Lock the open file; False when another one has held it for `timeout` seconds."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, _AT_ONCE)
         return True
     except BlockingIOError:
         pass
@@ -32,7 +33,7 @@ def take_lock(fd: int, timeout: float) -> bool:
     while True:
         time.sleep(pause)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, _AT_ONCE)
             return True
         except BlockingIOError:
             if time.monotonic() >= deadline:

@@ -49,7 +49,8 @@ class DirectoryGroup(KeptGroup):
         self._lock_fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._offsets = OffsetTable(directory / OFFSETS_FILE, disk)
         self._lives_here: dict[str, int] = {}
-        self._known: tuple[int, Membership] | None = None
+        self._known: tuple[bytes, Membership] | None = None
+        """The membership, and the version that it is of."""
         self._closed: type[StoreClosed | PartitionForked] | None = None
         _open_groups.add(self)
 
@@ -62,7 +63,7 @@ class DirectoryGroup(KeptGroup):
         try:
             if not take_lock(self._lock_fd, self.lock_timeout):
                 raise GroupBusy(self.name, lock_holder(self._lock_fd), self.lock_timeout)
-            version = self._version()[1]
+            version = os.pread(self._lock_fd, _VERSION.size, 0)
             if self._known is None or self._known[0] != version:
                 self._known = (version, self._read())
             return self._known[1]

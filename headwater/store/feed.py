@@ -74,6 +74,8 @@ class Feed:
         Who is patient may be told by a later call, which is given all that is not known to be set.
         """
         refused = group.commit(member, commits, known=known)
+        if not refused:
+            return commits, refused
         return {place: one for place, one in commits.items() if place not in refused}, refused
 
     def finish_commits(self) -> None:
