@@ -359,6 +359,7 @@ def test_what_cannot_be_read_is_refused_in_one_line(filled: Command) -> None:
         ("17", 17, "latest"),
         ("-5:-2", -5, -2),
         ("start:17", "earliest", 17),
+        ("earliest:latest", "earliest", "latest"),
         (":", "earliest", "latest"),
         ("@2026-01-01T10:30Z", time("2026-01-01T10:30Z"), "latest"),
         ("@2026-01-01T10:30:15Z:@2026-01-01T11:00:00Z", time("2026-01-01T10:30:15Z"), time("2026-01-01T11:00Z")),

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from headwater.log import Partition
 
 GRAMMAR: Final = "start, end, an offset, -N from the end, @-1h ago, @2026-01-31T12:00"
-_WORDS: Final[dict[str, Start]] = {"start": "earliest", "end": "latest"}
+WORDS: Final[dict[str, Start]] = {"start": "earliest", "end": "latest", "earliest": "earliest", "latest": "latest"}
+"""What people say here, and what they say in programs."""
 
 From = Annotated[
     str | None,
@@ -37,8 +38,8 @@ class Span(NamedTuple):
 def parse_position(text: str) -> Start:
     """One position; raises Mistake."""
     text = text.strip()
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in WORDS:
+        return WORDS[text]
     try:
         return time(text[1:]) if text.startswith("@") else int(text)
     except (ValueError, HeadwaterError, OverflowError):

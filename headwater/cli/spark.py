@@ -20,6 +20,7 @@ from rich.text import Text
 from headwater.cli.apart import apart
 from headwater.cli.check import describe
 from headwater.cli.output import Json, console, shown, size, wants_json, write_json
+from headwater.cli.span import WORDS
 from headwater.errors import InvalidConfiguration
 from headwater.store import time as moment
 
@@ -247,8 +248,8 @@ def _range(store: str, topic: str, start: str, end: str) -> dict[str, str]:
     """Where to begin and to end, as options of the source."""
     found = {}
     for side, text in (("starting", start), ("ending", end)):
-        if text in ("earliest", "latest"):
-            found[f"{side}Offsets"] = text
+        if text in WORDS:
+            found[f"{side}Offsets"] = str(WORDS[text])
         elif text.isdecimal():
             found[f"{side}Offsets"] = _everywhere(store, topic, int(text))
         else:
