@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK := requirements/dev.lock
 BUILD_LOCK := requirements/build.lock
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Not compiled: Python does that with what is imported, and most of what comes with Spark never is.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-emit-index-url --no-emit-find-links --quiet
 
