@@ -3,9 +3,6 @@
 # Two locks pin and hash all that `setup` installs: first what builds packages, then everything else. After a change of dependencies: `make lock`. To move every pin
 # to its newest release: `make lock LOCK_FLAGS=--upgrade`.
 
-# Tests begin hundreds of processes: where Python may not keep what it has compiled, each compiles everything again.
-unexport PYTHONDONTWRITEBYTECODE
-
 PYTHON ?= python3
 LOCK_FLAGS ?=
 VENV := .venv
