@@ -187,7 +187,8 @@ tpic = "copies"
     assert problems(tmp_path, "a = \n", "revenue.toml")[0].startswith("revenue.toml:1: is no TOML:")
 
 
-def test_python_says_the_same(tmp_path: Path) -> None:
+def test_python_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # one file after the other, of one second and one size
     text = """\
 import headwater as hw
 pipeline = hw.spark.Pipeline("revenue", store="events")

@@ -103,12 +103,12 @@ def _from_python(path: Path) -> Pipeline:
     """The one pipeline that a file of Python makes when it is executed, under a name that is not `__main__`."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.absolute()))
     sys.modules[path.stem] = module
     try:
-        spec.loader.exec_module(module)
+        # As it is now: what Python keeps compiled beside it may be of the same second, and not the same.
+        exec(compile(path.read_bytes(), str(module.__file__), "exec"), vars(module))
     except SyntaxError as error:
         raise InvalidPipeline([Problem(str(path), error.lineno or 1, "", f"is no Python: {error.msg}")]) from error
     found = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
