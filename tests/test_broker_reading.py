@@ -387,6 +387,7 @@ def test_asking_for_a_group_does_not_make_one(broker: Served) -> None:
         (broker.stub.Poll, pb.PollRequest(group="g", member_id="nobody")),
     ):
         assert isinstance(refusal(call, request)[1], StaleMember)
+    broker.stub.LeaveGroup(pb.LeaveGroupRequest(group="g", member_id="nobody"))  # who is no member has left
     assert not broker.stub.ListGroups(pb.ListGroupsRequest()).groups
 
 

@@ -142,6 +142,8 @@ class DurableLog:
             self._note([EpochStart(epoch, self.partition.bounds().end)])
             self.partition.lead(epoch)
             self._led = epoch
+            if self._state:  # whoever copies it may have copied another leader's in between
+                self._state = new_state()
 
     def follow(self, epoch: int) -> None:
         """Take no more appends, but copies of what the leader of this epoch has."""

@@ -4,7 +4,7 @@ A marker has its grace, and may go then. But a replica that was away has not hea
 if it copied the rest from a log that lacks the marker, that would be back, on a replica that may lead one day. So a log
 says up to where markers may be gone. Who copies it, and is not that far, has to have copied all that it has from that
 very log, since what those markers delete was gone there too; else it begins anew. And none may go from it meanwhile: a
-state that is drawn anew whenever some have gone, and with every start, shows whether that is so.
+state that is drawn anew whenever some have gone, with every start and with every election, shows whether that is so.
 """
 
 from __future__ import annotations

@@ -199,7 +199,8 @@ def test_the_commands(spark: SparkSession, store: hw.Store, tmp_path: Path, capf
     assert (code, said["rows"], said["repeated"]) == (0, 10, False)
     values = sorted(value or b"" for part in content(store.topic("loud")) for _, _, value in part)
     assert values == [b"V%d" % number for number in range(20, 30)]
-    code, said = run(["replay", "orders", "loud", *place, "--from", "3", "--archive", str(tmp_path / "a")], capfd)
+    span = ["--from", "3", "--to", "end", "--archive", str(tmp_path / "a")]
+    code, said = run(["replay", "orders", "loud", *place, *span], capfd)
     assert said["rows"] == 54
     changes(store, "state", 50, seed=1)
     code, said = run(["compact", "state", *place, "--roll"], capfd)
