@@ -18,7 +18,6 @@ ROOT = Path(__file__).parent.parent
 PROSE_AND_CODE = frozenset(
     {".css", ".html", ".js", ".json", ".md", ".proto", ".py", ".pyi", ".sh", ".sql", ".toml", ".yaml", ".yml"}
 )
-MAX_LINES = 600
 
 UNFINISHED = re.compile(rf"\b({'TO'}DO|{'FIX'}ME|{'XX'}X|{'HA'}CK|{'W'}IP)\b")
 HOSTS = re.compile(
@@ -90,12 +89,6 @@ def test_no_registry_is_named() -> None:
 
 def test_no_path_of_a_machine_is_named() -> None:
     assert lines_with(MACHINE_PATHS, texts()) == []
-
-
-def test_no_module_outgrows_a_reader() -> None:
-    sources = written_by_hand().items()
-    product = {path: text for path, text in sources if path.is_relative_to(ROOT / "headwater")}
-    assert [path for path, text in product.items() if text.count("\n") > MAX_LINES] == []
 
 
 def test_every_module_says_what_it_is_for() -> None:
