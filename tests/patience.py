@@ -1,0 +1,117 @@
+"""Waiting that is limited by what the machine let others do meanwhile, not by the clock on the wall.
+
+A process that is ready and gets no processor is not late: the machine is busy with something else. So a limit in
+seconds counts a second in full only while a processor is free, and in part while more processes are ready than there
+are processors. It counts nothing while a watched process waits for the disk, and little while the observer itself was
+held up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+LONGEST_STEP = 1.0
+"""Between two looks at most this many seconds count: an observer that was held up knows nothing of the rest."""
+
+PAUSE = 0.01
+"""Seconds between two looks."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_RUNNING = re.compile(r"^procs_running (\d+)$", re.MULTILINE)
+
+
+def fair_share() -> float:
+    """The part of a processor that one more ready process would get now, from 0 to 1."""
+    match = _RUNNING.search(Path("/proc/stat").read_text(encoding="ascii"))
+    ready = int(match[1]) if match else 1
+    return min(1.0, len(os.sched_getaffinity(0)) / max(ready, 1))
+
+
+class Patience:
+    """A limit in seconds during which what is awaited could have happened.
+
+    `pids` are processes that are waited for: while one of them waits for the disk, no time passes.
+    """
+
+    def __init__(self, seconds: float, pids: Iterable[int] = ()) -> None:
+        self.limit = seconds
+        self.spent = 0.0
+        self._pids = tuple(pids)
+        self._looked = time.monotonic()
+
+    def exhausted(self) -> bool:
+        """Whether the time is over. Call it again and again while waiting: it counts between its calls."""
+        now = time.monotonic()
+        step = min(now - self._looked, LONGEST_STEP)
+        if step >= PAUSE or self.limit <= self.spent:
+            self._looked = now
+            if not any(waits_for_disk(pid) for pid in self._pids):
+                self.spent += step * fair_share()
+        return self.spent >= self.limit
+
+    def restart(self) -> None:
+        """Something happened: the whole limit is there again."""
+        self.spent = 0.0
+        self._looked = time.monotonic()
+
+    def until(self, condition: Callable[[], object]) -> bool:
+        """Wait until the condition is true; False when the time is over first."""
+        while not condition():
+            if self.exhausted():
+                return bool(condition())
+            time.sleep(PAUSE)
+        return True
+
+
+def waits_for_disk(pid: int) -> bool:
+    """Whether any thread of the process is in an uninterruptible wait."""
+    return any(state == "D" for state in _states(pid))
+
+
+def _states(pid: int) -> list[str]:
+    return [fields[0] for task in Path(f"/proc/{pid}/task").glob("*/stat") if (fields := _stat(task))]
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and all that it and its children have started and that still exist, parents first."""
+    parents: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        if fields := _stat(file):
+            parents.setdefault(int(fields[1]), []).append(int(file.parent.name))
+    found = [pid]
+    for parent in found:
+        found += parents.get(parent, ())
+    return found
+
+
+def processor_seconds(pid: int) -> float:
+    """The processor time that the process and its descendants have used, ended ones that were waited for included."""
+    used = 0
+    for each in descendants(pid):
+        if fields := _stat(Path(f"/proc/{each}/stat")):
+            used += sum(int(value) for value in fields[11:15])
+    return used / _TICKS
+
+
+def _stat(file: Path) -> list[str]:
+    """The fields of a stat file from the state on; none when the process is gone."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def kill_descendants(pid: int) -> None:
+    """Kill -9 the process and everything that it has started, children that begin meanwhile included."""
+    killed: set[int] = set()
+    while fresh := [each for each in descendants(pid) if each not in killed]:
+        for each in fresh:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        killed.update(fresh)

@@ -1,0 +1,93 @@
+"""Patience counts the time in which something could have happened, not the time that has passed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.patience import Patience, descendants, fair_share, kill_descendants, processor_seconds
+
+
+class FakeTime:
+    """A clock that goes on by what is slept."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    clock = FakeTime()
+    monkeypatch.setattr("tests.patience.time", clock)
+    return clock
+
+
+@pytest.mark.parametrize(("share", "seconds"), [(1.0, 3.0), (0.25, 12.0)])
+def test_it_ends_later_on_a_busy_machine(
+    clock: FakeTime, monkeypatch: pytest.MonkeyPatch, share: float, seconds: float
+) -> None:
+    monkeypatch.setattr("tests.patience.fair_share", lambda: share)
+    assert not Patience(3.0).until(lambda: False)
+    assert clock.now == pytest.approx(seconds, abs=0.1)
+
+
+def test_an_observer_that_was_held_up_counts_little(clock: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.patience.fair_share", lambda: 1.0)
+    patience = Patience(3.0)
+    clock.sleep(1000.0)
+    assert not patience.exhausted()
+    clock.sleep(1000.0)
+    clock.sleep(1000.0)
+    assert not patience.exhausted()
+    clock.sleep(1000.0)
+    assert patience.exhausted()
+
+
+def test_nothing_counts_while_a_process_waits_for_the_disk(clock: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.patience.fair_share", lambda: 1.0)
+    monkeypatch.setattr("tests.patience.waits_for_disk", lambda pid: pid == 7)
+    busy, free = Patience(3.0, [7]), Patience(3.0, [8])
+    for _ in range(10):
+        clock.sleep(1.0)
+        assert not busy.exhausted()
+        free.exhausted()
+    assert free.exhausted()
+
+
+def test_a_restart_gives_the_whole_limit_again(clock: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.patience.fair_share", lambda: 1.0)
+    patience = Patience(1.5)
+    for _ in range(10):
+        clock.sleep(1.0)
+        assert not patience.exhausted()
+        patience.restart()
+
+
+def test_what_comes_true_ends_the_wait() -> None:
+    answers = iter([False, False, True])
+    assert Patience(60.0).until(lambda: next(answers))
+
+
+def test_the_fair_share_is_a_part_of_one_processor() -> None:
+    assert 0 < fair_share() <= 1
+
+
+def test_processes_are_found_measured_and_killed_with_what_they_started() -> None:
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        try:
+            assert Patience(120.0).until(lambda: processor_seconds(process.pid) > 0.5)
+            parent, child = descendants(process.pid)
+            assert parent == process.pid
+        finally:
+            kill_descendants(process.pid)
+    assert Patience(120.0).until(lambda: descendants(child) == [child])
+    assert not processor_seconds(child)
