@@ -1,0 +1,7 @@
+"""Mutants of brokers and clients."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = ()
