@@ -1,13 +1,56 @@
-"""Mappings: files as memory, shared by all readers of a partition and bounded in number of bytes."""
+"""Mappings: files as memory, shared by all readers of a partition and bounded in number of bytes.
+
+A mapping holds no descriptor. Python's own `mmap` keeps a copy of the one that it was made with for as long as it
+lives, so a log of a thousand small segments would take a thousand of them.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
 import threading
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+
+_LIBC: Final[Any] = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED: Final = ctypes.c_void_p(-1).value
+
+
+class _Mapping:
+    """Some memory that a file is mapped to, until nothing refers to it any more."""
+
+    __slots__ = ("_unmap", "address", "length")
+
+    def __init__(self, fd: int, length: int) -> None:
+        self._unmap = _LIBC.munmap  # at the end of the program, modules may be gone before their objects
+        self.length = length
+        self.address = _LIBC.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        if self.address == _FAILED:
+            self.address = None
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def __del__(self) -> None:
+        if self.address is not None:
+            self._unmap(self.address, self.length)
+
+
+def map_file(fd: int, length: int) -> pa.Buffer:
+    """The first `length` bytes of an open file, which may be closed at once: the buffer keeps them by itself.
+
+    Raises ValueError when the file is shorter: to read behind its end would kill the process.
+    """
+    size = os.fstat(fd).st_size
+    if size < length:
+        raise ValueError(f"a file of {size} bytes has none to map up to {length}")
+    mapping = _Mapping(fd, length)
+    return pa.foreign_buffer(mapping.address, length, mapping)
 
 
 class Span(NamedTuple):
@@ -37,8 +80,8 @@ class MappingCache:
             if span is not None and len(span.view) >= length:
                 self._spans.move_to_end(log)
                 return span
-        mapping = mmap.mmap(fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-        span = Span(0, pa.py_buffer(mapping), memoryview(mapping))
+        buffer = map_file(fd, length)
+        span = Span(0, buffer, memoryview(buffer))
         with self._mutex:
             old = self._spans.pop(log, None)
             self._bytes += length - (len(old.view) if old else 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import mmap
 import os
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -20,6 +19,7 @@ from headwater.log import Frame, StoredFrame
 from headwater.log.disk import TEMPORARY, Disk, read_plain
 from headwater.log.entropy import random_bytes
 from headwater.log.frame import FrameHeader, SchemaOf, parse_header, verify_body
+from headwater.log.mapping import map_file
 from headwater.store.decision import Decision, Output
 from headwater.store.ledger import Ledger, Slot, signed_for
 from headwater.store.stage import SEED, FileStage, Stage, writing
@@ -269,10 +269,10 @@ class DirectoryLedger(Ledger):
 def _mapped(path: Path) -> pa.Buffer:
     """A file's content. Raises Damaged for an empty one; what else cannot be read now may be sound."""
     with open(path, "rb") as file:
-        try:
-            return pa.py_buffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        except ValueError:
-            raise Damaged("an empty file", file=path) from None
+        length = os.fstat(file.fileno()).st_size
+        if not length:
+            raise Damaged("an empty file", file=path)
+        return map_file(file.fileno(), length)
 
 
 _open_ledgers: WeakSet[DirectoryLedger] = WeakSet()
