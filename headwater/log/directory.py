@@ -91,8 +91,7 @@ class DirectoryPartition(Partition):
     def _state(self) -> State:
         state = None
         for _ in range(_READS):
-            self._writer.check_open()
-            state, whole = self._writer.page.read()
+            state, whole = self._writer.look()
             if state is not None and whole:
                 return state
         try:

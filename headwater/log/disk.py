@@ -19,6 +19,7 @@ from typing import Any
 
 from headwater.errors import UnsupportedFileSystem
 from headwater.log.entropy import random_bytes
+from headwater.log.open_files import open_file
 
 IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 1024
 _AT_ONCE = 256 * 1024
@@ -41,15 +42,15 @@ class Disk:
 
     def open(self, path: Path) -> int:
         """An existing file, for reading and writing."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return open_file(path, os.O_RDWR)
 
     def create(self, path: Path) -> int:
         """A new, empty file; one left behind under the same name is emptied."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        return open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     def open_or_create(self, path: Path) -> int:
         """The file as it is, for reading and writing, or a new, empty one."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return open_file(path, os.O_RDWR | os.O_CREAT)
 
     def close(self, fd: int) -> None:
         """Give the descriptor back."""
@@ -113,7 +114,7 @@ class Disk:
 
     def sync_directory(self, path: Path) -> None:
         """Return when the names in the directory are on the device."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -145,16 +146,22 @@ class Disk:
         """Put a whole file in place: after a crash the old one is there or the new one, never a mixture.
 
         The new name is durable once the directory is synced, which is left to the caller, who often has more to name.
+        When it fails, nothing is left of the new one.
         """
         temporary = path.with_name(f"{path.name}.{random_bytes(8).hex()}{TEMPORARY}")
-        fd = self.create(temporary)
         try:
-            self.write(fd, content, 0)
-            if sync:
-                self.sync(fd)
-        finally:
-            self.close(fd)
-        self.rename(temporary, path)
+            fd = self.create(temporary)
+            try:
+                self.write(fd, content, 0)
+                if sync:
+                    self.sync(fd)
+            finally:
+                self.close(fd)
+            self.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.unlink(temporary)
+            raise
 
 
 def _portions(buffers: Sequence[Any]) -> Iterator[tuple[list[Any], int]]:
@@ -177,7 +184,7 @@ def _portions(buffers: Sequence[Any]) -> Iterator[tuple[list[Any], int]]:
 
 def open_plain(path: Path) -> int:
     """A plain file, for reading. Anything else of that name (a pipe would block) is an error."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = open_file(path, os.O_RDONLY | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)

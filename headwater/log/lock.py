@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwater.errors import PartitionBusy, PartitionDeleted
+from headwater.log.open_files import open_file
 
 _HOLDER = struct.Struct("<qd")
 _AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -60,7 +61,7 @@ class PartitionLock:
         """One that is `kept` stays locked until it is closed, for who is alone there anyway: it saves four calls."""
         self.path = path
         self._name = str(path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = open_file(path, os.O_RDWR | os.O_CREAT)
         found = os.fstat(self._fd)
         self._identity = (found.st_dev, found.st_ino)
         self._pid = os.getpid()
@@ -72,6 +73,8 @@ class PartitionLock:
         """Take the lock, or raise PartitionBusy after `timeout` seconds."""
         if self._held:
             return
+        if self._fd < 0:
+            self._fd = self._reopen()
         if not take_lock(self._fd, timeout):
             pid, since = self.holder() or (None, None)
             held = max(time.time() - since, 0.0) if since else None
@@ -84,6 +87,20 @@ class PartitionLock:
         with suppress(OSError):  # a courtesy to those who wait, which a full disk may refuse
             os.pwrite(self._fd, _HOLDER.pack(self._pid, time.time()), 0)
         self._held = self._kept
+
+    def _reopen(self) -> int:
+        """The file again, after a rest. Whether it is still the same one is checked under the lock."""
+        try:
+            return open_file(self.path, os.O_RDWR)
+        except (FileNotFoundError, NotADirectoryError):
+            raise PartitionDeleted(self.path.parent) from None
+
+    def rest(self) -> None:
+        """Close the file until the lock is taken again. For one that is kept, that lets others have it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+        self._held = False
 
     def check_present(self) -> None:
         """Raise unless the file is still the one on the path: a partition deleted and made again is another one."""
@@ -106,4 +123,4 @@ class PartitionLock:
 
     def close(self) -> None:
         """Give the descriptor back. In a forked child this leaves the parent's lock alone, as unlocking would not."""
-        os.close(self._fd)
+        self.rest()

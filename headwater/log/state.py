@@ -17,8 +17,10 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from headwater.errors import PartitionDeleted
 from headwater.log.disk import Disk
 from headwater.log.index import NEVER
+from headwater.log.open_files import OpenFile
 from headwater.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 
 MAGIC: Final = b"HWSTATE1"
@@ -105,7 +107,9 @@ class StatePage:
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self.path = path
-        self._fd = disk.open(path)
+        self._file: OpenFile | None = OpenFile(disk.open(path), disk.close)
+        self._partition: bytes | None = None
+        """Whose page it was before a rest."""
         self._known: tuple[bytes | None, State] = (None, BLANK)
         """The last content that was whole, and what it says: the same bytes need not be unpacked again."""
         self._written = False
@@ -122,7 +126,11 @@ class StatePage:
         A copy that is not whole is being written, or else damaged. Then the other one may be old news: who can wait
         reads again, and who owns the lock knows that nobody is writing.
         """
-        content = os.pread(self._fd, STATE_BYTES, 0)
+        try:
+            file = self._file or self._reopen()
+        except (FileNotFoundError, NotADirectoryError):
+            return None, False
+        content = os.pread(file.fd, STATE_BYTES, 0)
         known, state = self._known
         if content == known:
             return state, True
@@ -137,14 +145,15 @@ class StatePage:
         """Publish the state, under the next sequence number; readers see it from now on."""
         state = tuple.__new__(State, (state[0], state[1] + 1, *state[2:]))
         copy = _pack(state)
+        file = self._file or self._reopen()
         (known, before), self._known = self._known, (None, BLANK)
         position = (state.sequence & 1) * _COPY_BYTES
         self._written = True
         try:
-            self._disk.write(self._fd, copy, position)
+            self._disk.write(file.fd, copy, position)
         except OSError:
             # One that fails in bytes which are the same as before has published the state nevertheless.
-            if os.pread(self._fd, _COPY_BYTES, position) != copy:
+            if os.pread(file.fd, _COPY_BYTES, position) != copy:
                 raise
         if known is not None and before.sequence < state.sequence:
             # What the file holds now is known too: the owner's next look at it costs a comparison.
@@ -158,7 +167,8 @@ class StatePage:
 
     def sync(self) -> None:
         """Make the state itself durable."""
-        self._disk.sync(self._fd)
+        file = self._file or self._reopen()
+        self._disk.sync(file.fd)
         self._written = False
 
     def sync_writes(self) -> None:
@@ -166,9 +176,23 @@ class StatePage:
         if self._written:
             self.sync()
 
+    def rest(self, partition: bytes) -> None:
+        """Close the file of this partition's state until it is used again."""
+        self._partition = partition
+        self._file = None
+
+    def _reopen(self) -> OpenFile:
+        """The file again, after a rest; raises PartitionDeleted when it is another partition's by now."""
+        file = OpenFile(self._disk.open(self.path), self._disk.close)
+        copies = unpack_copies(os.pread(file.fd, STATE_BYTES, 0)) if self._partition is not None else ()
+        if any(one is not None and one.partition != self._partition for one in copies):
+            raise PartitionDeleted(self.path.parent)
+        self._file = file
+        return file
+
     def close(self) -> None:
         """Give the descriptor back."""
-        self._disk.close(self._fd)
+        self._file = None
 
 
 def _pack(state: State) -> bytes:

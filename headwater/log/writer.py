@@ -24,6 +24,7 @@ from headwater.errors import (
     Damaged,
     HeadwaterError,
     OffsetOutOfRange,
+    OpenFailed,
     PartitionBusy,
     PartitionClosed,
     PartitionDeleted,
@@ -41,6 +42,7 @@ from headwater.log.flush import Flush
 from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexHeader
 from headwater.log.lock import PartitionLock
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_mark
+from headwater.log.open_files import OPEN_FILES
 from headwater.log.ownership import Ownership
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.recovery import STATE_FILE, Recovery
@@ -84,6 +86,11 @@ class Writer:
         self.leader_epoch = 0
         self.reports: deque[RecoveryReport] = deque(maxlen=REPORTS_KEPT)
         self.mutex = threading.RLock()
+        self.used = True
+        self._owners = 0
+        """How often the lock is held here: a block within a block counts."""
+        self._resting = False
+        """Whether the files were closed, and are opened when they are needed."""
         self._page: StatePage | None = None
         self._closed: type[PartitionClosed | PartitionForked] | None = None
         self._poison: str | None = None
@@ -107,6 +114,7 @@ class Writer:
             self._lock.close()
             raise
         fork.watch(self)
+        OPEN_FILES.add(self)
 
     # Under the lock.
 
@@ -120,11 +128,18 @@ class Writer:
         try:
             self.check_open()
             self._lock.acquire(timeout)
-        except BaseException:
+        except BaseException as error:
             self.mutex.release()
+            if isinstance(error, OSError) and not isinstance(error, HeadwaterError):
+                raise OpenFailed(self.directory, error) from error
             raise
+        self.used = True
+        self._owners += 1
         try:
-            return self._catch_up()
+            state = self._catch_up()
+            if self._resting:
+                self._wake()
+            return state
         except BaseException as error:
             self.release(error)
             raise
@@ -135,6 +150,7 @@ class Writer:
             if error is not None:
                 self._finish_change()
         finally:
+            self._owners -= 1
             self._lock.release()
             self.mutex.release()
         if isinstance(error, OSError) and not isinstance(error, HeadwaterError):
@@ -154,7 +170,45 @@ class Writer:
 
     def check_present(self) -> None:
         """Raise when the partition has been deleted, or replaced by another one of the same name."""
+        if self._resting:
+            self.look()
         self._lock.check_present()
+
+    # Resting.
+
+    def look(self) -> tuple[State | None, bool]:
+        """The published state, without the lock; see `StatePage.read`."""
+        self.check_open()
+        self.used = True
+        try:
+            found = self.page.read()
+        except OSError as error:
+            raise OpenFailed(self.directory, error) from error
+        if self._resting:  # asked afterwards: a rest that came between has closed what the reading has opened, or not
+            self._wake()
+        return found
+
+    def rest(self) -> bool:
+        """Close the files until the partition is used again, unless it is in use; whether none are open now."""
+        if not self.mutex.acquire(blocking=False):
+            return False
+        try:
+            if self._owners or self._poison is not None:
+                return False
+            if self._closed is None and not self._resting:
+                self._resting = True
+                self._close_segment()
+                self._layout = -1
+                self._lock.rest()
+                self.page.rest(self.state.partition)
+            return True
+        finally:
+            self.mutex.release()
+
+    def _wake(self) -> None:
+        """The files are being opened again: from now on they count."""
+        self._resting = False
+        OPEN_FILES.add(self)
 
     def _catch_up(self) -> State:
         state, whole = self.page.read()
@@ -566,19 +620,22 @@ class Writer:
             if self._closed is not None:
                 return
             try:
-                if self._poison is None:
-                    if self.config.sync != "always" and not self._all_durable():
-                        with suppress(PartitionDeleted):  # then there is nothing left to sync
-                            self.sync()
-                    with suppress(OSError):  # a state that is lost is made anew from the log
-                        self.page.sync_writes()
+                with suppress(PartitionDeleted):  # then there is nothing left to sync
+                    if self._poison is None and self.config.sync != "always" and not self._all_durable():
+                        self.sync()
+                    if self._poison is None:
+                        self._sync_page()
             finally:
                 self._closed = PartitionClosed
                 self._close_files()
         fork.unwatch(self)
 
+    def _sync_page(self) -> None:
+        with suppress(OSError):  # a state that is lost is made anew from the log
+            self.page.sync_writes()
+
     def _all_durable(self) -> bool:
-        state, whole = self.page.read()
+        state, whole = self.look()
         return state is not None and whole and not state.flags and state.durable_end == state.end
 
     def _close_files(self) -> None:
