@@ -11,7 +11,6 @@ import errno
 import os
 import resource
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 from weakref import ref
@@ -29,14 +28,13 @@ class OpenFile:
     A thread that is about to read holds on to it, so its number cannot become another file's in the meantime.
     """
 
-    __slots__ = ("_close", "fd")
+    __slots__ = ("fd",)
 
-    def __init__(self, fd: int, close: Callable[[int], None] = os.close) -> None:
+    def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._close = close
 
     def __del__(self) -> None:
-        self._close(self.fd)
+        os.close(self.fd)
 
 
 class Restable(Protocol):

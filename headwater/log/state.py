@@ -107,7 +107,7 @@ class StatePage:
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self.path = path
-        self._file: OpenFile | None = OpenFile(disk.open(path), disk.close)
+        self._file: OpenFile | None = OpenFile(disk.open(path))
         self._partition: bytes | None = None
         """Whose page it was before a rest."""
         self._known: tuple[bytes | None, State] = (None, BLANK)
@@ -183,7 +183,7 @@ class StatePage:
 
     def _reopen(self) -> OpenFile:
         """The file again, after a rest; raises PartitionDeleted when it is another partition's by now."""
-        file = OpenFile(self._disk.open(self.path), self._disk.close)
+        file = OpenFile(self._disk.open(self.path))
         copies = unpack_copies(os.pread(file.fd, STATE_BYTES, 0)) if self._partition is not None else ()
         if any(one is not None and one.partition != self._partition for one in copies):
             raise PartitionDeleted(self.path.parent)

@@ -6,6 +6,7 @@ whatever container it ran.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,13 +15,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
-from headwater.errors import GroupBusy, PartitionForked, StoreClosed, WriteFailed
+from headwater.errors import GroupBusy, HeadwaterError, OpenFailed, PartitionForked, StoreClosed, WriteFailed
 from headwater.log.clock import Clock
-from headwater.log.disk import Disk, read_plain
+from headwater.log.disk import TEMPORARY, Disk, read_plain
 from headwater.log.lock import lock_holder, take_lock
+from headwater.log.open_files import OPEN_FILES, OpenFile, open_file
 from headwater.store.group import FORGOTTEN, KeptGroup, TopicKey
 from headwater.store.membership import Membership
 from headwater.store.offsets import OffsetTable, Position
@@ -34,6 +36,21 @@ _VERSION = struct.Struct("<qq")
 """In the lock's file: the generation, and a number that rises with every change of the document."""
 
 
+class _Files:
+    """The open files of a group. When all of its files were removed, others take their place, under the same names."""
+
+    __slots__ = ("lock", "offsets")
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self.lock = OpenFile(open_file(directory / _LOCK, os.O_RDWR | os.O_CREAT))
+        self.offsets = OffsetTable(directory / OFFSETS_FILE, disk)
+
+    @property
+    def removed(self) -> bool:
+        """Whether the group was removed since these were opened."""
+        return os.fstat(self.lock.fd).st_nlink == 0
+
+
 class DirectoryGroup(KeptGroup):
     """A group in a directory, shared by any number of processes."""
 
@@ -44,15 +61,68 @@ class DirectoryGroup(KeptGroup):
         super().__init__(name, clock)
         self._directory = directory
         self._disk = disk
-        disk.make_directory(directory / _MEMBERS)
         self._mutex = threading.RLock()
-        self._lock_fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._offsets = OffsetTable(directory / OFFSETS_FILE, disk)
+        self.used = True
+        self._files: _Files | None = None
+        self._locked: _Files | None = None
+        """Those by which the group is locked here, at this moment."""
         self._lives_here: dict[str, int] = {}
         self._known: tuple[bytes, Membership] | None = None
         """The membership, and the version that it is of."""
+        self._before: dict[str, Any] = {}
+        """The membership as it is kept, while it is being changed."""
         self._closed: type[StoreClosed | PartitionForked] | None = None
+        with self._opening():
+            disk.make_directory(directory / _MEMBERS)
         _open_groups.add(self)
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """The disk's errors in the block are told as OpenFailed."""
+        try:
+            yield
+        except HeadwaterError:
+            raise
+        except OSError as error:
+            raise OpenFailed(self._directory, error) from error
+
+    # The files, which are open while they are needed.
+
+    def _opened(self) -> _Files:
+        """The open files, of the group as it is there now."""
+        self._check_open()
+        self.used = True
+        files = self._files
+        # Nobody removes a group with a living member.
+        if files is None or (not self._lives_here and files.removed):
+            files = self._open()
+        return files
+
+    def _open(self) -> _Files:
+        with self._opening():
+            while True:
+                self._disk.make_directory(self._directory / _MEMBERS)
+                try:
+                    files = _Files(self._directory, self._disk)
+                    break
+                except FileNotFoundError:
+                    continue  # removed since it was made
+        self._known = None
+        self._files = files
+        OPEN_FILES.add(self)
+        return files
+
+    def rest(self) -> bool:
+        """Close the files until the group is used again, unless it is in use; whether none are open now."""
+        if not self._mutex.acquire(blocking=False):
+            return False
+        try:
+            if self._locked is not None:
+                return False
+            self._files = None
+            return True
+        finally:
+            self._mutex.release()
 
     # The lock, and what it protects.
 
@@ -61,54 +131,74 @@ class DirectoryGroup(KeptGroup):
         self._check_open()
         self._mutex.acquire()
         try:
-            if not take_lock(self._lock_fd, self.lock_timeout):
-                raise GroupBusy(self.name, lock_holder(self._lock_fd), self.lock_timeout)
-            version = os.pread(self._lock_fd, _VERSION.size, 0)
+            files = self._lock()
+            version = os.pread(files.lock.fd, _VERSION.size, 0)
             if self._known is None or self._known[0] != version:
                 self._known = (version, self._read())
             return self._known[1]
-        except BaseException:
-            self.release()
+        except BaseException as error:
+            self.release(error)
             raise
 
-    def release(self) -> None:
-        """Let the next one in."""
+    def _lock(self) -> _Files:
+        while True:
+            files = self._opened()
+            if not take_lock(files.lock.fd, self.lock_timeout):
+                raise GroupBusy(self.name, lock_holder(files.lock.fd), self.lock_timeout)
+            if not files.removed:
+                self._locked = files
+                return files
+            self._files = None  # whoever had the lock before has removed it all
+
+    def release(self, error: BaseException | None = None) -> None:
+        """Let the next one in. Errors of the disk are told as WriteFailed."""
         try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            files, self._locked = self._locked, None
+            if files is not None:
+                fcntl.flock(files.lock.fd, fcntl.LOCK_UN)
         finally:
             self._mutex.release()
+        if isinstance(error, OSError) and not isinstance(error, HeadwaterError):
+            raise WriteFailed(self._directory, error) from error
 
     @contextmanager
     def _changing(self) -> Iterator[Membership]:
         with _Locked(self):
             membership = self._read()
-            before = membership.to_dict()
+            self._before = membership.to_dict()
             yield membership
-            after = membership.to_dict()
-            if after != before:
-                # The version first: whoever dies in between leaves a document that others read once more than needed.
-                version = _VERSION.pack(membership.generation, self._version()[1] + 1)
-                os.pwrite(self._lock_fd, version, 0)
-                # Members are gone after a power loss anyway: the document need not be synced.
-                self._disk.replace(self._directory / _DOCUMENT, json.dumps(after).encode(), sync=False)
+            self._keep(membership)
+
+    def _keep(self, membership: Membership) -> None:
+        after = membership.to_dict()
+        if after == self._before:
+            return
+        lock = self._opened().lock
+        content = os.pread(lock.fd, _VERSION.size, 0)
+        # The version first: whoever dies in between leaves a document that others read once more than needed.
+        os.pwrite(lock.fd, _VERSION.pack(membership.generation, _unpacked(content)[1] + 1), 0)
+        try:
+            # Members are gone after a power loss anyway: the document need not be synced.
+            self._disk.replace(self._directory / _DOCUMENT, json.dumps(after).encode(), sync=False)
+        except BaseException:
+            os.pwrite(lock.fd, content or bytes(_VERSION.size), 0)
+            raise
+        self._before = after
 
     def _unchanged(self) -> AbstractContextManager[Membership]:
         return _Locked(self)
 
     def _read(self) -> Membership:
         """The membership; a document that a power loss has damaged is none: its members are dead as well."""
-        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        try:
             return Membership.from_dict(json.loads(read_plain(self._directory / _DOCUMENT)))
-        return Membership(generation=self.generation())
-
-    def _version(self) -> tuple[int, int]:
-        content = os.pread(self._lock_fd, _VERSION.size, 0)
-        generation, version = _VERSION.unpack(content) if len(content) == _VERSION.size else (0, 0)
-        return generation, version
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return Membership(generation=self.generation())
+        except OSError as error:
+            raise OpenFailed(self._directory, error) from error
 
     def generation(self) -> int:
-        self._check_open()
-        return self._version()[0]
+        return _unpacked(os.pread(self._opened().lock.fd, _VERSION.size, 0))[0]
 
     def watched(self) -> list[Path]:
         return [self._directory / _LOCK]
@@ -120,22 +210,34 @@ class DirectoryGroup(KeptGroup):
 
     def _begin_life(self, member_id: str) -> None:
         self._check_open()
-        fd = os.open(self._member_path(member_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with self._opening():
+            fd = self._create_member(self._member_path(member_id))
         fcntl.flock(fd, fcntl.LOCK_EX)
         self._lives_here[member_id] = fd
-        self.touch(member_id)
+        try:
+            self.touch(member_id)
+        except BaseException:
+            self._end_life(member_id)
+            raise
+
+    def _create_member(self, path: Path) -> int:
+        while True:
+            try:
+                return open_file(path, os.O_RDWR | os.O_CREAT)
+            except FileNotFoundError:
+                self._disk.make_directory(path.parent)  # the group was removed since it was last used
 
     def _end_life(self, member_id: str) -> None:
         fd = self._lives_here.pop(member_id, None)
         if fd is not None:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # a file that stays is known by its lock as a dead member's
                 self._disk.unlink(self._member_path(member_id))
             os.close(fd)
 
     def _lives(self, member_id: str, oldest_ns: int) -> bool:
         path = self._member_path(member_id)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = open_file(path, os.O_RDWR)
         except FileNotFoundError:
             return False
         try:
@@ -144,38 +246,75 @@ class DirectoryGroup(KeptGroup):
             content = os.pread(fd, _POLLED.size, 0)
             return len(content) < _POLLED.size or _POLLED.unpack(content)[0] >= oldest_ns
         else:
-            self._disk.unlink(path)
+            with suppress(OSError):
+                self._disk.unlink(path)
             return False
         finally:
             os.close(fd)
 
     def touch(self, member_id: str) -> None:
         self._check_open()
-        os.pwrite(self._lives_here[member_id], _POLLED.pack(self._clock.now_ns()), 0)
+        try:
+            os.pwrite(self._lives_here[member_id], _POLLED.pack(self._clock.now_ns()), 0)
+        except OSError as error:
+            raise WriteFailed(self._directory, error) from error
 
     # Positions.
 
     def _remembered(self) -> dict[TopicKey, Position]:
-        self._check_open()
-        return self._offsets.read_all()
+        return self._opened().offsets.read_all()
 
     def position(self, key: TopicKey) -> Position | None:
-        self._check_open()
-        found = self._offsets.read(*key)
+        found = self._opened().offsets.read(*key)
         return None if found is None or found.offset == FORGOTTEN else found
 
     def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
-        self._offsets.write(*key, offset, self._clock.now_ns(), generation, before)
+        self._opened().offsets.write(*key, offset, self._clock.now_ns(), generation, before)
 
     def _unset(self, key: TopicKey) -> None:
-        self._offsets.free(*key)
+        self._opened().offsets.free(*key)
 
     def _make_durable(self) -> None:
         try:
-            self._offsets.sync()
+            self._opened().offsets.sync()
             self._disk.sync_directory(self._directory)
         except OSError as error:
             raise WriteFailed(self._directory, error) from error
+
+    # When nobody needs it any more.
+
+    def expire(self, before_ns: int, *, dry_run: bool = False) -> bool:
+        """Forget a group with no living member whose last commit was before that time; whether it was one.
+
+        The files of a group that has neither members nor positions are removed. A process that has them open notices
+        when it next uses the group, and begins with new ones.
+        """
+        forgotten = super().expire(before_ns, dry_run=dry_run)
+        if not dry_run:
+            with self._unchanged() as membership:
+                for leftover in self._directory.glob(f"*{TEMPORARY}"):
+                    self._disk.unlink(leftover)  # of a process that died: who writes one holds the lock
+                if not membership.members and not self.committed():
+                    self._remove()
+        return forgotten
+
+    def _remove(self) -> None:
+        """Remove the files, the lock's as the last: whoever waits for that one knows by it that they are gone."""
+        try:
+            for member in os.listdir(self._directory / _MEMBERS):
+                if self._lives(member, 0):
+                    return  # it is about to join
+            os.rmdir(self._directory / _MEMBERS)
+        except FileNotFoundError:
+            pass  # whoever removed it before has died at it
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return
+        for name in (_DOCUMENT, OFFSETS_FILE, _LOCK):
+            self._disk.unlink(self._directory / name)
+        with suppress(OSError):  # somebody has begun anew in it
+            os.rmdir(self._directory)
 
     # The handle.
 
@@ -198,8 +337,12 @@ class DirectoryGroup(KeptGroup):
         for fd in self._lives_here.values():
             os.close(fd)
         self._lives_here.clear()
-        self._offsets.close()
-        os.close(self._lock_fd)
+        self._files = self._locked = None
+
+
+def _unpacked(version: bytes) -> tuple[int, int]:
+    generation, number = _VERSION.unpack(version) if len(version) == _VERSION.size else (0, 0)
+    return generation, number
 
 
 class _Locked:
@@ -213,8 +356,8 @@ class _Locked:
     def __enter__(self) -> Membership:
         return self._group.acquire()
 
-    def __exit__(self, *_: object) -> None:
-        self._group.release()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._group.release(error)
 
 
 _open_groups: WeakSet[DirectoryGroup] = WeakSet()

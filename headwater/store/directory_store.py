@@ -200,10 +200,16 @@ class DirectoryStore(Store):
     def group_names(self) -> list[str]:
         if (self.path / GROUPS / TOPIC_FILE).exists():
             return []  # this is a broker's of a cluster, which keeps its groups in a topic of this name
+        opened = list(self._groups)
         try:
-            return sorted(os.listdir(self.path / GROUPS))
+            names = sorted(os.listdir(self.path / GROUPS))
         except FileNotFoundError:
-            return []
+            names = []
+        except OSError as error:
+            raise OpenFailed(self.path / GROUPS, error) from error
+        for name in set(opened).difference(names):
+            self._groups.pop(name, None)  # nobody used it, and it was removed
+        return names
 
     @contextmanager
     def stewarding(self) -> Iterator[None]:

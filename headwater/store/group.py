@@ -193,16 +193,23 @@ class KeptGroup(Group):
         """Become a member; returns the member's id, which is a new one unless it is named."""
         member_id = member_id or random_bytes(16).hex()
         self._begin_life(member_id)
-        with self._changing() as membership:
-            membership.join(member_id, Member(topics, self._clock.now_ns(), client))
-            membership.assign(partitions_of)
+        try:
+            with self._changing() as membership:
+                membership.join(member_id, Member(topics, self._clock.now_ns(), client))
+                membership.assign(partitions_of)
+        except BaseException:
+            self._end_life(member_id)
+            raise
         return member_id
 
     def leave(self, member_id: str, partitions_of: PartitionsOf) -> None:
-        with self._changing() as membership:
-            if membership.remove(member_id):
-                membership.assign(partitions_of)
-        self._end_life(member_id)
+        try:
+            with self._changing() as membership:
+                if membership.remove(member_id):
+                    membership.assign(partitions_of)
+        finally:
+            # Even if nothing can be written: the others take out who lives no more.
+            self._end_life(member_id)
 
     def settle(
         self,
@@ -301,9 +308,24 @@ class KeptGroup(Group):
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
         with self._changing() as membership:
             membership.generation = self._newest_generation(membership, positions) + 1
-            for place, (key, offset) in positions.items():
+            for place in positions:
                 membership.owners.pop(place, None)
-                self._set(key, offset, membership.generation)
+            self._keep(membership)  # first: without it members would go on, and commit over the new positions
+            before = {key: self.position(key) for key, _ in positions.values()}
+            try:
+                for key, offset in positions.values():
+                    self._set(key, offset, membership.generation)
+            except BaseException:
+                self._take_back(before)
+                raise
+
+    def _take_back(self, positions: Mapping[TopicKey, Position | None]) -> None:
+        """Set positions to what they were: not all of those that belong together could be set."""
+        for key, before in positions.items():
+            if before is not None:
+                self._set(key, before.offset, before.generation)
+            elif self.position(key) is not None:
+                self._unset(key)
 
     def clamp(self, commits: dict[TopicPartition, Commit]) -> None:
         with self._unchanged() as membership:
@@ -313,17 +335,12 @@ class KeptGroup(Group):
                     self._set(key, offset, membership.generation)
 
     def expire(self, before_ns: int, *, dry_run: bool = False) -> bool:
-        """Forget a group with no living member whose last commit was before that time; whether it was one.
-
-        Its files stay, with nothing in them: others may have them open, and come back as members at any moment.
-        """
         with self._changing() as membership:
-            if any(self._lives(member_id, 0) for member_id in membership.members):
-                return False
-            known = self.committed()
+            dead = [member_id for member_id in membership.members if not self._lives(member_id, 0)]
+            known = self.committed() if len(dead) == len(membership.members) else {}
             forgotten = bool(known) and max(one.committed_ns for one in known.values()) < before_ns
             if not dry_run:
-                for member_id in list(membership.members):
+                for member_id in dead:
                     membership.remove(member_id)
                 for key in known if forgotten else ():
                     self._set(key, FORGOTTEN, membership.generation)
@@ -343,6 +360,9 @@ class KeptGroup(Group):
     @abstractmethod
     def _changing(self) -> AbstractContextManager[Membership]:
         """The membership, to be changed and kept, with nobody else changing it."""
+
+    def _keep(self, membership: Membership) -> None:
+        """Keep the membership as it is now, in the middle of a change of it."""
 
     @abstractmethod
     def _unchanged(self) -> AbstractContextManager[Membership]:

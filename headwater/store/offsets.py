@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from headwater.log.disk import REAL_DISK, Disk
+from headwater.log.open_files import OpenFile
 
 _COPY = struct.Struct("<16sIIqqQ12x")
 _COPY_BYTES: Final = 64
@@ -44,7 +45,7 @@ class OffsetTable:
 
     def __init__(self, path: Path, disk: Disk = REAL_DISK) -> None:
         self._disk = disk
-        self._fd = disk.open_or_create(path)
+        self._file = OpenFile(disk.open_or_create(path))
         self._slots: dict[tuple[bytes, int], int] = {}
         self._known: dict[tuple[bytes, int], tuple[bytes, Position]] = {}
         """What a slot held when it was last looked at, and what that says: the same bytes are not checked again."""
@@ -66,7 +67,7 @@ class OffsetTable:
         key = (topic, partition)
         number = self._slots.get(key)
         if number is not None:
-            content = os.pread(self._fd, _SLOT_BYTES, number * _SLOT_BYTES)
+            content = os.pread(self._file.fd, _SLOT_BYTES, number * _SLOT_BYTES)
             known = self._known.get(key)
             if known is not None and known[0] == content:
                 return known[1]
@@ -92,7 +93,8 @@ class OffsetTable:
         return None
 
     def _content(self) -> bytes:
-        return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        fd = self._file.fd
+        return os.pread(fd, os.fstat(fd).st_size, 0)
 
     def write(
         self,
@@ -113,7 +115,7 @@ class OffsetTable:
         position = Position(topic, partition, sequence, offset, now_ns, generation)
         copy = _pack(position)
         known = self._known.pop(key, None)
-        self._disk.write(self._fd, copy, self._slots[key] * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
+        self._disk.write(self._file.fd, copy, self._slots[key] * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
         if known is not None and known[1] is before:
             # What the slot holds now is known too: nobody else writes while the caller holds the lock.
             content = known[0]
@@ -131,15 +133,15 @@ class OffsetTable:
     def free(self, topic: bytes, partition: int) -> None:
         """Forget the position in one partition, and let others have its slot."""
         if self.read(topic, partition) is not None:
-            self._disk.write(self._fd, _FREE, self._slots.pop((topic, partition)) * _SLOT_BYTES)
+            self._disk.write(self._file.fd, _FREE, self._slots.pop((topic, partition)) * _SLOT_BYTES)
 
     def sync(self) -> None:
         """Return when the positions are on the device, for those who promise more than this table does."""
-        self._disk.sync(self._fd)
+        self._disk.sync(self._file.fd)
 
     def close(self) -> None:
-        """Give the descriptor back."""
-        os.close(self._fd)
+        """Give the descriptor back. The table cannot be used any more."""
+        del self._file
 
 
 def _pack(position: Position) -> bytes:
