@@ -365,6 +365,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(directory, store, stack, etcd)
 
 
+BOTH: Final = ("alone", pytest.param("cluster", marks=needs_etcd))
 SEEN: Final = frozenset({"DescribeTopic", "GetSchema"})
 """Methods for which any right on the topic will do."""
 CASES: Final = [
@@ -425,7 +426,7 @@ def check_names_what_is_missing(error: HeadwaterError, missing: Need, allowed: l
         assert missing.name in str(error)
 
 
-@pytest.mark.parametrize("at", ["alone", pytest.param("cluster", marks=needs_etcd)])
+@pytest.mark.parametrize("at", BOTH)
 def test_nobody_is_served_without_a_token(scene: Scene) -> None:
     requests = {row.method: row.request for row in TABLE} | BETWEEN_BROKERS
     for method, request in requests.items():
@@ -462,3 +463,74 @@ def test_nobody_writes_the_topics_that_a_cluster_keeps_and_admins_alone_read_the
     cluster.allow(*(need for need in every if need.right != "admin"))
     with pytest.raises(hw.PermissionDenied, match="the right 'admin'"):
         cluster.outcome("Fetch", fetch(GROUPS))
+
+
+@pytest.mark.parametrize("at", BOTH)
+def test_a_group_shows_positions_and_owners_only_in_topics_that_the_caller_sees(scene: Scene) -> None:
+    scene.member()
+    scene.done("ResetGroup", pb.ResetGroupRequest(group=scene.group, positions=[advance(scene)]))
+    request = pb.DescribeGroupRequest(group=scene.group)
+    whole = scene.done("DescribeGroup", request)
+    assert [one.offset for one in whole.positions] == [1]
+    for seen in (READ, WRITE, ADMIN):
+        scene.allow(scene.named(READ_GROUP), scene.named(seen))
+        assert scene.done("DescribeGroup", request) == whole
+    scene.allow(scene.named(READ_GROUP))
+    hidden = scene.done("DescribeGroup", request)
+    assert (list(hidden.positions), list(hidden.partitions)) == ([], [])
+    assert [list(member.topics) for member in hidden.members] == [[]]
+    scene.allow_all()
+    scene.done("LeaveGroup", pb.LeaveGroupRequest(group=scene.group, member_id=scene.member()))
+    scene.done("DeleteTopic", pb.DeleteTopicRequest(name=scene.topic))
+    scene.allow(scene.named(READ_GROUP))
+    assert list(scene.done("DescribeGroup", request).positions) == []
+
+
+@pytest.mark.parametrize("at", BOTH)
+@pytest.mark.parametrize("method", ["Commit", "CommitAll", "ResetGroup", "CommitTransaction"])
+def test_a_position_in_one_topic_is_not_set_under_the_name_of_another(scene: Scene, method: str) -> None:
+    secret = scene.outcome("DescribeTopic", pb.DescribeTopicRequest(name=scene.topic)).uuid
+    scene.done("ResetGroup", pb.ResetGroupRequest(group=scene.group, positions=[advance(scene)]))
+    group, hidden = scene.group, scene.topic
+    scene.renew()
+    scene.allow(scene.named(READ), Need("read", "group", group), Need("write", "group", group))
+    disguised = pb.Advance(topic=scene.topic, topic_uuid=secret, offset=2)
+    requests = {
+        "Commit": pb.CommitRequest(group=group, positions=[disguised]),
+        "CommitAll": pb.CommitAllRequest(commits=[pb.CommitRequest(group=group, positions=[disguised])]),
+        "ResetGroup": pb.ResetGroupRequest(group=group, positions=[disguised]),
+        "CommitTransaction": pb.CommitTransactionRequest(group=group, inputs=[disguised]),
+    }
+    with pytest.raises(hw.InvalidConfiguration, match="uuid of another topic") as caught:
+        scene.outcome(method, requests[method])
+    assert hidden not in str(caught.value)
+    scene.allow_all()
+    described = scene.done("DescribeGroup", pb.DescribeGroupRequest(group=group))
+    assert [one.offset for one in described.positions] == [1]
+
+
+@pytest.mark.parametrize("at", BOTH)
+def test_lists_have_what_the_caller_may_know_of(scene: Scene) -> None:
+    scene.done("Commit", commit(scene))
+
+    def listed() -> list[bool]:
+        metadata = scene.outcome("GetMetadata", pb.GetMetadataRequest())
+        named = scene.outcome("GetMetadata", pb.GetMetadataRequest(topics=[scene.topic]))
+        topics = scene.outcome("ListTopics", pb.ListTopicsRequest(internal=True))
+        statistics = scene.done("GetStatistics", pb.GetStatisticsRequest())
+        groups = scene.done("ListGroups", pb.ListGroupsRequest())
+        return [
+            scene.topic in [one.topic.name for one in metadata.topics],
+            scene.topic in [one.topic.name for one in named.topics],
+            scene.topic in [one.name for one in topics.topics],
+            scene.topic in [one.name for one in statistics.topics],
+            scene.group in groups.groups,
+        ]
+
+    for right in RIGHTS:
+        scene.allow(Need(right, "topic", scene.topic))
+        assert listed() == [True, True, True, True, False]
+        scene.allow(Need(right, "group", scene.group))
+        assert listed() == [False, False, False, False, True]
+    scene.allow(READ_BROKER, ADMIN_BROKER)
+    assert listed() == [False] * 5

@@ -30,6 +30,11 @@ class Access:
         """How many calls were denied."""
         return 0
 
+    @property
+    def enforced(self) -> bool:
+        """Whether callers have rights at all, and do not all see and do everything."""
+        return False
+
     def caller(
         self,
         metadata: Sequence[tuple[str, str | bytes]],  # noqa: ARG002

@@ -74,6 +74,11 @@ class Call:
             right = right if name == HISTORY else "admin"
         self._core.access.check(self.caller, right, kind, name)
 
+    @property
+    def sees_everything(self) -> bool:
+        """Whether nothing has to be left out of the caller's answers."""
+        return self.by_broker or not self._core.access.enforced
+
     def sees(self, name: str, kind: Kind = "topic") -> bool:
         """Whether the caller may know of the topic, or of the group."""
         return self.by_broker or self._core.access.sees(self.caller, name, kind)

@@ -77,7 +77,7 @@ class AccessMethods:
             ],
             tokens=[pb.AccessToken(**one._asdict()) for one in tokens.values()],
             of_cluster=node is not None,
-            enforced=isinstance(guard, Guard),
+            enforced=guard.enforced,
         )
 
     async def set_access(self, request: pb.SetAccessRequest, call: Call) -> pb.SetAccessResponse:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, ParamSpec, TypeVar
 
 from headwater.broker.access import BROKER, Caller
@@ -215,6 +215,11 @@ class ClusterGroups(Groups):
 
     def _uuid_of(self, topic: str) -> bytes:
         return self._topic(topic).info.uuid
+
+    def _names_of(self, uuids: Iterable[bytes]) -> dict[bytes, str]:
+        wanted = set(uuids)
+        topics = self._node.membership.view.topics.items()
+        return {topic.info.uuid: name for name, topic in topics if topic.info.uuid in wanted}
 
     def _partitions_of(self, member: Member) -> list[TopicPartition]:
         wanted = TopicFilter(member.topics)

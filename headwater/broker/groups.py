@@ -49,6 +49,7 @@ class Groups:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._store = core.store
+        self._topic_names: dict[bytes, str] = {}
 
     # Where they are kept.
 
@@ -96,6 +97,18 @@ class Groups:
     def _uuid_of(self, topic: str) -> bytes:
         return self._store.describe_topic(topic).uuid
 
+    def _names_of(self, uuids: Iterable[bytes]) -> dict[bytes, str]:
+        """The names of topics by their uuids, without those that are gone. A topic keeps both for as long as it is."""
+        wanted = set(uuids)
+        if not wanted <= self._topic_names.keys():
+            found: dict[bytes, str] = {}
+            for name in self._store.topic_names():
+                with suppress(UnknownTopic):  # deleted since its name was read
+                    found[self._uuid_of(name)] = name
+            self._topic_names = found
+        known = self._topic_names
+        return {uuid: known[uuid] for uuid in wanted if uuid in known}
+
     # Looking at them.
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:  # noqa: ARG002
@@ -111,6 +124,10 @@ class Groups:
             return pb.Group(name=name)
         found = self._group(name).describe()
         places = sorted(place for place in found.target.keys() | found.owners.keys() if call.sees(place.topic))
+        positions = list(found.positions.values())
+        if not call.sees_everything:
+            names = self._names_of(one.topic for one in positions)
+            positions = [one for one in positions if one.topic in names and call.sees(names[one.topic])]
         return pb.Group(
             name=name,
             generation=found.generation,
@@ -135,7 +152,7 @@ class Groups:
                     generation=one.generation,
                     committed_ns=one.committed_ns,
                 )
-                for one in found.positions.values()
+                for one in positions
             ],
         )
 
@@ -273,7 +290,17 @@ class Groups:
     def commits_of(
         self, group: Group, positions: Iterable[pb.Advance]
     ) -> tuple[dict[TopicPartition, Commit], dict[TopicKey, int]]:
-        """Positions to be set, and of which generation those are, for who is no member, that it goes on from."""
+        """The positions to set, and for non-members the generation of each position that they go on from.
+
+        Rights are checked by the names of topics, and positions are kept by their uuids. So a name and a uuid that
+        belong to different topics are refused.
+        """
+        positions = list(positions)
+        if self._core.access.enforced:
+            names = self._names_of(one.topic_uuid for one in positions if one.topic_uuid)
+            for one in positions:
+                if names.get(one.topic_uuid, one.topic) != one.topic:
+                    raise InvalidConfiguration(f"a position in topic {one.topic!r} has the uuid of another topic")
         commits: dict[TopicPartition, Commit] = {}
         known: dict[TopicKey, int] = {}
         for one in positions:

@@ -56,6 +56,11 @@ class Guard(Access):
         """How many calls were denied."""
         return self._audit.denials
 
+    @property
+    def enforced(self) -> bool:
+        """See Access."""
+        return True
+
     # Deciding.
 
     def caller(self, metadata: Sequence[tuple[str, str | bytes]], peer: str, identities: Iterable[bytes]) -> Caller:
