@@ -22,6 +22,7 @@ from headwater.spark.pipeline.declaration import (
     Trigger,
 )
 from headwater.spark.pipeline.frames import Frames
+from headwater.spark.pipeline.parquet import ParquetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,20 +75,10 @@ class Writers:
                 raise InvalidConfiguration(
                     f"a table of {sink.format} needs the package {package}: pip install {package}"
                 )
-            self._refuse_foreign_files(sink)
-
-    def _refuse_foreign_files(self, sink: TableSink) -> None:
-        """Spark numbers what it adds to a directory of Parquet by batch, and passes over numbers that are there.
-
-        So a query that begins anew would lose its first batches in the output of the one before, in silence.
-        """
-        log = Path(sink.path, "_spark_metadata")
-        fresh = self.checkpoint(sink).query is None
-        if sink.format == "parquet" and fresh and log.is_dir() and any(log.glob("[0-9]*")):
-            raise InvalidConfiguration(
-                f"{sink.path} has the output of another checkpoint, whose batches Spark would take for this one's: "
-                f"choose another directory, or remove it (hw pipeline reset --tables)"
-            )
+            path = _local(sink.path)
+            if sink.format == "parquet" and path is not None:
+                checkpoint = self.checkpoint(sink)
+                ParquetTable(path).open(checkpoint.query, checkpoint.last_batch)
 
     def checkpoint(self, sink: Sink) -> Checkpoint:
         """Where a sink's query keeps how far it is."""
@@ -95,7 +86,7 @@ class Writers:
 
     def start(self, sink: Sink, *, takeover: bool) -> StreamingQuery:
         """Start the query of a sink, or go on with it from its checkpoint."""
-        writer: Any = self._frame(sink).writeStream.outputMode(sink.mode)
+        writer: Any = self._rows(sink).writeStream.outputMode(sink.mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint(sink).path))
         writer = writer.queryName(f"{self._declaration.name}.{sink.name}")
         interval = self._trigger.interval
@@ -112,10 +103,16 @@ class Writers:
         if isinstance(sink, ConsoleSink):
             return writer.foreachBatch(lambda rows, batch: self._show(sink.name, batch, _shown(rows, sink.rows)))
         assert isinstance(sink, TableSink)
-        if sink.format == "parquet":
+        path = sink.path if sink.format == "iceberg" else _local(sink.path)
+        if path is None and sink.format == "parquet":  # on an object store, where Spark's own sink knows its way
             writer = writer.format("parquet").option("path", sink.path)
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
-        options = {"kind": sink.format, "path": sink.path, "catalog": json.dumps(dict(sink.catalog))}
+        options = {
+            "kind": sink.format,
+            "path": str(path or sink.path),
+            "catalog": json.dumps(dict(sink.catalog)),
+            "partition_by": json.dumps(sink.partition_by),
+        }
         return writer.format(self._table_format).options(**options)
 
     def _to_topic(self, writer: Any, sink: TopicSink, takeover: bool) -> Any:
@@ -145,6 +142,24 @@ class Writers:
 
     def _frame(self, sink: Sink) -> DataFrame:
         return self._frames.dead_letters() if sink.name == DEAD_LETTERS else self._frames[sink.input]
+
+    def _rows(self, sink: Sink) -> DataFrame:
+        """The rows as a sink takes them: for a table with folders, the names of those follow, as Spark spells them."""
+        frame = self._frame(sink)
+        if not isinstance(sink, TableSink) or not sink.partition_by or _local(sink.path) is None:
+            return frame
+        from pyspark.sql import functions as fn
+
+        if len(sink.partition_by) >= len(frame.columns):
+            raise InvalidConfiguration(f"partition_by takes all columns of {sink.input}: nothing is left for the files")
+        folders = [fn.col(name).cast("string").alias(f"__folder_{name}") for name in sink.partition_by]
+        return frame.select("*", *folders)
+
+
+def _local(path: str) -> Path | None:
+    """The path of a table on a file system; None for an address of another kind."""
+    path = path.removeprefix("file://")
+    return None if "://" in path else Path(path)
 
 
 def _shown(rows: DataFrame, most: int) -> str:
