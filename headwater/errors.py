@@ -6,9 +6,24 @@ attributes carry the same facts for programs.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_ADVICE: Final = {
+    errno.ENOSPC: "make room and retry",
+    errno.EDQUOT: "make room and retry",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or close some, and retry",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max), or close some, and retry",
+    errno.EACCES: "give this user the right to it and retry",
+    errno.EPERM: "give this user the right to it and retry",
+    errno.EROFS: "make the file system writable and retry",
+}
+
+
+def _advice(cause: OSError) -> str:
+    return _ADVICE.get(cause.errno or 0, "look after the disk and retry")
 
 
 class HeadwaterError(Exception):
@@ -154,15 +169,16 @@ class WriteFailed(PartitionError, OSError):
     """The disk refused a write (it is full, say). Nothing of it was kept; appending works again when the disk does."""
 
     def __init__(self, where: Path, cause: OSError) -> None:
-        PartitionError.__init__(self, f"{where}: {cause.strerror or cause}; nothing was written: make room and retry")
+        what = f"{where}: {cause.strerror or cause}; nothing was written"
+        PartitionError.__init__(self, f"{what}: {_advice(cause)}")
         self.errno = cause.errno
 
 
 class OpenFailed(PartitionError, OSError):
-    """The partition's files cannot be opened or brought in order."""
+    """Files cannot be opened, read or brought in order."""
 
     def __init__(self, where: Path, cause: OSError) -> None:
-        PartitionError.__init__(self, f"{where} cannot be opened: {cause}")
+        PartitionError.__init__(self, f"{where} cannot be opened ({cause}): {_advice(cause)}")
         self.errno = cause.errno
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.errors import SchemaError, UnknownSchema, WriteFailed
-from headwater.log.disk import REAL_DISK, Disk
+from headwater.errors import OpenFailed, SchemaError, UnknownSchema, WriteFailed
+from headwater.log.disk import REAL_DISK, Disk, read_plain
 from headwater.schema import RAW, Schema
 
 
@@ -54,9 +54,11 @@ class SchemaDirectory(Schemas):
 
     def _load(self, schema_id: int) -> Schema:
         try:
-            schema = Schema.deserialize(self._path(schema_id).read_bytes())
+            schema = Schema.deserialize(read_plain(self._path(schema_id)))
         except (FileNotFoundError, SchemaError):
             raise UnknownSchema(schema_id, str(self._directory)) from None
+        except OSError as error:
+            raise OpenFailed(self._directory, error) from error
         if schema.id != schema_id:
             raise UnknownSchema(schema_id, f"{self._directory}, whose file for it is damaged")
         return schema

@@ -14,14 +14,24 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from headwater.config import TopicConfig
-from headwater.errors import Damaged, HeadwaterError, InvalidConfiguration, TopicExists, UnknownTopic, WriteFailed
-from headwater.log.disk import Disk
+from headwater.errors import (
+    Damaged,
+    HeadwaterError,
+    InvalidConfiguration,
+    OpenFailed,
+    TopicExists,
+    UnknownTopic,
+    WriteFailed,
+)
+from headwater.log.disk import TEMPORARY, Disk, read_plain
+from headwater.log.open_files import open_file
+from headwater.log.refusals import opening, writing
 from headwater.store.names import check_name
 
 TOPIC_FILE: Final = "topic.json"
@@ -162,11 +172,12 @@ class DirectoryCatalog(Catalog):
         return self.directory / name
 
     def names(self) -> list[str]:
-        return sorted(
-            entry.name
-            for entry in os.scandir(self.directory)
-            if not entry.name.startswith(".") and os.path.exists(os.path.join(entry.path, TOPIC_FILE))
-        )
+        with opening(self.directory), os.scandir(self.directory) as entries:
+            return sorted(
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and os.path.exists(os.path.join(entry.path, TOPIC_FILE))
+            )
 
     def get(self, name: str) -> TopicInfo:
         # For every batch that is written: a path in text and a name that is known cost a third of the time.
@@ -180,9 +191,11 @@ class DirectoryCatalog(Catalog):
             if cached is not None and cached[0] == identity:
                 return cached[1]
             path = Path(file)
-            info = TopicInfo.from_json(path.read_bytes(), path)
+            info = TopicInfo.from_json(read_plain(path), path)
         except (FileNotFoundError, NotADirectoryError):
             raise UnknownTopic(name, str(self.directory)) from None
+        except OSError as error:
+            raise OpenFailed(Path(file), error) from error
         if time.time_ns() - found.st_mtime_ns > _SETTLED_NS:
             self._cache[name] = (identity, info)
         return info
@@ -205,7 +218,11 @@ class DirectoryCatalog(Catalog):
                 if isinstance(error, HeadwaterError):
                     raise
                 raise WriteFailed(self.path(info.name), error) from error
-        self._disk.sync_directory(self.directory)
+            try:
+                self._disk.sync_directory(self.directory)
+            except OSError as error:
+                self._remove(info)  # a power loss might: who is told of an error must not find it later
+                raise WriteFailed(self.path(info.name), error) from error
         return info
 
     def change(self, name: str, change: Callable[[TopicInfo], TopicInfo]) -> TopicInfo:
@@ -213,18 +230,44 @@ class DirectoryCatalog(Catalog):
             info = self.get(name)
             changed = change(info)
             if changed != info:
-                self._disk.replace(self.path(name) / TOPIC_FILE, changed.to_json())
-                self._disk.sync_directory(self.path(name))
+                self._replace(changed, info)
             return changed
+
+    def _replace(self, info: TopicInfo, before: TopicInfo) -> None:
+        """Describe a topic anew, durably, or as before."""
+        path = self.path(info.name)
+        with writing(path):
+            self._disk.replace(path / TOPIC_FILE, info.to_json())
+            try:
+                self._disk.sync_directory(path)
+            except OSError:
+                with suppress(OSError):
+                    self._disk.replace(path / TOPIC_FILE, before.to_json())
+                raise
 
     def delete(self, name: str) -> TopicInfo:
         with self._locked(name):
             info = self.get(name)
-            gone = self.directory / f"{_DELETED}{info.uuid.hex()}"
-            self._disk.rename(self.path(name), gone)
-            self._disk.sync_directory(self.directory)
+            with writing(self.path(name)):
+                gone = self._rename_away(info)
+                try:
+                    self._disk.sync_directory(self.directory)
+                except OSError:
+                    with suppress(OSError):
+                        self._disk.rename(gone, self.path(name))
+                    raise
         shutil.rmtree(gone, ignore_errors=True)
         return info
+
+    def _rename_away(self, info: TopicInfo) -> Path:
+        gone = self.directory / f"{_DELETED}{info.uuid.hex()}"
+        self._disk.rename(self.path(info.name), gone)
+        return gone
+
+    def _remove(self, info: TopicInfo) -> None:
+        """Take back a topic that was made just now, as far as that can be done."""
+        with suppress(OSError):
+            shutil.rmtree(self._rename_away(info), ignore_errors=True)
 
     def drop(self, name: str, logs: Iterable[str], uuid: bytes) -> None:
         """Remove the directories of some logs of a topic, which has this uuid, in this order; the topic stays."""
@@ -237,7 +280,7 @@ class DirectoryCatalog(Catalog):
                 shutil.rmtree(gone, ignore_errors=True)
 
     def sweep(self, *, dry_run: bool = False) -> int:
-        with self._held(fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
+        with self._held(fcntl.LOCK_EX | fcntl.LOCK_NB) as alone, opening(self.directory):
             leftovers = [
                 entry.path
                 for entry in os.scandir(self.directory)
@@ -247,10 +290,19 @@ class DirectoryCatalog(Catalog):
                 shutil.rmtree(path, ignore_errors=True)
         return len(leftovers)
 
+    def sweep_files(self) -> None:
+        """Remove the files that processes which died while they changed a topic have left behind."""
+        for name in self.names():
+            if any(file.endswith(TEMPORARY) for file in os.listdir(self.path(name))):
+                with suppress(UnknownTopic), self._locked(name):
+                    for leftover in self.path(name).glob(f"*{TEMPORARY}"):
+                        self._disk.unlink(leftover)
+
     @contextmanager
     def _held(self, operation: int) -> Iterator[bool]:
         """A lock on the directory itself, or False. Who makes a topic shares it: who has it alone sweeps the dead."""
-        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with opening(self.directory):
+            fd = open_file(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             try:
                 fcntl.flock(fd, operation)
@@ -266,7 +318,8 @@ class DirectoryCatalog(Catalog):
         self.get(name)
         path = self.path(name) / "topic.lock"
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with opening(path):
+                fd = open_file(path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             raise UnknownTopic(name, str(self.directory)) from None
         try:

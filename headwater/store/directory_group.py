@@ -12,10 +12,10 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from headwater.errors import GroupBusy, HeadwaterError, OpenFailed, PartitionForked, StoreClosed, WriteFailed
@@ -23,6 +23,7 @@ from headwater.log.clock import Clock
 from headwater.log.disk import TEMPORARY, Disk, read_plain
 from headwater.log.lock import lock_holder, take_lock
 from headwater.log.open_files import OPEN_FILES, OpenFile, open_file
+from headwater.log.refusals import opening
 from headwater.store.group import FORGOTTEN, KeptGroup, TopicKey
 from headwater.store.membership import Membership
 from headwater.store.offsets import OffsetTable, Position
@@ -31,6 +32,9 @@ _DOCUMENT: Final = "group.json"
 OFFSETS_FILE: Final = "offsets"
 _LOCK: Final = "lock"
 _MEMBERS: Final = "members"
+_ATTEMPTS: Final = 100
+"""How often a directory is made that others remove again."""
+_Made = TypeVar("_Made")
 _POLLED = struct.Struct("<q")
 _VERSION = struct.Struct("<qq")
 """In the lock's file: the generation, and a number that rises with every change of the document."""
@@ -72,19 +76,19 @@ class DirectoryGroup(KeptGroup):
         self._before: dict[str, Any] = {}
         """The membership as it is kept, while it is being changed."""
         self._closed: type[StoreClosed | PartitionForked] | None = None
-        with self._opening():
-            disk.make_directory(directory / _MEMBERS)
+        self._in_directory(lambda: None)
         _open_groups.add(self)
 
-    @contextmanager
-    def _opening(self) -> Iterator[None]:
-        """The disk's errors in the block are told as OpenFailed."""
-        try:
-            yield
-        except HeadwaterError:
-            raise
-        except OSError as error:
-            raise OpenFailed(self._directory, error) from error
+    def _in_directory(self, work: Callable[[], _Made]) -> _Made:
+        """Do something in the group's directory, which is made if need be: others may remove it at any moment."""
+        for _ in range(_ATTEMPTS):
+            try:
+                with opening(self._directory):
+                    self._disk.make_directory(self._directory / _MEMBERS)
+                    return work()
+            except FileNotFoundError:
+                continue
+        raise OpenFailed(self._directory, FileNotFoundError(errno.ENOENT, "removed again and again"))
 
     # The files, which are open while they are needed.
 
@@ -99,14 +103,7 @@ class DirectoryGroup(KeptGroup):
         return files
 
     def _open(self) -> _Files:
-        with self._opening():
-            while True:
-                self._disk.make_directory(self._directory / _MEMBERS)
-                try:
-                    files = _Files(self._directory, self._disk)
-                    break
-                except FileNotFoundError:
-                    continue  # removed since it was made
+        files = self._in_directory(lambda: _Files(self._directory, self._disk))
         self._known = None
         self._files = files
         OPEN_FILES.add(self)
@@ -210,8 +207,8 @@ class DirectoryGroup(KeptGroup):
 
     def _begin_life(self, member_id: str) -> None:
         self._check_open()
-        with self._opening():
-            fd = self._create_member(self._member_path(member_id))
+        path = self._member_path(member_id)
+        fd = self._in_directory(lambda: open_file(path, os.O_RDWR | os.O_CREAT))
         fcntl.flock(fd, fcntl.LOCK_EX)
         self._lives_here[member_id] = fd
         try:
@@ -219,13 +216,6 @@ class DirectoryGroup(KeptGroup):
         except BaseException:
             self._end_life(member_id)
             raise
-
-    def _create_member(self, path: Path) -> int:
-        while True:
-            try:
-                return open_file(path, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError:
-                self._disk.make_directory(path.parent)  # the group was removed since it was last used
 
     def _end_life(self, member_id: str) -> None:
         fd = self._lives_here.pop(member_id, None)
@@ -302,7 +292,7 @@ class DirectoryGroup(KeptGroup):
         """Remove the files, the lock's as the last: whoever waits for that one knows by it that they are gone."""
         try:
             for member in os.listdir(self._directory / _MEMBERS):
-                if self._lives(member, 0):
+                if DirectoryGroup._lives(self, member, 0):
                     return  # it is about to join
             os.rmdir(self._directory / _MEMBERS)
         except FileNotFoundError:

@@ -20,9 +20,10 @@ from headwater.log.disk import TEMPORARY, Disk, read_plain
 from headwater.log.entropy import random_bytes
 from headwater.log.frame import FrameHeader, SchemaOf, parse_header, verify_body
 from headwater.log.mapping import map_file
+from headwater.log.refusals import writing
 from headwater.store.decision import Decision, Output
 from headwater.store.ledger import Ledger, Slot, signed_for
-from headwater.store.stage import SEED, FileStage, Stage, writing
+from headwater.store.stage import SEED, FileStage, Stage
 from headwater.store.writer import Writer
 
 _log = logging.getLogger(__name__)

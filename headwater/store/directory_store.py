@@ -7,17 +7,18 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
 from headwater.errors import HeadwaterError, OpenFailed, StoreInUse, UnknownTopic
-from headwater.log import DirectoryPartition, Partition, SchemaDirectory, Schemas
+from headwater.log import DirectoryPartition, Partition, PartitionStatistics, SchemaDirectory, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.lock import PartitionLock
 from headwater.log.recovery import STATE_FILE
+from headwater.log.refusals import opening
 from headwater.option import GIB, HOUR, MIB
 from headwater.presets import DEFAULT, Preset
 from headwater.schema import Schema
@@ -45,6 +46,9 @@ _STAGES: Final[dict[str, Any]] = {
     "retention_bytes": None,
 }
 """How stage logs are kept, whatever their topics say: small segments are given back soon."""
+
+
+_NOTHING: Final[dict[str, Any]] = {field.name: 0 for field in fields(PartitionStatistics)} | {"poisoned": False}
 
 
 class DirectoryStore(Store):
@@ -114,8 +118,14 @@ class DirectoryStore(Store):
             self._directory.change(info.name, lambda _: info)
 
     def holds_partition(self, info: TopicInfo, number: int) -> bool:
-        """Whether there are files of a partition here."""
+        """Whether there are files of a partition here: one that was never used has none."""
         return (self._directory.path(info.name) / str(number)).exists()
+
+    def partition_statistics(self, info: TopicInfo, number: int) -> PartitionStatistics:
+        """One partition of a topic in numbers. One that was never used is not made by this, which takes some syncs."""
+        if not self.holds_partition(info, number):
+            return PartitionStatistics(**_NOTHING)
+        return super().partition_statistics(info, number)
 
     def drop_partition(self, info: TopicInfo, number: int) -> None:
         """Remove one partition's records from here, because others keep them. Who has it open gets PartitionDeleted."""
@@ -211,9 +221,16 @@ class DirectoryStore(Store):
             self._groups.pop(name, None)  # nobody used it, and it was removed
         return names
 
+    def sweep(self, *, dry_run: bool = False) -> int:
+        swept = super().sweep(dry_run=dry_run)
+        if not dry_run:
+            self._directory.sweep_files()
+        return swept
+
     @contextmanager
     def stewarding(self) -> Iterator[None]:
-        lock = PartitionLock(self.path / STEWARD_LOCK_FILE)
+        with opening(self.path):
+            lock = PartitionLock(self.path / STEWARD_LOCK_FILE)
         try:
             lock.acquire(0)
             yield

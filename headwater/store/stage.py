@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.errors import HeadwaterError, WriteFailed
 from headwater.log import Frame
 from headwater.log.disk import Disk
 from headwater.log.frame import GROUP_ONLY
+from headwater.log.refusals import writing
 from headwater.store.decision import Decision, Extent
 
 SEED: Final = 0x5A6E
@@ -127,14 +125,3 @@ class FileStage(Stage):
         if fd is not None:
             self._disk.close(fd)
             self._disk.unlink(self.path)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """What the disk refuses in the block is told as WriteFailed. A name that is not there is another matter."""
-    try:
-        yield
-    except (HeadwaterError, FileNotFoundError):
-        raise
-    except OSError as error:
-        raise WriteFailed(path, error) from error

@@ -369,8 +369,9 @@ class _Pass:
                 for number in range(info.partitions):
                     if self._stop:
                         return []  # the total is not known: better to delete nothing
-                    with self._noting(TopicPartition(name, number)):
-                        plans.append(self._plan(info, number))
+                    if self._store.holds_partition(info, number):
+                        with self._noting(TopicPartition(name, number)):
+                            plans.append(self._plan(info, number))
         # Positions are read after the logs: what was acknowledged in between may go.
         groups = self._groups(names)
         for plan in plans:

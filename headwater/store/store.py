@@ -22,7 +22,7 @@ from headwater.errors import (
     TopicExists,
     UnknownSchema,
 )
-from headwater.log import Partition, Schemas
+from headwater.log import Partition, PartitionStatistics, Schemas
 from headwater.log.clock import Clock
 from headwater.log.entropy import random_bytes
 from headwater.presets import Preset
@@ -222,6 +222,14 @@ class Store(ABC):
             partition = self._open_partition(info, number)
             self._partitions[key] = (info.config, partition)
             return partition
+
+    def holds_partition(self, info: TopicInfo, number: int) -> bool:  # noqa: ARG002 - only files can be missing
+        """Whether anything is kept of a partition, which may never have been used."""
+        return True
+
+    def partition_statistics(self, info: TopicInfo, number: int) -> PartitionStatistics:
+        """One partition of a topic in numbers."""
+        return self.partition(info, number).statistics()
 
     def _reconfigure(self, key: tuple[bytes, int], info: TopicInfo, partition: Partition) -> Partition:
         partition.configure(partition_config(info.config))

@@ -187,7 +187,9 @@ class Topic:
 
     def statistics(self) -> TopicStatistics:
         """The topic in numbers."""
-        return TopicStatistics.of(self.name, (partition.statistics() for partition in self.partitions()))
+        info = self.info
+        found = (self._store.partition_statistics(info, number) for number in range(info.partitions))
+        return TopicStatistics.of(self.name, found)
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r})"
