@@ -40,6 +40,8 @@ class Asking:
         self.sessions = sessions
         self.port = serving.address.port
         self.cookie = ""
+        self.source = "127.0.0.1"
+        """The address that requests come from."""
 
     @property
     def store(self) -> hw.Store:
@@ -55,7 +57,9 @@ class Asking:
             said["Content-Type"] = "application/json"
         said |= {name.replace("_", "-"): value for name, value in headers.items()}
         said = {name: value for name, value in said.items() if value}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=PATIENCE, source_address=(self.source, 0)
+        )
         try:
             content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             connection.request(method, path, content, said)

@@ -10,6 +10,7 @@ import logging
 import mimetypes
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from importlib import resources
@@ -43,14 +44,20 @@ from headwater.console import (
 from headwater.console.asked import Asked, NotFound, status_of
 from headwater.console.download import FORMATS, Download
 from headwater.console.events import Event, event_stream
-from headwater.console.security import Security, TooLarge
+from headwater.console.security import MAX_BODY, Security, TooLarge
 from headwater.console.sessions import Session, Sessions
 from headwater.errors import HeadwaterError, InvalidConfiguration, StoreClosed, Unauthenticated
+from headwater.sources import source_of
 
 _log = logging.getLogger(__name__)
+MAX_STRANGERS_BODY: Final = 4096
+"""What callers may send that are not known yet: a token."""
 _STREAMS: Final = 64
 """So many streams of events at a time; each holds a thread."""
 _CALLS: Final = 16
+_SIGNING_IN: Final = 4
+"""So many callers sign in at a time, and the next ones wait; each may wait for a broker, and holds a thread."""
+_SIGNING_IN_OF_SOURCE: Final = 2
 _BEAT: Final = 5.0
 _WAIT: Final = 0.5
 Answer = Callable[[Asked], dict[str, Any]]
@@ -101,6 +108,8 @@ class Console:
         self._write = write
         self._streams = CapacityLimiter(_STREAMS)
         self._threads = CapacityLimiter(_CALLS)
+        self._doors = CapacityLimiter(_SIGNING_IN)
+        self._signing_in: Counter[str] = Counter()
         self._listening: set[object] = set()
         self._closing = threading.Event()
         self.secure = False
@@ -130,11 +139,20 @@ class Console:
     # Sessions.
 
     async def _begin(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await _body(request, MAX_STRANGERS_BODY)
         token = body.get("token")
         if not isinstance(token, str) or not 0 < len(token) < 1000 or not token.isascii():
             raise Unauthenticated("a token is needed")
-        value = await anyio.to_thread.run_sync(self._sessions.begin, token.strip(), limiter=self._threads)
+        source = source_of(request.client.host) if request.client is not None else ""
+        if self._signing_in[source] >= _SIGNING_IN_OF_SOURCE:
+            raise Unauthenticated(f"an address signs in {_SIGNING_IN_OF_SOURCE} times at a time: try again")
+        self._signing_in[source] += 1
+        try:
+            value = await anyio.to_thread.run_sync(self._sessions.begin, token.strip(), source, limiter=self._doors)
+        finally:
+            self._signing_in[source] -= 1
+            if not self._signing_in[source]:
+                del self._signing_in[source]
         response = JSONResponse({"ok": True})
         response.set_cookie(
             _cookie_name(request), value, httponly=True, samesite="strict", secure=self.secure, path="/"
@@ -203,7 +221,7 @@ class Console:
 
         def take() -> list[Event]:
             nonlocal last, told
-            self._check_open()
+            self._check_open(request)
             seen = watch.wait(last, _WAIT)
             if seen == last and time.monotonic() - told < _BEAT:
                 return []
@@ -219,7 +237,7 @@ class Console:
         tail = await self._ask(request, browsing.tail, asked, last_place)
 
         def take() -> list[Event]:
-            self._check_open()
+            self._check_open(request)
             return tail.events()
 
         return await self._streaming(request, take, tail.close)
@@ -253,9 +271,15 @@ class Console:
         path = await self._ask(request, download.parquet)
         return FileResponse(path, media_type=kind, headers=headers, background=BackgroundTask(_remove, path))
 
-    def _check_open(self) -> None:
+    def _check_open(self, request: Request) -> None:
+        """Raise StoreClosed or Unauthenticated when a stream has to end: with the console, and with its session."""
         if self._closing.is_set():
             raise StoreClosed("the console")
+        self._session(request)
+
+    def sweep(self) -> None:
+        """Forget sessions that are over."""
+        self._sessions.sweep()
 
     def end_streams(self) -> None:
         """Let whoever listens know that it is over."""
@@ -280,9 +304,14 @@ def _cookie(request: Request) -> str:
     return request.cookies.get(_cookie_name(request), "")
 
 
-async def _body(request: Request) -> Mapping[str, Any]:
+async def _body(request: Request, most: int = MAX_BODY) -> Mapping[str, Any]:
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > most:
+            raise TooLarge
     try:
-        found = json.loads(await request.body() or b"{}")
+        found = json.loads(content or b"{}")
     except (ValueError, RecursionError):
         raise InvalidConfiguration("the request is no JSON") from None
     if not isinstance(found, dict):

@@ -1,19 +1,39 @@
-"""Serving the console: from where it listens to its end, in this process's main thread or in a thread of a program."""
+"""Serving the console: from where it listens to its end, in this process's main thread or in a thread of a program.
+
+Connections are bounded for each address and in all, from when they are accepted, and requests that do not come are not
+waited for. So whoever holds connections without asking anything keeps nobody else out.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headwater.console.server import Console
 from headwater.errors import StoreError
+from headwater.sources import Connections
 from headwater.wire.address import Address
 
+HEAD_SECONDS = 10.0
+"""How long the head of a request may take to come, from the connection's beginning or from its first byte on."""
+REQUEST_SECONDS = 120.0
+"""The same for the body of a request."""
+IDLE_SECONDS = 30.0
+"""How long a connection is kept on which nothing is asked."""
+_MOST_CONNECTIONS: Final = 500
+_MOST_OF_SOURCE: Final = 128
+"""A page listens on one connection, and a browser keeps six or so beside it."""
+_SWEEPING_TICKS: Final = 600
 _GRACE: Final = 2
 _STARTING: Final = 30.0
 
@@ -32,7 +52,8 @@ class Serving:
         """A port of 0 is any that is free. Raises StoreError when nothing can listen there."""
         self._console = console
         console.secure = tls is not None
-        self._socket = _listening(listen)
+        connections = Connections(_MOST_CONNECTIONS, _MOST_OF_SOURCE)
+        self._socket = _listening(listen, connections)
         self.address = Address(listen.host, self._socket.getsockname()[1])
         self._server = _Server(
             console,
@@ -43,11 +64,10 @@ class Serving:
                 server_header=False,
                 lifespan="off",
                 ws="none",
-                http="h11",
+                loop="asyncio",  # which accepts by the socket that it is given, and so by its bounds
+                http=partial(_Requests, connections),  # type: ignore[arg-type] # it makes a protocol, as a class does
                 h11_max_incomplete_event_size=32 * 1024,
                 timeout_graceful_shutdown=_GRACE,
-                timeout_keep_alive=30,
-                limit_concurrency=500,
                 ssl_certfile=tls.certificate if tls is not None else None,
                 ssl_keyfile=tls.key if tls is not None else None,
             ),
@@ -90,12 +110,67 @@ class Serving:
         self.stop()
 
 
+class _Requests(H11Protocol):
+    """The requests of one connection, which have to come in time."""
+
+    def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._connections = connections
+        self._deadline: asyncio.TimerHandle | None = None
+        self._awaited: object = None
+        self.timeout_keep_alive = IDLE_SECONDS  # type: ignore[assignment] # it need not be a whole number
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_client()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_client()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._connections.answering(self.client, False)
+        self._await_client()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_client(self) -> None:
+        """Set the time for what the client has to send next; bytes that trickle in win none."""
+        state: object = self.conn.their_state
+        if state is h11.IDLE and self.timeout_keep_alive_task is not None:
+            state = None  # it may be silent for as long as the connection is kept
+        if state not in (h11.IDLE, None):
+            self._connections.answering(self.client, state is not h11.SEND_BODY)
+        if state is self._awaited:
+            return
+        self._stop_waiting()
+        if state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing():
+            self._awaited = state
+            seconds = HEAD_SECONDS if state is h11.IDLE else REQUEST_SECONDS
+            self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        self._awaited = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 class _Server(uvicorn.Server):
     """Tells those who listen before it waits for them to leave."""
 
     def __init__(self, console: Console, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._console = console
+
+    async def on_tick(self, counter: int) -> bool:
+        """Also forget sessions that are over, now and then: those of whom nobody asks for anything any more."""
+        if counter % _SWEEPING_TICKS == 0:
+            self._console.sweep()
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Not as uvicorn has it, which dies by the signal in the end: it was asked to end, and has."""
@@ -110,11 +185,37 @@ def _named(address: Address) -> str:
     return f"{host}:{address.port}"
 
 
-def _listening(address: Address) -> socket.socket:
+class _Listening(socket.socket):
+    """A socket that listens, and counts what it accepts from the first moment on: also before a handshake of TLS."""
+
+    connections: Connections
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        accepted, address = super().accept()
+        counted = _Accepted(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+        host, key = address[0], address[:2]
+        counted.closed = partial(self.connections.discard, host, key)
+        self.connections.add(host, key, counted)
+        return counted, address
+
+
+class _Accepted(socket.socket):
+    """A connection that tells when it is closed."""
+
+    closed: Callable[[], None]
+
+    def close(self) -> None:
+        if self.fileno() >= 0:
+            self.closed()
+        super().close()
+
+
+def _listening(address: Address, connections: Connections) -> socket.socket:
     host = address.host.strip("[]")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, protocol)
+        found = _Listening(family, kind, protocol)
+        found.connections = connections
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(place)

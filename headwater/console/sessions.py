@@ -4,6 +4,10 @@ There are two ways in. A *launch token* is made when the console starts and is p
 has it is the one who started it, and sees the store as the console itself does. A *broker's token* is what a user of a
 broker has anyway: the console passes it on with every call, so the broker decides about each, as for any client.
 Either becomes a cookie that no script can read and no other site can send.
+
+A session ends when nobody has used it for half a day, and a week after it began. Wrong tokens are counted for each
+address that they come from, and keep out nobody at another one. The launch token, and any token that is known by now,
+is taken from anywhere.
 """
 
 from __future__ import annotations
@@ -13,16 +17,19 @@ import hmac
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from headwater.console.watch import INTERVAL, Watch
 from headwater.errors import Unauthenticated
+from headwater.sources import Failures
 from headwater.store.store import Store
 
 _TOKEN_BYTES: Final = 32
 _IDLE_SECONDS: Final = 12 * 3600.0
+_LONGEST_SECONDS: Final = 7 * 24 * 3600.0
 _MOST: Final = 200
 _FAILURES: Final = 20
 _FAILURE_SECONDS: Final = 60.0
@@ -34,14 +41,20 @@ class Session:
 
     user: str | None
     watch: Watch
-    seen: float = field(default_factory=time.monotonic)
+    began: float
+    seen: float
 
 
 class Sessions:
     """Lets people in, and knows them again by their cookies. Thread-safe."""
 
     def __init__(
-        self, own: Store | None, connect: Callable[[str], Store] | None = None, *, interval: float = INTERVAL
+        self,
+        own: Store | None,
+        connect: Callable[[str], Store] | None = None,
+        *,
+        interval: float = INTERVAL,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`own` is what the launch token shows; `connect` opens the store for the token of a broker's user.
 
@@ -51,36 +64,41 @@ class Sessions:
         self._own = Watch(own, interval) if own is not None else None
         self._connect = connect
         self._interval = interval
+        self._now = now
         self._mutex = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._watches: dict[str, Watch] = {}
-        self._failures: list[float] = []
+        self._failures = Failures(_FAILURES, _FAILURE_SECONDS, now)
 
     @property
     def by_token(self) -> bool:
         """Whether users of a broker get in by their tokens."""
         return self._connect is not None
 
-    def begin(self, token: str) -> str:
-        """The value of a cookie for whoever has this token; raises Unauthenticated, or what a broker answers."""
-        self._check_pace()
+    def begin(self, token: str, source: str = "") -> str:
+        """Let someone at the address `source` in by a token; returns the value of a cookie.
+
+        Raises Unauthenticated, or what a broker answers.
+        """
         if self.launch_token is not None and self._own is not None:
             if hmac.compare_digest(token.encode(), self.launch_token.encode()):
-                return self._add(Session(None, self._own))
+                return self._add(None, self._own)
             if self._connect is None:
-                self._failed()
+                self._check_pace(source)
+                self._failures.note(source)
                 raise Unauthenticated("this link is of another start of the console: hw console shows the present one")
         assert self._connect is not None
         name = hashlib.sha256(token.encode()).hexdigest()
         with self._mutex:
             watch = self._watches.get(name)
         if watch is None:
+            self._check_pace(source)
             store = self._connect(token)
             try:
                 store.topics()  # the broker's word on whether it knows the token
             except Unauthenticated:
                 store.close()
-                self._failed()
+                self._failures.note(source)
                 raise
             except BaseException:
                 store.close()
@@ -89,33 +107,29 @@ class Sessions:
                 watch = self._watches.setdefault(name, Watch(store, self._interval))
             if watch.store is not store:
                 store.close()
-        return self._add(Session(f"token {token[3:15]}", watch))  # its id, which is no secret
+        return self._add(f"token {token[3:15]}", watch)  # its id, which is no secret
 
-    def _check_pace(self) -> None:
-        with self._mutex:
-            now = time.monotonic()
-            self._failures = [one for one in self._failures if now - one < _FAILURE_SECONDS]
-            if len(self._failures) >= _FAILURES:
-                raise Unauthenticated("too many wrong tokens within a minute: wait for one")
+    def _check_pace(self, source: str) -> None:
+        if self._failures.blocks(source):
+            raise Unauthenticated("too many wrong tokens from your address within a minute: wait for one")
 
-    def _failed(self) -> None:
-        with self._mutex:
-            self._failures.append(time.monotonic())
-
-    def _add(self, session: Session) -> str:
+    def _add(self, user: str | None, watch: Watch) -> str:
         value = secrets.token_urlsafe(_TOKEN_BYTES)
+        now = self._now()
         with self._mutex:
-            self._sessions[_digest(value)] = session
-            while len(self._sessions) > _MOST:
-                self._drop(min(self._sessions, key=lambda one: self._sessions[one].seen))
+            self._sessions[_digest(value)] = Session(user, watch, now, now)
+            if len(self._sessions) > _MOST:
+                # Of whoever has the most: one who signs in again and again ends no session of others.
+                counted = Counter(id(one.watch) for one in self._sessions.values())
+                most = max(counted.values())
+                greedy = [name for name, one in self._sessions.items() if counted[id(one.watch)] == most]
+                self._drop(min(greedy, key=lambda one: self._sessions[one].seen))
         return value
 
     def find(self, value: str) -> Session:
-        """The session of a cookie; raises Unauthenticated."""
+        """The session of a cookie, which is in use by that; raises Unauthenticated."""
+        self.sweep()
         with self._mutex:
-            now = time.monotonic()
-            for name in [name for name, one in self._sessions.items() if now - one.seen > _IDLE_SECONDS]:
-                self._drop(name)
             session = self._sessions.get(_digest(value))
             if session is not None and session.watch.refused:
                 # What was seen before is not for whoever has lost the right to it.
@@ -123,8 +137,19 @@ class Sessions:
                 session = None
             if session is None:
                 raise Unauthenticated("open the link that the console has printed, or give a token")
-            session.seen = now
+            session.seen = self._now()
             return session
+
+    def sweep(self) -> None:
+        """Forget sessions that have ended by their age, or because nobody uses them."""
+        with self._mutex:
+            now = self._now()
+            for name in [
+                name
+                for name, one in self._sessions.items()
+                if now - one.seen > _IDLE_SECONDS or now - one.began > _LONGEST_SECONDS
+            ]:
+                self._drop(name)
 
     def end(self, value: str) -> None:
         """Forget a session."""
