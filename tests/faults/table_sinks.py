@@ -162,8 +162,8 @@ def rows_of(batch: int) -> range:
     return range(batch * TASKS * ROWS, (batch + 1) * TASKS * ROWS)
 
 
-def examine(sink: Sink) -> list[tuple[Kind, str]]:
-    """What is wrong with the table: with any of its files, or for any reader."""
+def examine(sink: Sink, needed: range, allowed: range) -> list[tuple[Kind, str]]:
+    """What is wrong with the table: with any of its files, or for any reader. Rows that are allowed may be there."""
     import pyarrow.parquet as pq
 
     found: list[tuple[Kind, str]] = []
@@ -173,7 +173,6 @@ def examine(sink: Sink) -> list[tuple[Kind, str]]:
         except pa.ArrowInvalid as error:
             found.append((Kind.SERVED_DAMAGE, f"{path} is not whole: {error}"))
     readers = sink.readers() or {"everyone": list}
-    needed = set(range(rows_of(sink.done).start))
     for name, read in readers.items():
         try:
             counted = Counter(read())
@@ -183,9 +182,8 @@ def examine(sink: Sink) -> list[tuple[Kind, str]]:
         found += [
             (Kind.DUPLICATE, f"{name} reads row {row} {times} times") for row, times in counted.items() if times > 1
         ]
-        found += [(Kind.LOST_WRITE, f"{name} misses row {row}") for row in needed - counted.keys()]
-        last = rows_of(BATCHES - 1).stop
-        found += [(Kind.UNSEEN, f"{name} reads row {row}") for row in counted if row not in range(last)]
+        found += [(Kind.LOST_WRITE, f"{name} misses row {row}") for row in set(needed) - counted.keys()]
+        found += [(Kind.UNSEEN, f"{name} reads row {row}") for row in counted if row not in allowed]
     return found
 
 
@@ -201,21 +199,26 @@ def _in_child(directory: Path, body: Callable[[], Any]) -> Any:
     return json.loads(answer.read_text())
 
 
-def _examined(sink: Sink, moment: str) -> Iterator[Violation]:
-    found = _in_child(sink.directory, lambda: [(kind.name, detail) for kind, detail in examine(sink)])
+def examined(sink: Sink, moment: str, needed: range, allowed: range) -> Iterator[Violation]:
+    """The same, as violations."""
+    found = _in_child(sink.directory, lambda: [(kind.name, detail) for kind, detail in examine(sink, needed, allowed)])
     for name, detail in found:
         yield Violation(Kind[name], f"{sink.format}, {moment}: {detail}")
+
+
+def check_readers() -> None:
+    """Raise Unavailable where tables cannot be written and read; else import what does that, once for all children."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise Unavailable(f"not installed: {', '.join(missing)}")
+    for name in ("headwater.spark.pipeline.tables", "pyiceberg.catalog.sql", *NEEDED):
+        import_module(name)
 
 
 @cache
 def deaths() -> list[tuple[str, int]]:
     """Before which operation of the sink of which format."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise Unavailable(f"not installed: {', '.join(missing)}")
-    for name in ("headwater.spark.pipeline.tables", "pyiceberg.catalog.sql", *NEEDED):
-        import_module(name)  # here, so that not every child does
-
+    check_readers()
     found = []
     for format in FORMATS:
         with tempfile.TemporaryDirectory(prefix="headwater-tables-") as directory:
@@ -262,3 +265,8 @@ def table_sinks(run: Run) -> Iterator[Violation]:
     yield from _examined(sink, f"after the death at step {number}")
     if left_over := sorted(path for path in run.directory.glob("**/staged/*/*")):
         yield Violation(Kind.CRASH, f"{format}: the dead one's file is never removed: {left_over[0]}")
+
+
+def _examined(sink: Sink, moment: str) -> Iterator[Violation]:
+    """Batches that are known to be done are there, and of the others no row twice."""
+    return examined(sink, moment, range(rows_of(sink.done).start), range(rows_of(BATCHES).start))
