@@ -201,6 +201,7 @@ def reset(
     """
     from headwater.spark.pipeline.declaration import TableSink
     from headwater.spark.pipeline.position import Position
+    from headwater.spark.pipeline.staging import private_directory
     from headwater.spark.pipeline.state import State
     from headwater.spark.pipeline.status import streamed_stores
 
@@ -222,7 +223,9 @@ def reset(
     finally:
         position.close()
     for path in removed:
-        shutil.rmtree(path, ignore_errors=True)
+        # The table goes before the record of what it has: in between, a run is refused instead of writing rows twice.
+        for directory in (path, private_directory(path)):
+            shutil.rmtree(directory, ignore_errors=True)
     if wants_json(as_json):
         write_json({"reset": declaration.name, "removed": list(map(str, removed))})
     else:

@@ -57,6 +57,7 @@ def table_pipelines(run: Run) -> Iterator[Violation]:
             successor = _launch(run.directory)
             yield from _see_die(driver, death, run.directory, run.random, sinks)
             _end(driver)
+            (run.directory / "hold").unlink(missing_ok=True)
             for sink in sinks:
                 yield from examined(sink, f"killed, {death}", range(0), range(RECORDS))
             driver = successor
@@ -86,7 +87,6 @@ def _see_die(driver: Driver, death: str, directory: Path, random: Random, sinks:
             yield Violation(Kind.CRASH, f"the pipeline ended too early: {_last_words(directory)}")
         for sink in sinks:
             yield from examined(sink, "in the middle of a batch", range(0), range(RECORDS))
-        hold.unlink()
     else:
         time.sleep(random.uniform(0, 3.0))
 
