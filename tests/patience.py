@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +20,10 @@ LONGEST_STEP = 1.0
 """Between two looks at most this many seconds count: an observer that was held up knows nothing of the rest."""
 
 PAUSE = 0.01
-"""Seconds between two looks."""
+"""Seconds between two looks at a condition."""
+
+COUNTED = 0.1
+"""Seconds between two looks at the machine."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _RUNNING = re.compile(r"^procs_running (\d+)$", re.MULTILINE)
@@ -36,23 +39,23 @@ def fair_share() -> float:
 class Patience:
     """A limit in seconds during which what is awaited could have happened.
 
-    `pids` are processes that are waited for: while one of them waits for the disk, no time passes.
+    While the process `pid`, or one that it has started, waits for the disk, no time passes.
     """
 
-    def __init__(self, seconds: float, pids: Iterable[int] = ()) -> None:
+    def __init__(self, seconds: float, pid: int | None = None) -> None:
         self.limit = seconds
         self.spent = 0.0
-        self._pids = tuple(pids)
+        self._pid = pid
         self._looked = time.monotonic()
 
     def exhausted(self) -> bool:
         """Whether the time is over. Call it again and again while waiting: it counts between its calls."""
         now = time.monotonic()
-        step = min(now - self._looked, LONGEST_STEP)
-        if step >= PAUSE or self.limit <= self.spent:
+        step = now - self._looked
+        if step >= COUNTED:
             self._looked = now
-            if not any(waits_for_disk(pid) for pid in self._pids):
-                self.spent += step * fair_share()
+            if self._pid is None or not any(map(waits_for_disk, descendants(self._pid))):
+                self.spent += min(step, LONGEST_STEP) * fair_share()
         return self.spent >= self.limit
 
     def restart(self) -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults import Kind, Run, Unavailable, Violation, proof
-from tests.faults.__main__ import load, main
+from tests.faults import Kind, Proof, Run, Unavailable, Violation, proof
+from tests.faults import __main__ as command
+from tests.faults.__main__ import load
 from tests.faults.proof import PROOFS
-from tests.faults.runner import FINDINGS_PER_RUN, GIVE_UP_AFTER
+from tests.faults.record import is_current
+from tests.faults.runner import FINDINGS_PER_RUN, GIVE_UP_AFTER, Plan, Result, run_proof
+from tests.faults.supervisor import run_apart
+from tests.patience import Patience, descendants
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +32,16 @@ def only_fake_proofs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     yield
     PROOFS.clear()
     PROOFS.update(real)
+
+
+def run_here(proof: Proof, plan: Plan, progress: Callable[[int, int], None], stop: threading.Event) -> Result:
+    """Run a proof in this process, which alone knows it."""
+    assert not stop.is_set()
+    return run_proof(proof, plan, lambda done, total, _: progress(done, total))
+
+
+def main(arguments: list[str]) -> int:
+    return command.main(arguments, run_here)
 
 
 def report_of(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -135,18 +153,6 @@ def test_what_was_found_before_a_crash_is_kept(tmp_path: Path) -> None:
     assert [finding["kind"] for finding in report["proofs"][0]["violations"]] == ["reordered", "crash"]
 
 
-def test_a_run_that_does_not_end_is_a_hang(tmp_path: Path) -> None:
-    @proof(row=1, title="sleeps", runs=1, quick=1, timeout=0.05)
-    def sleeper(run: Run) -> Iterator[Violation]:
-        yield from ()
-        time.sleep(60 + run.number)
-
-    code, report = report_of(tmp_path, "sleeper")
-    (finding,) = report["proofs"][0]["violations"]
-    assert (code, finding["kind"]) == (1, "hang")
-    assert "time.sleep" in finding["traceback"]
-
-
 def test_an_exhaustive_proof_runs_every_case_and_a_quick_one_a_drawn_part(tmp_path: Path) -> None:
     seen: list[int] = []
 
@@ -248,3 +254,174 @@ def test_a_proof_must_say_how_often_it_runs() -> None:
         proof(row=1, title="neither", runs=None, quick=1)
     with pytest.raises(ValueError, match="quick form"):
         proof(row=1, title="no quick form", runs=1, quick=None)
+
+
+# In processes of their own.
+
+FAKES = """
+import os, signal, threading, time
+from tests.faults import Kind, Violation, proof
+from tests.faults.children import Child
+
+@proof(row=1, title="sleeps", runs=2, quick=1, timeout=0.5)
+def sleeper(run):
+    yield from ()
+    if run.number == 0:
+        with Child(lambda: threading.Event().wait(), run.directory / "child.error"):
+            threading.Event().wait()
+
+@proof(row=2, title="cannot be interrupted", runs=3, quick=1, timeout=0.5)
+def deaf(run):
+    yield Violation(Kind.DUPLICATE, "record 2")
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    if run.number == 1:
+        threading.Event().wait()
+
+@proof(row=3, title="dies", runs=3, quick=1)
+def dying(run):
+    yield from ()
+    if run.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@proof(row=4, title="has one thread", runs=1, quick=1)
+def lonely(run):
+    if threading.active_count() > 1:
+        yield Violation(Kind.CRASH, "it inherited threads")
+
+@proof(row=5, title="takes its time", runs=1000, quick=1)
+def slow(run):
+    yield from ()
+    (run.directory.parent / f"begun-{run.number}").touch()
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Proof]:
+    """Proofs that a worker can import."""
+    (tmp_path / "fake_proofs.py").write_text(FAKES)
+    root = str(Path(__file__).parent.parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), root]))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("fake_proofs", None)
+    __import__("fake_proofs")
+    return dict(PROOFS)
+
+
+def apart(proof: Proof, **plan: Any) -> Result:
+    return run_apart(proof, Plan(seed=1, **plan), lambda *_: None, threading.Event())
+
+
+def test_a_proof_runs_in_a_process_that_inherits_no_threads(fakes: dict[str, Proof]) -> None:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        result = apart(fakes["lonely"])
+    finally:
+        over.set()
+        thread.join()
+    assert (result.runs, result.planned, result.findings) == (1, 1, [])
+
+
+def test_a_run_that_does_not_end_is_a_hang_with_the_stacks_of_its_processes(fakes: dict[str, Proof]) -> None:
+    result = apart(fakes["sleeper"])
+    (finding,) = result.findings
+    assert (finding.violation.kind, finding.run, result.runs) == (Kind.HANG, 0, 2)
+    text = finding.violation.traceback or ""
+    assert text.count("in wait") >= 2  # the proof and its child
+    assert "in __init__" in text  # where the child was forked
+    assert " S " in text  # and the kernel's view of the threads
+
+
+def test_a_run_that_cannot_be_interrupted_is_killed_and_what_was_found_is_kept(
+    fakes: dict[str, Proof], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.faults.supervisor.GRACE", 0.5)
+    result = apart(fakes["deaf"])
+    assert [(finding.violation.kind, finding.run) for finding in result.findings] == [
+        (Kind.DUPLICATE, 0),
+        (Kind.HANG, 1),
+    ]
+    assert descendants(os.getpid()) == [os.getpid()]
+
+
+def test_the_death_of_a_proof_is_a_crash(fakes: dict[str, Proof]) -> None:
+    result = apart(fakes["dying"])
+    (finding,) = result.findings
+    assert (finding.violation.kind, finding.run, result.runs) == (Kind.CRASH, 1, 1)
+    assert "ended with -9" in finding.violation.detail
+
+
+def test_a_budget_ends_a_proof_and_the_count_is_told(fakes: dict[str, Proof]) -> None:
+    result = apart(fakes["slow"], budget=0.5)
+    assert result.planned == 1000
+    assert 0 < result.runs < 1000
+    assert result.findings == []
+
+
+def test_an_interruption_ends_the_proof_and_its_processes(fakes: dict[str, Proof], tmp_path: Path) -> None:
+    program = (
+        "import sys, fake_proofs; from tests.faults.proof import PROOFS; from tests.faults.runner import Plan;"
+        "from tests.faults.supervisor import run_apart; import threading;"
+        "run_apart(PROOFS['slow'], Plan(seed=1), lambda *_: None, threading.Event())"
+    )
+    assert "slow" in fakes
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as process:
+        assert Patience(120).until((tmp_path / "begun-3").exists)
+        family = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() != 0
+    assert len(family) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in family)
+
+
+def test_a_record_says_what_was_proved_when_and_on_which_code(tmp_path: Path) -> None:
+    register_lottery()
+    _, report = report_of(tmp_path, "lottery", "--seed", "7", "--runs", "2")
+    assert {"seed", "commit", "dirty", "date", "quick", "budget", "runs", "violations"} <= set(report)
+    (entry,) = report["proofs"]
+    assert (entry["row"], entry["runs"], entry["planned"], len(entry["violations"])) == (1, 2, 2, 2)
+
+
+def test_what_is_recorded_for_the_code_as_it_is_is_not_proved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    @proof(row=1, title="counts", runs=3, quick=1)
+    def counting(run: Run) -> Iterator[Violation]:
+        made.append(run.number)
+        yield from ()
+
+    records = tmp_path / "records"
+    arguments = ["all", "--seed", "1", "--into", str(records)]
+    unchanged = True
+    monkeypatch.setattr("tests.faults.record._unchanged_since", lambda _: unchanged)
+    assert main(arguments) == 0
+    file = records / "counting.json"
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps(document | {"commit": "0" * 40, "dirty": False}))
+    assert main(arguments) == 0
+    assert made == [0, 1, 2]
+    assert main([*arguments, "--force"]) == 0
+    assert made == [0, 1, 2] * 2
+    file.write_text(json.dumps(document | {"commit": "0" * 40, "dirty": False}))
+    unchanged = False
+    assert main(arguments) == 0
+    assert made == [0, 1, 2] * 3
+
+
+@pytest.mark.parametrize("change", [{"dirty": True}, {"commit": None}, {"quick": True}, {"budget": 5.0}])
+def test_a_record_of_something_else_is_not_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("tests.faults.record._unchanged_since", lambda _: True)
+    file = tmp_path / "record.json"
+    good = {"commit": "0" * 40, "dirty": False, "quick": False, "budget": None}
+    file.write_text(json.dumps(good))
+    assert is_current(file, Plan(seed=1))
+    file.write_text(json.dumps(good | change))
+    assert not is_current(file, Plan(seed=1))
+    assert not is_current(tmp_path / "none.json", Plan(seed=1))

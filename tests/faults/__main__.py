@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import pkgutil
 import secrets
+import signal
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
@@ -23,32 +25,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import tests.faults
-from benchmarks.machine import this_commit
 from headwater.section import parse_seconds
 from tests.faults.proof import PROOFS, Proof
-from tests.faults.runner import Plan, Result, run_proof
+from tests.faults.record import is_current, write_record
+from tests.faults.runner import Plan, Result
+from tests.faults.supervisor import run_apart
 from tests.faults.violation import Kind
 
 EXAMPLES = 5
 """So many findings of a proof are printed; --json has them all."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__, allow_abbrev=False)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("name", nargs="?", metavar="NAME", help='a proof, or "all"; see --list')
-    parser.add_argument("--list", action="store_true", help="list the proofs and leave")
-    parser.add_argument("--rows", type=_rows, metavar="FIRST-LAST", help='of "all", only these rows of the fault table')
-    parser.add_argument("--runs", type=_from(1), metavar="N", help="make so many runs, not as many as the proof says")
-    parser.add_argument("--only", type=_from(0), metavar="RUN", help="make only the run of this number")
-    parser.add_argument("--seed", type=int, metavar="S", help="the seed of all chance; drawn when not given")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
-    parser.add_argument("--quick", action="store_true", help="the short form")
-    parser.add_argument(
-        "--for", dest="seconds", type=_duration, metavar="TIME", help="how long a soak lasts: 10min, 8h"
-    )
-    parser.add_argument("--table", action="store_true", help="end with a table of violations by kind")
+RunOne = Callable[[Proof, Plan, Callable[[int, int], None], threading.Event], Result]
+
+
+def main(arguments: Sequence[str] | None = None, run: RunOne = run_apart) -> int:
+    """Run the command and return its exit code. `run` is how one proof is run."""
+    parser = _parser()
     options = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or the C core says something at every fork
@@ -56,22 +49,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         console.print(_listing(proofs))
         return 0
-    if options.name is None:
-        parser.error('which proof? --list names them, "all" runs them')
-    if options.name != "all" and options.name not in proofs:
-        parser.error(f"there is no proof {options.name!r}: --list names them")
-    if options.rows is not None and options.name != "all":
-        parser.error('--rows chooses from "all"')
-    if options.only is not None and options.name == "all":
-        parser.error("--only is the number of a run of one proof: name that proof")
-
+    _check(parser, options, proofs)
     seed = secrets.randbelow(2**32) if options.seed is None else options.seed
-    plan = Plan(seed=seed, quick=options.quick, runs=options.runs, only=options.only, seconds=options.seconds)
-    chosen = list(proofs.values()) if options.name == "all" else [proofs[options.name]]
+    plan = Plan(
+        seed=seed,
+        quick=options.quick,
+        runs=options.runs,
+        only=options.only,
+        seconds=options.seconds,
+        budget=options.budget,
+    )
+    chosen = [proofs[options.name]] if options.name != "all" else list(proofs.values())
     if options.rows is not None:
         chosen = [proof for proof in chosen if proof.row in options.rows]
+    if options.into is not None and not options.force:
+        chosen = [proof for proof in chosen if not is_current(_file_of(proof, options.into), plan)]
     console.print(f"seed: {seed}")
-    results = [_run_and_tell(proof, plan, console) for proof in chosen]
+    results = []
+    for result in _run_all(chosen, plan, options.jobs, run):
+        results.append(result)
+        _tell(result, plan, console)
+        if options.into is not None:
+            write_record(_file_of(result.proof, options.into), plan, [result])
 
     if options.table:
         console.print(_by_kind(results))
@@ -84,10 +83,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     style = "bold red" if violations else "bold green"
     console.print(f"[{style}]violations: {violations} in {runs} runs[/]")
     if options.json:
-        _write_json(options.json, plan, results)
+        write_record(options.json, plan, results)
     if violations:
         return 1
-    return 2 if options.name != "all" and results[0].skipped else 0
+    return 2 if options.name != "all" and any(result.skipped for result in results) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("name", nargs="?", metavar="NAME", help='a proof, or "all"; see --list')
+    parser.add_argument("--list", action="store_true", help="list the proofs and leave")
+    parser.add_argument("--rows", type=_rows, metavar="FIRST-LAST", help='of "all", only these rows of the fault table')
+    parser.add_argument("--runs", type=_from(1), metavar="N", help="make so many runs, not as many as the proof says")
+    parser.add_argument("--only", type=_from(0), metavar="RUN", help="make only the run of this number")
+    parser.add_argument("--seed", type=int, metavar="S", help="the seed of all chance; drawn when not given")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
+    parser.add_argument("--into", type=Path, metavar="DIRECTORY", help="write a file for each proof here, when it ends")
+    parser.add_argument("--force", action="store_true", help="with --into, also what is recorded for this code already")
+    parser.add_argument("--quick", action="store_true", help="the short form")
+    parser.add_argument(
+        "--for", dest="seconds", type=_duration, metavar="TIME", help="how long a soak lasts: 10min, 8h"
+    )
+    parser.add_argument("--budget", type=_duration, metavar="TIME", help="begin no run of a proof later than that: 2h")
+    parser.add_argument("--jobs", type=_from(1), default=1, metavar="N", help="run so many proofs side by side (1)")
+    parser.add_argument("--table", action="store_true", help="end with a table of violations by kind")
+    return parser
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace, proofs: dict[str, Proof]) -> None:
+    """Refuse a command line that means nothing."""
+    if options.name is None:
+        parser.error('which proof? --list names them, "all" runs them')
+    if options.name != "all" and options.name not in proofs:
+        parser.error(f"there is no proof {options.name!r}: --list names them")
+    if options.rows is not None and options.name != "all":
+        parser.error('--rows chooses from "all"')
+    if options.only is not None and options.name == "all":
+        parser.error("--only is the number of a run of one proof: name that proof")
+
+
+def _file_of(proof: Proof, directory: Path) -> Path:
+    return directory / f"{proof.name}.json"
 
 
 def _from(least: int) -> Callable[[str], int]:
@@ -134,22 +171,39 @@ def load() -> dict[str, Proof]:
     return dict(sorted(PROOFS.items(), key=lambda item: (item[1].row, item[0])))
 
 
-def _run_and_tell(proof: Proof, plan: Plan, console: Console) -> Result:
+def _run_all(proofs: Sequence[Proof], plan: Plan, jobs: int, run: RunOne) -> Iterator[Result]:
+    """The results, in the order of the proofs."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     watchers = Console(stderr=True)
+    stop = threading.Event()
     with Progress(*columns, console=watchers, transient=True, disable=not watchers.is_terminal) as bar:
-        task = bar.add_task(proof.name)
-        result = run_proof(proof, plan, lambda done, total: bar.update(task, completed=done, total=total))
-    heading = _heading(proof)
+
+        def run_one(proof: Proof) -> Result:
+            task = bar.add_task(proof.name)
+            try:
+                return run(proof, plan, lambda done, total: bar.update(task, completed=done, total=total), stop)
+            finally:
+                bar.remove_task(task)
+
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            yield from pool.map(run_one, proofs) if jobs > 1 else map(run_one, proofs)
+        finally:
+            stop.set()  # only an interruption leaves anything to stop
+            pool.shutdown(cancel_futures=True)
+
+
+def _tell(result: Result, plan: Plan, console: Console) -> None:
+    heading = _heading(result.proof)
     if result.findings:
         _tell_findings(result, plan, console)
     elif result.skipped is not None:
         console.print(f"[yellow]–[/] {heading}: skipped, {escape(result.skipped)}")
     else:
-        console.print(f"[green]✓[/] {heading}: {result.runs} runs, {result.seconds:.1f} s")
+        of = f" of {result.planned}" if result.planned is not None and result.runs < result.planned else ""
+        console.print(f"[green]✓[/] {heading}: {result.runs}{of} runs, {result.seconds:.1f} s")
     for note in result.notes:
         console.print(f"      {escape(note)}")
-    return result
 
 
 def _heading(proof: Proof) -> str:
@@ -188,19 +242,13 @@ def _listing(proofs: dict[str, Proof]) -> Table:
     return table
 
 
-def _write_json(file: Path, plan: Plan, results: Sequence[Result]) -> None:
-    commit = this_commit(Path.cwd())
-    document = {
-        "seed": plan.seed,
-        "quick": plan.quick,
-        "commit": str(commit) if commit else None,
-        "runs": sum(result.runs for result in results),
-        "violations": sum(len(result.findings) for result in results),
-        "proofs": [result.as_json() for result in results],
-    }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, _interrupt)  # the end of this process is the end of its workers
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

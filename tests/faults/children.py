@@ -16,6 +16,7 @@ from typing import Any, Self
 from headwater.log import Disk
 from headwater.log.entropy import random_bytes
 from headwater.testing import seeded
+from tests.faults import stacks
 from tests.faults.violation import Kind, Violation
 
 
@@ -31,6 +32,7 @@ class Child:
             code = 1
             try:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the time limit of a run is its parent's business
+                stacks.register_child()
                 with seeded(seed):
                     body()
                 code = 0

@@ -1,20 +1,17 @@
-"""Running a proof: each run alone in a fresh directory, with its own chance and a limit on its time."""
+"""Running a proof: each run alone in a fresh directory, with its own chance."""
 
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
 from time import monotonic
-from types import FrameType
 from typing import Any
 
 from headwater.testing import seeded
@@ -46,6 +43,13 @@ class Finding:
             "traceback": self.violation.traceback,
         }
 
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Finding:
+        """The finding that was told to programs."""
+        violation = Violation(Kind(document["kind"]), document["detail"], document["traceback"])
+        directory = document["directory"]
+        return cls(violation, document["run"], Path(directory) if directory else None)
+
 
 @dataclass(slots=True)
 class Result:
@@ -53,6 +57,10 @@ class Result:
 
     proof: Proof
     runs: int = 0
+    planned: int | None = None
+    """How many runs were meant to be made. None before that is known."""
+    under_way: int | None = None
+    """The number of the run that has begun and is not over."""
     seconds: float = 0.0
     skipped: str | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -71,11 +79,27 @@ class Result:
             "row": self.proof.row,
             "title": self.proof.title,
             "runs": self.runs,
+            "planned": self.planned,
+            "under_way": self.under_way,
             "seconds": round(self.seconds, 3),
             "skipped": self.skipped,
             "notes": self.notes,
             "violations": [finding.as_json() for finding in self.findings],
         }
+
+    @classmethod
+    def from_json(cls, proof: Proof, document: dict[str, Any]) -> Result:
+        """The result that was told to programs."""
+        return cls(
+            proof,
+            runs=document["runs"],
+            planned=document["planned"],
+            under_way=document["under_way"],
+            seconds=document["seconds"],
+            skipped=document["skipped"],
+            findings=[Finding.from_json(finding) for finding in document["violations"]],
+            notes=document["notes"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +112,8 @@ class Plan:
     only: int | None = None
     seconds: float | None = None
     """How long runs last that last a given time."""
+    budget: float | None = None
+    """No run begins after so many seconds: the result says how many were made."""
 
     def numbers(self, proof: Proof) -> Sequence[int]:
         """The numbers of the runs of `proof`."""
@@ -98,15 +124,34 @@ class Plan:
             return proof.numbers(self.seed, count, Path(directory))
 
 
-def run_proof(proof: Proof, plan: Plan, progress: Callable[[int, int], None]) -> Result:
-    """Make the planned runs of `proof`, calling `progress(done, total)` before each and at the end."""
+class OutOfTime(BaseException):
+    """Raised in a run that is late, with the stacks of its processes.
+
+    Not an Exception, so that no handler in the code under test takes it for one of its own.
+    """
+
+
+Report = Callable[[int, int, dict[str, Any]], None]
+
+
+def run_proof(proof: Proof, plan: Plan, report: Report) -> Result:
+    """Make the planned runs of `proof`, calling `report(done, total, result)` before each and at the end."""
     result = Result(proof)
     started = monotonic()
+
+    def tell(under_way: int | None) -> None:
+        result.under_way = under_way
+        result.seconds = monotonic() - started
+        report(result.runs, result.planned or 0, result.as_json())
+
     try:
         numbers: list[int] = []
-        result.findings += map(Finding, _caught(proof, lambda: numbers.extend(plan.numbers(proof))))
+        result.findings += map(Finding, _caught(lambda: numbers.extend(plan.numbers(proof))))
+        result.planned = len(numbers)
         for number in numbers:
-            progress(result.runs, len(numbers))
+            if plan.budget is not None and monotonic() - started >= plan.budget:
+                break
+            tell(number)
             run = _prepared(proof, number, plan)
             findings = _run_once(proof, run, plan)
             result.runs += 1
@@ -114,10 +159,9 @@ def run_proof(proof: Proof, plan: Plan, progress: Callable[[int, int], None]) ->
             result.notes += [note for note in run.notes if note not in result.notes]
             if len({finding.run for finding in result.findings}) >= GIVE_UP_AFTER:
                 break
-        progress(result.runs, len(numbers))
     except Unavailable as reason:
         result.skipped = str(reason)
-    result.seconds = monotonic() - started
+    tell(None)
     return result
 
 
@@ -130,7 +174,7 @@ def _run_once(proof: Proof, run: Run, plan: Plan) -> list[Finding]:
     found: list[Violation] = []
     try:
         with seeded(f"{proof.seed(plan.seed, run.number)}/headwater"):
-            found += _caught(proof, lambda: found.extend(islice(proof.body(run), FINDINGS_PER_RUN)), plan.seconds)
+            found += _caught(lambda: found.extend(islice(proof.body(run), FINDINGS_PER_RUN)))
     except Unavailable:
         if not found:  # what was found stands, even if the rest of the run could not be made
             raise
@@ -141,36 +185,14 @@ def _run_once(proof: Proof, run: Run, plan: Plan) -> list[Finding]:
     return [Finding(violation, run.number, run.directory) for violation in found]
 
 
-def _caught(proof: Proof, action: Callable[[], None], seconds: float | None = None) -> list[Violation]:
-    """Do `action` within the time limit of `proof`, and what it is to last. Whatever it raises is a violation."""
-    limit = proof.timeout + (seconds or 0.0)
+def _caught(action: Callable[[], None]) -> list[Violation]:
+    """Do `action`. Whatever it raises is a violation."""
     try:
-        with _limited_to(limit):
-            action()
+        action()
     except Unavailable:
         raise
-    except _OutOfTime:
-        return [Violation(Kind.HANG, f"not over after {limit:g} s", traceback.format_exc())]
+    except OutOfTime as late:
+        return [Violation(Kind.HANG, "not over in its time", f"{traceback.format_exc()}\n{late}")]
     except Exception as error:  # noqa: BLE001
         return [Violation(Kind.CRASH, f"{type(error).__name__}: {error}", traceback.format_exc())]
     return []
-
-
-class _OutOfTime(BaseException):
-    """Not an Exception, so that no handler in the code under test takes it for one of its own."""
-
-
-@contextmanager
-def _limited_to(seconds: float) -> Iterator[None]:
-    """Interrupt the block when it takes longer, by a signal: that reaches it in system calls too."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise _OutOfTime
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

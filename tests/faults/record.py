@@ -1,0 +1,53 @@
+"""Records of proofs: what was run, when, on which commit, and what it found, as a document of JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import this_commit
+from tests.faults.runner import Plan, Result
+
+ROOT = Path(__file__).parent.parent.parent
+_PROVED = ("headwater", "proto", "tests/faults", "tests/cluster", "tests/spark", "tests/*.py")
+"""What a proof depends on: other changes leave its record valid."""
+
+
+def write_record(file: Path, plan: Plan, results: Sequence[Result]) -> None:
+    """Write what came of these proofs."""
+    commit = this_commit(ROOT)
+    document = {
+        "seed": plan.seed,
+        "quick": plan.quick,
+        "budget": plan.budget,
+        "commit": commit.hash if commit else None,
+        "dirty": commit.dirty if commit else None,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "runs": sum(result.runs for result in results),
+        "violations": sum(len(result.findings) for result in results),
+        "proofs": [result.as_json() for result in results],
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(file)
+
+
+def is_current(file: Path, plan: Plan) -> bool:
+    """Whether the file records the same plan on code that has not changed since. Its seed may be another."""
+    try:
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        same = (document["quick"], document["budget"]) == (plan.quick, plan.budget)
+        commit, dirty = document["commit"], document["dirty"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return same and not dirty and commit is not None and _unchanged_since(commit)
+
+
+def _unchanged_since(commit: str) -> bool:
+    command = ["git", "-C", str(ROOT), "diff", "--quiet", commit, "--", *_PROVED]
+    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
