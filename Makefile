@@ -23,7 +23,7 @@ PROCESS_TESTS := $(sort $(wildcard $(foreach noun,broker cli client console exam
 VERDICTS := build/tests
 PYTEST = $(BIN)/python -m pytest --quiet -o cache_dir=.pytest_cache/$@ --junitxml=$(VERDICTS)/$@.xml
 
-.PHONY: setup lock proto etcd browser test $(PARTS) docs demo serve bench peers soak faults clean help
+.PHONY: setup lock proto etcd browser test $(PARTS) docs demo serve bench peers soak faults proofs mutants clean help
 
 setup: $(STAMP) ## create .venv and install the locked dependencies and the project into it
 
@@ -113,6 +113,19 @@ soak: $(STAMP) ## a cluster with faults of all kinds for ten minutes; SOAK_FLAGS
 
 faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all
+
+# Each proof leaves its record when it ends, and those that are recorded for the code as it is are not run again: so it
+# can be interrupted. PROOF_FLAGS="--rows 1-13 --force" chooses, or runs them again.
+PROOF_BUDGET := 2h
+PROOF_FLAGS ?=
+PROOFS := build/proofs
+
+proofs: $(STAMP) ## every fault proof in full, two side by side, each for two hours at most; writes docs/proofs.md
+	$(BIN)/python -m tests.faults all --budget $(PROOF_BUDGET) --jobs 2 --into $(PROOFS) $(PROOF_FLAGS); \
+	  status=$$?; $(BIN)/python -m tests.faults.report $(PROOFS)/*.json > build/proofs.md && mv build/proofs.md docs/proofs.md; exit $$status
+
+mutants: $(STAMP) ## take promises away one by one and see that tests notice; takes hours
+	$(BIN)/python -m tests.mutants --json build/mutants.json
 
 clean: ## remove everything that is made, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .demo .bench-* benchmarks/results examples/node/node_modules

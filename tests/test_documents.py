@@ -137,6 +137,14 @@ def test_every_proof_holds_a_promise() -> None:
     assert sorted(set(load()) - named) == []
 
 
+def test_the_page_of_proofs_names_proofs_that_exist() -> None:
+    text = (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8")
+    proofs = load()
+    lines = re.findall(r"^\| (\d+) \| `(\w+)` \|", text, re.MULTILINE)
+    assert lines
+    assert [(row, name) for row, name in lines if name not in proofs or proofs[name].row != int(row)] == []
+
+
 def test_every_error_is_in_the_operations_manual() -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     table = text[text.index("## Errors") : text.index("## What to watch")]

@@ -19,6 +19,7 @@ from tests.faults import __main__ as command
 from tests.faults.__main__ import load
 from tests.faults.proof import PROOFS
 from tests.faults.record import is_current
+from tests.faults.report import page
 from tests.faults.runner import FINDINGS_PER_RUN, GIVE_UP_AFTER, Plan, Result, run_proof
 from tests.faults.supervisor import run_apart
 from tests.patience import Patience, descendants
@@ -425,3 +426,32 @@ def test_a_record_of_something_else_is_not_current(
     file.write_text(json.dumps(good | change))
     assert not is_current(file, Plan(seed=1))
     assert not is_current(tmp_path / "none.json", Plan(seed=1))
+
+
+def test_the_page_of_proofs_has_a_line_for_each_with_its_newest_record() -> None:
+    register_lottery()
+
+    @proof(row=2, title="never run", runs=9, quick=1)
+    def idle(_: Run) -> Iterator[Violation]:
+        yield from ()
+
+    def document(date: str, runs: int, **fields: Any) -> dict[str, Any]:
+        result = {"name": "lottery", "runs": runs, "planned": runs, "skipped": None, "violations": []}
+        return {
+            "seed": 7,
+            "quick": False,
+            "commit": "abcdef" * 6,
+            "dirty": False,
+            "date": date,
+            "proofs": [result, result | {"name": "gone"}],
+            **fields,
+        }
+
+    text = page(
+        [document("2026-02-02T00:00:00", 4), document("2026-01-01T00:00:00", 5), document("2026-03-03", 1, quick=True)],
+        dict(PROOFS),
+    )
+    assert text.splitlines()[-2:] == [
+        "| 1 | `lottery` | tells what it drew | 4 | 5 | 7 | `abcdefabcdef` | 2026-02-02 | 0 |",
+        "| 2 | `idle` | never run | 0 | 9 | | | | |",
+    ]
