@@ -109,6 +109,9 @@ class Replica:
         self._pending: Proposal | None = None
         self._led_since = 0.0
         self._epoch_start = 0
+        """Where the log ended when this epoch began: whatever earlier leaders acknowledged or showed is before it."""
+        self._settled = False
+        """Whether everybody who counts has had everything before that, in this epoch."""
         self.beside: Replica | None = None
         """The replica of another log that is kept with this one: in sync is who keeps up with both."""
         self._mark = 0
@@ -133,6 +136,7 @@ class Replica:
             self._pending = None
             self._led_since = now
             self._epoch_start = self.log.end
+            self._settled = False
         if self.leads:
             self._advance()
 
@@ -223,17 +227,36 @@ class Replica:
     def _advance(self) -> None:
         """Raise the high watermark as far as everybody who counts has come."""
         assert self.state is not None
-        if len(self.state.in_sync) < self._min_insync:
+        end = self._common_end()
+        if end is None:
             return
+        self._settled = self._settled or end >= self._epoch_start
+        if len(self.state.in_sync) >= self._min_insync:
+            self.high_watermark = max(self.high_watermark, end)
+
+    def _common_end(self) -> int | None:
+        """How far everybody who counts has come, in this epoch; None while that is not known of all of them."""
         ends = [self._own_end()]
         for broker, incarnation in self._counted().items():
             if broker == self.broker:
                 continue
             progress = self._progress.get(broker)
             if progress is None or progress.incarnation < incarnation:
-                return
+                return None
             ends.append(progress.durable_end)
-        self.high_watermark = max(self.high_watermark, min(ends))
+        return min(ends)
+
+    @property
+    def readable(self) -> int | None:
+        """Before which offset a leader shows records; None while it may not answer readers.
+
+        A new leader knows a lower bound of what was acknowledged, and readers have seen more than that. All of it is in
+        its log, and nobody takes it back once everybody who counts has the log up to where it ended at the election.
+        Until then there is no answer that is neither too little nor too much.
+        """
+        if self._settled:
+            return max(self.high_watermark, self._epoch_start)
+        return self.high_watermark if self.high_watermark >= self._epoch_start else None
 
     def require(self, min_insync: int) -> None:
         """So many have to be in sync from now on before anything is acknowledged."""

@@ -104,10 +104,10 @@ class GroupBroker(Broker):
         self._process += 1
         super().fail(power=power)
 
-    def _kept(self, kept: bool) -> None:
+    def _kept(self, kept: bool, asked: float) -> None:
         """Who has only lost its registration is the same process: its threads go on."""
         process = self._process
-        super()._kept(kept)
+        super()._kept(kept, asked)
         self._process = process
 
     # Coordinating.

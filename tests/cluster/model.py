@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import ClassVar
 
 from headwater.cluster.election import Election, LogEnd
@@ -45,6 +46,16 @@ class Truth:
         """Whether all disks are in use that ever were: what was on one that is lost may have been counted before."""
         self.start = 0
         """What is before it a leader has deleted."""
+        self._read_end = 0
+        self._acknowledged_end = 0
+
+    def check_read(self, end: int, who: str) -> None:
+        """No read shows less than an earlier one has shown to anybody, or than was acknowledged before it."""
+        if end < self._read_end:
+            raise Violation(f"went back: {who} reads up to {end}, and {self._read_end} was read before")
+        if end < self._acknowledged_end:
+            raise Violation(f"unread: {who} reads up to {end}, and {self._acknowledged_end} was acknowledged before")
+        self._read_end = end
 
     def tell(self, offset: int, record: Record, who: str, *, acknowledged: bool = False) -> None:
         """A client has seen this record at this offset."""
@@ -55,6 +66,7 @@ class Truth:
             raise Violation(f"doubled: {record} is at {self._offsets[record]} and, for {who}, at {offset}")
         if acknowledged:
             self.acknowledged.add(record)
+            self._acknowledged_end = max(self._acknowledged_end, offset + 1)
             self._check_copies(offset, record, who)
 
     def _check_copies(self, offset: int, record: Record, who: str) -> None:
@@ -114,6 +126,8 @@ class Broker(Process):
         self.replica: Replica | None = None
         self.alive: dict[int, int] = {}
         self.incarnation = 0
+        self._confirmed = inf
+        """When it asked for the lease that it was granted last."""
         self._controlling = 0
         self._ends: dict[int, tuple[int, LogEnd]] = {}
         self._waiting: list[tuple[int, Record, Callable[[int], None]]] = []
@@ -125,6 +139,7 @@ class Broker(Process):
         self.start()
         self.replica = None
         self.incarnation = self._controlling = 0
+        self._confirmed = inf
         self.alive, self._ends, self._waiting = {}, {}, []
         self._unworthy = False
         if self.log.end < self.checkpoint:
@@ -173,6 +188,7 @@ class Broker(Process):
             return self.etcd.write([], {key: value}, LEASE)
 
         if not self.incarnation:
+            self._confirmed = min(self._confirmed, self.world.now)  # whichever attempt it is that is taken
             self.ask(self.etcd, write, self._registered)
 
     def _registered(self, incarnation: int) -> None:
@@ -200,11 +216,13 @@ class Broker(Process):
         self.every(0.5, self._retain)
 
     def _keep_alive(self) -> None:
-        key, incarnation = f"broker/{self.number}", self.incarnation
-        self.ask(self.etcd, lambda: self.etcd.keep_alive(key, incarnation, LEASE), self._kept)
+        key, incarnation, asked = f"broker/{self.number}", self.incarnation, self.world.now
+        self.ask(self.etcd, lambda: self.etcd.keep_alive(key, incarnation, LEASE), lambda kept: self._kept(kept, asked))
 
-    def _kept(self, kept: bool) -> None:
-        if not kept:  # its lease has ended: it is another one from now on
+    def _kept(self, kept: bool, asked: float) -> None:
+        if kept:
+            self._confirmed = max(self._confirmed, asked)
+        else:  # its lease has ended: it is another one from now on
             self.world.note(f"{self.name} has lost its registration")
             self.fail(power=False)
             self.world.after(0.1, self.begin)
@@ -472,16 +490,24 @@ class Broker(Process):
                 left.append((offset, record, answer))
         self._waiting = left
 
-    def readable(self) -> int:
-        """Before which offset records are shown."""
+    def readable(self) -> int | None:
+        """Before which offset records are shown; None while it may not answer readers."""
         assert self.replica is not None
-        return self.replica.high_watermark
+        return self.replica.readable if self.may_lead() else None
+
+    def may_lead(self) -> bool:
+        """Whether nobody else can have been elected: the lease lasts, counted from before it was asked for."""
+        return self.world.now - self._confirmed <= LEASE
 
     def read(self) -> None:
         """A client reads on; another one, everything."""
-        if self.replica is not None and self.replica.leads:
-            end = min(self.readable(), self.log.end)
-            start = max(end - 20, self.log.start) if self.world.random.random() < 0.8 else self.log.start
+        if self.replica is None or not self.replica.leads:
+            return
+        reads_on, readable = self.world.random.random() < 0.8, self.readable()
+        if readable is not None:
+            end = min(readable, self.log.end)
+            self.truth.check_read(end, f"a reader of {self.name}")
+            start = max(end - 20, self.log.start) if reads_on else self.log.start
             with suppress(DamageMet):
                 for offset in range(start, end):
                     self.truth.tell(offset, self.log.verified(offset)[1:], f"a reader of {self.name}")

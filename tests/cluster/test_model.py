@@ -108,6 +108,23 @@ class ShowsWhatIsNotAcknowledged(Broker):
         return self.log.end
 
 
+class AnswersReadersAtOnce(Replica):
+    @property
+    def readable(self) -> int:
+        return self.high_watermark
+
+
+class ShowsAllThatItInherits(Replica):
+    @property
+    def readable(self) -> int:
+        return max(self.high_watermark, self._epoch_start)
+
+
+class ServesReadersWithoutALease(Broker):
+    def may_lead(self) -> bool:
+        return True
+
+
 class DeletesWhatIsNotAcknowledged(Broker):
     def deletable(self) -> int:
         return self.log.end
@@ -164,6 +181,9 @@ def with_replica(kind: type[Replica], election: type[Election] = Election) -> ty
         (WritesWhateverHasChanged, 329),
         (AnswersRepeatsAtOnce, 0),
         (ShowsWhatIsNotAcknowledged, 8),
+        (with_replica(AnswersReadersAtOnce), 2),
+        (with_replica(ShowsAllThatItInherits), 71),
+        (ServesReadersWithoutALease, 265),
         (DeletesWhatIsNotAcknowledged, 160),
         (RestartsWithoutProducers, 133),
         (RestartsWithoutEpochs, 25),

@@ -98,7 +98,7 @@ class MovingCluster(Cluster):
 
     def _settled(self) -> bool:
         holders = self._holders()
-        logs = {tuple(broker.log.entries) for broker in holders}
+        logs = {(broker.log.start, tuple(broker.log.entries)) for broker in holders}
         leads = [one.replica for one in holders if one.replica is not None and one.replica.leads]
         others = [broker for broker in self.brokers.values() if broker not in holders]
         return (
