@@ -276,6 +276,22 @@ class NotLeader(StoreError):
         self.leader = leader
 
 
+class LeaderNotReady(NotLeader):
+    """The broker has just become the leader, and may not answer readers yet. Clients ask again by themselves.
+
+    Earlier leaders may have acknowledged and shown more than this one can be sure of. It answers as soon as the other
+    replicas in sync have everything that its log had at the election.
+    """
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition, None)
+        said = (
+            f"{topic}/{partition} has a new leader, which answers reads once the other replicas in sync have caught up "
+            f"with it; ask again, and see that their brokers run"
+        )
+        self.args = (said,)
+
+
 class BufferFull(StoreError, TimeoutError):
     """A producer's buffer stayed full for longer than its timeout. The record was not taken."""
 

@@ -89,10 +89,14 @@ class Call:
 
     def patience(self, wait_ms: int) -> float:
         """How many seconds the caller may be kept waiting: as it said, but not so long that the answer is too late."""
+        return min(self.within_deadline(wait_ms / 1000), self._core.config.max_wait)
+
+    def within_deadline(self, seconds: float) -> float:
+        """So many seconds, or fewer if the call's deadline leaves no more for an answer that is in time."""
         found: float | None = self.context.time_remaining()
         left = float("inf") if found is None else found
         margin = max(min(left / 10, _MARGIN_MOST), _MARGIN_LEAST)
-        return min(wait_ms / 1000, self._core.config.max_wait, left - margin)
+        return min(seconds, left - margin)
 
     def when_done(self, work: Callable[[], None]) -> None:
         """Do something when the answer has been sent, or the call is over otherwise."""

@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Final, NamedTuple
@@ -24,7 +24,14 @@ from headwater.broker.call import Call, check_readable
 from headwater.broker.core import Core, partition_of
 from headwater.broker.groups import Groups
 from headwater.broker.plain import to_records
-from headwater.errors import FrameDamaged, HeadwaterError, InvalidConfiguration, OffsetOutOfRange
+from headwater.errors import (
+    FrameDamaged,
+    HeadwaterError,
+    InvalidConfiguration,
+    LeaderNotReady,
+    NotLeader,
+    OffsetOutOfRange,
+)
 from headwater.log import Bounds, Extent, Partition, StoredFrame, Stretch
 from headwater.option import MIB
 from headwater.store.topic import TopicPartition
@@ -34,6 +41,13 @@ from headwater.wire.machine import machine
 from headwater.wire.packing import FetchedFrames, located_bytes, pack_fetched
 
 _DEFAULT_BYTES: Final = MIB
+_CONFIRMING: Final = 3.0
+"""How long followers are waited for that are to say whom they follow. Seconds."""
+_NOT_READY: Final = 2.0
+"""How long a question for offsets waits for a leader that may not answer yet. Seconds."""
+
+Doubtful = Collection[TopicPartition]
+"""Partitions of which another broker may be the leader by now."""
 
 
 class _Answer(NamedTuple):
@@ -72,7 +86,8 @@ class Reading:
         with self._expecting(request) as waiter:
             while True:
                 waiter.clear()
-                answer = await self._core.read(self._look, request, request.max_bytes, "")
+                doubtful = await self._doubtful(_places(request), _CONFIRMING)
+                answer = await self._core.read(self._look, request, request.max_bytes, "", doubtful)
                 left = deadline - time.monotonic()
                 if answer.found or left <= 0 or self._core.draining.is_set():
                     return pb.FetchResponse.FromString(answer.content)
@@ -92,7 +107,8 @@ class Reading:
                         yield answer.content
                 finally:
                     hold.give_back()
-                _go_on(request, answer)
+                if answer.found:
+                    _go_on(request, answer)
                 if not request.positions:
                     return
 
@@ -162,9 +178,10 @@ class Reading:
                 hold = await call.hold_response(len(answer.content))
             else:
                 waiter.clear()
+                doubtful = await self._doubtful(_places(request), call.within_deadline(_CONFIRMING))
                 hold = await call.hold_response(budget)
                 try:
-                    answer = await self._core.read(self._look, request, budget, call.caller.name)
+                    answer = await self._core.read(self._look, request, budget, call.caller.name, doubtful)
                 except BaseException:
                     hold.give_back()
                     raise
@@ -179,12 +196,16 @@ class Reading:
             if not await waiter.wait(left):
                 waiter.wake()  # to be sure, it looks once more
 
+    async def _doubtful(self, places: Iterable[TopicPartition], timeout: float) -> Doubtful:
+        """Of which partitions another broker may be the leader by now. It is asked before each look, not after."""
+        return () if self._core.cluster is None else await self._core.cluster.doubtful(places, timeout)
+
     # In a thread.
 
-    def _look(self, request: pb.FetchRequest, budget: int, caller: str) -> _Answer:
+    def _look(self, request: pb.FetchRequest, budget: int, caller: str, doubtful: Doubtful = ()) -> _Answer:
         generation = self._generation(request, caller)
         found = generation != request.generation
-        pieces: list[_Piece] = [_Piece(self._core, position) for position in request.positions]
+        pieces: list[_Piece] = [_Piece(self._core, position, doubtful) for position in request.positions]
         with_records = [piece for piece in pieces if piece.has_records]
         # Who comes first gets its frames even if there is no room for more: each has its turn at that.
         random.shuffle(with_records)
@@ -208,16 +229,28 @@ class Reading:
     async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
         for place in request.partitions:
             call.check("read", "topic", place.topic)
-        return await self._core.read(self._list_offsets, request)
+        places = [TopicPartition(place.topic, place.partition) for place in request.partitions]
+        deadline = time.monotonic() + call.within_deadline(_NOT_READY)
+        with self._core.arrivals.expecting(places) as waiter:
+            while True:
+                waiter.clear()
+                doubtful = await self._doubtful(places, call.within_deadline(_CONFIRMING))
+                answer = await self._core.read(self._list_offsets, request, doubtful)
+                left = deadline - time.monotonic()
+                waits = any(one.error.kind == LeaderNotReady.__name__ for one in answer.partitions)
+                if not waits or left <= 0 or self._core.draining.is_set():
+                    return answer
+                await waiter.wait(left)
 
-    def _list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+    def _list_offsets(self, request: pb.ListOffsetsRequest, doubtful: Doubtful) -> pb.ListOffsetsResponse:
         timestamp = request.timestamp_ns if request.HasField("timestamp_ns") else None
-        return pb.ListOffsetsResponse(partitions=[self._offsets(place, timestamp) for place in request.partitions])
+        found = [self._offsets(place, timestamp, doubtful) for place in request.partitions]
+        return pb.ListOffsetsResponse(partitions=found)
 
-    def _offsets(self, place: pb.TopicPartition, timestamp: int | None) -> pb.PartitionOffsets:
+    def _offsets(self, place: pb.TopicPartition, timestamp: int | None, doubtful: Doubtful) -> pb.PartitionOffsets:
         answer = pb.PartitionOffsets(topic=place.topic, partition=place.partition)
         try:
-            partition, bounds = shown(self._core, place)
+            partition, bounds = shown(self._core, place, doubtful)
             answer.log_start, answer.log_end, answer.durable_end = bounds
             if self._core.cluster is not None:
                 gone = self._core.cluster.markers(TopicPartition(place.topic, place.partition))
@@ -258,7 +291,7 @@ class _Allowance:
 class _Piece:
     """What a fetch gets of one partition. What is wrong with it is told there, and the others go on."""
 
-    def __init__(self, core: Core, position: pb.FetchPosition) -> None:
+    def __init__(self, core: Core, position: pb.FetchPosition, doubtful: Doubtful) -> None:
         self._core = core
         self._place = position.partition
         self._partition: Partition | None = None
@@ -270,7 +303,7 @@ class _Piece:
         self.next_offset: int | None = None
         self._start = self._end = 0
         try:
-            self._partition, self._bounds = shown(core, self._place)
+            self._partition, self._bounds = shown(core, self._place, doubtful)
             self._start = self.next_offset = self._offset(position, self._partition)
             self._end = self._bounds.end
             if position.HasField("end"):
@@ -299,8 +332,13 @@ class _Piece:
 
     @property
     def news(self) -> bool:
-        """Whether there is something to tell: records, an error, or that there is nothing up to another offset."""
-        return self.error is not None or self.next_offset != self._start
+        """Whether there is something to tell: records, an error, or that there is nothing up to another offset.
+
+        That the leader is not ready is told when the reader has no more patience, or there are news of others.
+        """
+        if self.error is not None:
+            return not isinstance(self.error, LeaderNotReady)
+        return self.next_offset != self._start
 
     def read(self, budget: int, *, direct: bool) -> int:
         """Read about so many bytes, at least one frame; how many were read. Or say where they are to be read."""
@@ -351,12 +389,17 @@ class _Piece:
         return FetchedFrames(answer, () if as_records or self.error else _contiguous(self.frames))
 
 
-def shown(core: Core, place: pb.TopicPartition) -> tuple[Partition, Bounds]:
-    """A partition, and what of it can be shown: in a cluster what is acknowledged, where it is led; or NotLeader."""
+def shown(core: Core, place: pb.TopicPartition, doubtful: Doubtful) -> tuple[Partition, Bounds]:
+    """A partition, and what of it can be shown: in a cluster what is acknowledged, where it is led.
+
+    Raises NotLeader, and LeaderNotReady.
+    """
     if core.cluster is None:
         partition = partition_of(core.store, place)
         return partition, partition.bounds()
     # First who leads: a broker that does not may not even have heard of the topic yet.
+    if (place.topic, place.partition) in doubtful:
+        raise NotLeader(place.topic, place.partition, None)
     acknowledged = core.cluster.readable(TopicPartition(place.topic, place.partition), place.topic_uuid)
     partition = partition_of(core.store, place)
     start, end, _ = partition.bounds()
@@ -448,6 +491,9 @@ def _contiguous(frames: Sequence[StoredFrame]) -> list[memoryview]:
     return [memoryview(buffer)[start:end] for buffer, start, end in spans]  # type: ignore[arg-type]
 
 
+def _places(request: pb.FetchRequest) -> list[TopicPartition]:
+    return [TopicPartition(position.partition.topic, position.partition.partition) for position in request.positions]
+
+
 def _keys(request: pb.FetchRequest) -> list[Key]:
-    places = ((position.partition.topic, position.partition.partition) for position in request.positions)
-    return list(chain(places, [(request.group, GROUP)] if request.group else []))
+    return list(chain(_places(request), [(request.group, GROUP)] if request.group else []))

@@ -55,7 +55,8 @@ class Hosted:
         self.led = 0
         """The epoch in which the log takes appends; 0 while it takes none."""
         self._tell = tell
-        self._told = -1
+        self._told: tuple[int, int | None] | None = None
+        """The high watermark, and what could be read, when those who read were told last."""
         self.confirming = 0
         """How many wait to be sure that nobody else leads: then no follower is kept waiting for records."""
         self._waiting: set[asyncio.Future[None]] = set()
@@ -116,7 +117,7 @@ class Hosted:
     def _changed_role(self) -> None:
         """Nothing that was appended in another role is acknowledged in this one: its offset may be another's by now."""
         self.led = 0
-        self._told = -1
+        self._told = None
         self._reading = {}
         acks, self._acks = self._acks, []
         for _, _, ack in acks:
@@ -185,8 +186,8 @@ class Hosted:
         """Tell those whose records are acknowledged by now, and those who read."""
         high_watermark = self.replica.high_watermark
         if self.leads:
-            if high_watermark != self._told:
-                self._told = high_watermark
+            if (high_watermark, self.replica.readable) != self._told:
+                self._told = high_watermark, self.replica.readable
                 self._tell(self.place)
                 self.wake()
             while self._acks and self._acks[0][0] <= high_watermark:
@@ -198,9 +199,9 @@ class Hosted:
         """Answer a follower; raises NotLeading."""
         if not self.leads:
             raise NotLeading
-        before = self.replica.high_watermark
+        before = self.replica.high_watermark, self.replica.readable
         response = self.replica.fetch(request, time.monotonic())
-        if self.replica.high_watermark != before:
+        if (self.replica.high_watermark, self.replica.readable) != before:
             self.settle()
         return response
 

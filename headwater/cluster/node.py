@@ -41,7 +41,15 @@ from headwater.cluster.sizes import Sizes
 from headwater.cluster.topics import ClusterTopics
 from headwater.cluster.view import Changes
 from headwater.config import BrokerConfig, TopicConfig
-from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionPoisoned, StoreError, WriteFailed
+from headwater.errors import (
+    BrokerUnavailable,
+    HeadwaterError,
+    LeaderNotReady,
+    NotLeader,
+    PartitionPoisoned,
+    StoreError,
+    WriteFailed,
+)
 from headwater.log import Appended
 from headwater.store.directory_store import DirectoryStore, stage_uuid
 from headwater.store.topic import TopicPartition
@@ -550,9 +558,31 @@ class ClusterNode:
 
         It could not do any harm; but whoever reads here would wait for ever for what another one has by now.
         """
-        now = time.monotonic()
+        return not self._lease_lasts() and hosted.replica.is_alone(time.monotonic())
+
+    def _lease_lasts(self) -> bool:
+        """Whether nobody can have taken this broker for dead: etcd counts the lease from later on than this does."""
         registration = self.membership.registration
-        return now - registration.confirmed > registration.lease_seconds and hosted.replica.is_alone(now)
+        return time.monotonic() - registration.confirmed <= registration.lease_seconds
+
+    async def doubtful(self, places: Iterable[TopicPartition], timeout: float) -> frozenset[TopicPartition]:
+        """The partitions led here of which another broker may have taken over without this one having heard of it.
+
+        While the lease lasts there are none. Without it, as when etcd is away, followers are asked whom they follow.
+        """
+        if self._lease_lasts():
+            return frozenset()
+        led = [place for place in places if self.leads(place)]
+        sure = await asyncio.gather(*(self._is_sure(self._by_place[place], timeout) for place in led))
+        return frozenset(place for place, is_sure in zip(led, sure, strict=True) if not is_sure)
+
+    async def _is_sure(self, hosted: Hosted, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                await hosted.confirm(hosted.led)
+        except (NotLeading, TimeoutError):
+            return False
+        return True
 
     @contextmanager
     def leading(self, place: TopicPartition) -> Iterator[None]:
@@ -567,15 +597,18 @@ class ClusterNode:
             raise self.not_leader(place) from None
 
     def readable(self, place: TopicPartition, uuid: bytes = b"") -> int:
-        """In any thread: before which offset records can be shown; raises NotLeader.
+        """In any thread: before which offset records can be shown; raises NotLeader, and LeaderNotReady.
 
-        Also where a topic was made again under its name, and only the one before it is led here so far.
+        NotLeader also where a topic was made again under its name, and only the one before it is led here so far.
         """
         hosted = self._leading_here(place)
         topic = self.membership.view.topics.get(place.topic)
         if topic is not None and topic.info.uuid == uuid != hosted.key[0]:
             raise self.not_leader(place)
-        return hosted.replica.high_watermark
+        readable = hosted.replica.readable
+        if readable is None:
+            raise LeaderNotReady(*place)
+        return readable
 
     def markers(self, place: TopicPartition) -> Markers:
         """In any thread: which delete markers may be gone from a partition that is led here; raises NotLeader."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
+from math import inf
 from typing import Final
 
 from headwater import __version__
@@ -38,8 +39,8 @@ class Registration:
         self.incarnation = 0
         """As which it is registered; 0 while it is not."""
         self.lease = 0
-        self.confirmed = 0.0
-        """When etcd last said, by the monotonic clock, that it is registered."""
+        self.confirmed = -inf
+        """When it asked, by the monotonic clock, for the lease that etcd has granted or renewed last."""
         self.secret = b""
         """What all brokers of the cluster sign with; known once it was registered."""
         self._etcd = etcd
@@ -64,7 +65,8 @@ class Registration:
 
     async def register(self) -> None:
         """Be registered. Raises StoreInUse when a living broker has the same id, EtcdUnavailable and EtcdRefused."""
-        patience = time.monotonic() + 2 * self.lease_seconds
+        asked = time.monotonic()
+        patience = asked + 2 * self.lease_seconds
         self._session = random_bytes(8).hex()
         self.secret = await self._shared_secret()
         while True:
@@ -75,6 +77,7 @@ class Registration:
                 await self._replace(known, patience)
                 continue
             await self._leave_in_sync_sets()
+            asked = time.monotonic()
             lease = await self._etcd.grant(self.lease_seconds)
             changes = [
                 Put(self._key, self._value(), lease),
@@ -87,7 +90,7 @@ class Registration:
                     raise
                 _log.debug("whether the broker is registered is not known: looking")
         self.lease = known.lease
-        self.confirmed = time.monotonic()
+        self.confirmed = asked
         self._lost.clear()
         self._become(known.created)
 
@@ -177,6 +180,7 @@ class Registration:
                     self.confirmed = asked
                     continue
                 self._lost.set()
+                self.confirmed = -inf
                 if self.incarnation:
                     _log.warning("broker %d has lost its registration %d", self.broker, self.incarnation)
                     self._become(0)
@@ -221,6 +225,7 @@ class Registration:
     async def leave(self) -> None:
         """End the registration: the others need not wait until the lease ends."""
         lease, self.lease = self.lease, 0
+        self.confirmed = -inf
         self._become(0)
         if lease:
             await self._etcd.revoke(lease)

@@ -152,6 +152,14 @@ class ClusterProcesses:
             assert time.monotonic() < deadline, f"{found.leader} leads, and in sync are {list(found.in_sync)}"
             time.sleep(0.05)
 
+    def wait_for_leader(self, topic: str, leader: int, number: int = 0) -> pb.PartitionMetadata:
+        """Wait until a broker leads, as it sees it itself, whoever is in sync."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.partition(topic, number, at=leader)).leader != leader:
+            assert time.monotonic() < deadline, f"{found.leader} leads, and in sync are {list(found.in_sync)}"
+            time.sleep(0.05)
+        return found
+
     def log(self, broker: int) -> str:
         """What a broker has said in its last life."""
         return max(self.directory.glob(f"broker{broker}.*.log")).read_text()

@@ -21,6 +21,9 @@ class Kind(Enum):
     SKIPPED_BY_POLL = "skipped by poll"
     """In the log, and passed over by a consumer that went on behind it."""
 
+    READ_WENT_BACK = "read went back"
+    """Acknowledged, or read by someone, and not shown to a read that began afterwards."""
+
     POSITION_MOVED_BACK = "position moved back"
     """A committed position is now lower than it was."""
 
