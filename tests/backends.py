@@ -112,6 +112,12 @@ class SharedClock(Clock):
     def now_ns(self) -> int:
         return self.present.now_ns()
 
+    def boot_ns(self) -> int:
+        return self.present.boot_ns()
+
+    def boot_id(self) -> str:
+        return self.present.boot_id()
+
 
 class SharedCluster:
     """An etcd and three brokers in this process, for all tests that want one; each test finds it empty."""

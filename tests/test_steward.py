@@ -505,3 +505,98 @@ def test_reports_begin_empty() -> None:
 def test_stores_of_one_process_are_cleaned_apart() -> None:
     with MemoryStore() as one, MemoryStore() as other, one.stewarding():
         assert other.steward().run_once().skipped is None
+
+
+# Clocks.
+
+JUMPS = [365 * DAY, 8 * DAY, -DAY, -50 * 365 * DAY]
+
+
+@pytest.mark.parametrize("jump", JUMPS, ids=["a year ahead", "eight days ahead", "a day back", "back to the seventies"])
+def test_nothing_goes_because_the_wall_clock_was_set(open_store: OpenStore, jump: float) -> None:
+    clock = ManualClock()
+    store = open_store(clock=clock)
+    fill(store.create_topic("a", retention_age=DAY, segment_age=DAY), 3)
+    read(store, "a", "slow", 5)
+    with store.producer("a") as out:
+        out.send(b"the last one")
+    store.steward().run_once()
+    clock.advance(60)
+    clock.jump(jump)
+    for dry_run in (True, False, False):
+        report = store.steward(force_after=90 * DAY).run_once(dry_run=dry_run)
+        assert (report.segments, report.expired_groups, report.pruned_positions) == (0, (), 0)
+        assert not report.partitions[0].rolled
+        assert report.errors == ()
+        clock.advance(60)
+    fill(store.topic("a"), 1)
+    read(store, "a", "new", 5)
+    clock.jump(-jump)
+    report = store.steward(force_after=90 * DAY).run_once()
+    assert (report.segments, report.expired_groups) == (0, ())
+    assert len(store.group("slow").committed()) == len(store.group("new").committed()) == 1
+    clock.advance(7 * DAY + 1 + (DAY if jump == -DAY else 0))
+    assert store.steward(force_after=90 * DAY).run_once().expired_groups == ("new", "slow"), "that time has passed"
+    assert store.topic("a").bounds()[0].start == 4 * SEGMENT + 1
+
+
+def test_a_strange_clock_is_told_of(open_store: OpenStore) -> None:
+    clock = ManualClock()
+    store = open_store(clock=clock)
+    assert store.steward().run_once().clock is None
+    clock.advance(2 * 3600)
+    assert store.steward().run_once().clock is None
+    clock.jump(DAY)
+    clock.advance(60)
+    told = store.steward().run_once().clock
+    assert told is not None
+    assert "set ahead by 86,400 s" in told
+
+
+def test_the_next_program_notices_that_the_clock_was_set(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with DirectoryStore(tmp_path, clock=clock) as store:
+        fill(store.create_topic("a", retention_age=1000), 3)
+        read(store, "a", "g", 3 * SEGMENT)
+    clock.jump(365 * DAY)
+    clock.advance(60)
+    for _ in range(2):
+        with DirectoryStore(tmp_path, clock=clock) as store:
+            report = store.steward().run_once()
+            assert (report.segments, report.expired_groups) == (0, ())
+    clock.advance(1000)
+    with DirectoryStore(tmp_path, clock=clock) as store:
+        assert store.steward().run_once().segments == 3
+
+
+def test_a_machine_that_was_off_for_a_week_is_cleaned_an_hour_after_its_start(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with DirectoryStore(tmp_path, clock=clock) as store:
+        fill(store.create_topic("a", retention_age=DAY), 3)
+        read(store, "a", "g", SEGMENT)
+        clock.advance(2 * 3600)
+        store.steward().run_once()
+    clock.reboot(off=7 * DAY)
+    clock.advance(60)
+    with DirectoryStore(tmp_path, clock=clock) as store:
+        report = store.steward().run_once()
+        assert (report.segments, report.expired_groups) == (0, ())
+        assert report.clock is not None
+        clock.advance(3600)
+        report = store.steward().run_once()
+        assert (report.segments, report.expired_groups, report.clock) == (3, ("g",), None)
+
+
+def test_undecided_transactions_stay_when_the_wall_clock_is_set(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with DirectoryStore(tmp_path, clock=clock) as store:
+        store.create_topic("a")
+        block = store.transaction()
+        with block.producer("a") as out:
+            out.send(b"undecided")
+        (stage,) = (tmp_path / "__transactions").glob("*.stage")
+        os.utime(stage, ns=(clock.now_ns(),) * 2)
+        clock.jump(365 * DAY)
+        assert store.steward().run_once().dropped_stages == 0
+        block.commit()
+        assert [record.value for record in store.topic("a").partition(0).records()] == [b"undecided"]

@@ -398,9 +398,9 @@ class ClusterGroups(Groups):
 
     def _clean(self, one: Coordination, group: LoggedSessions) -> None:
         """Forget what is to be forgotten of a group, and then the group."""
-        expired_ns = self._store._clock.now_ns() - int(self._store.defaults.steward.group_expiry * 1e9)
-        group.expire(expired_ns)
-        group.prune({topic.info.uuid for topic in self._node.membership.view.topics.values()}, expired_ns)
+        unused = self._store.elapsed.is_older(self._store.defaults.steward.group_expiry)
+        group.expire_unused(unused)
+        group.prune({topic.info.uuid for topic in self._node.membership.view.topics.values()}, unused)
         one.rules.forget_empty()
 
 

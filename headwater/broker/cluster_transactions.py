@@ -74,10 +74,11 @@ class ClusterTransactions:
         self._store = core.store
         self._node = node
         self._groups = groups
-        groups.decider_of = lambda one: Decider(one.key, one.rules.book, one, self._apply, self._hold)
-        self._stages = Stages(node, core.store._clock)
+        now_ns = core.store.elapsed.now_ns
+        groups.decider_of = lambda one: Decider(one.key, one.rules.book, one, self._apply, self._hold, now_ns)
+        self._stages = Stages(node)
         node.begin(self._clean())
-        self._writers = Coordinators(node, WRITERS, lambda log: WriterCoordinator(log, self._apply, self._hold))
+        self._writers = Coordinators(node, WRITERS, lambda log: WriterCoordinator(log, self._apply, self._hold, now_ns))
 
     # Staging.
 
@@ -162,7 +163,7 @@ class ClusterTransactions:
         sizes: dict[tuple[str, bytes, int], int] = {}
         for one in tokens:
             outputs, _, size, staged_ns = json.loads(self._core.secrets.unseal(one.token))
-            if self._store._clock.now_ns() - staged_ns > STAGES_KEPT * 1e9:
+            if self._store.elapsed.age_ns(staged_ns) > STAGES_KEPT * 1e9:
                 raise TransactionAborted("what the transaction has staged is more than a day old: stage it again")
             for topic, uuid, number, ranges in outputs:
                 call.check("write", "topic", topic)

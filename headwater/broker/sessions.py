@@ -26,10 +26,11 @@ from headwater.store.topic import TopicPartition
 class Session:
     """When a member was heard, and what is known of it only here."""
 
-    def __init__(self, timeout: float, now_ns: int) -> None:
+    def __init__(self, timeout: float, boot_ns: int) -> None:
         self.timeout = timeout
         self.heard = time.monotonic()
-        self.polled_ns = now_ns
+        self.polled_ns = boot_ns
+        """When its handler came back, by the boot clock."""
         self.max_poll_interval: float | None = None
         self.caller: str | None = None
         """Whose member it is; not known after a restart, until it is heard."""
@@ -41,9 +42,9 @@ class Session:
         """Whether it was not heard for so long that it counts as dead."""
         return time.monotonic() - self.heard > self.timeout
 
-    def hangs(self, now_ns: int) -> bool:
+    def hangs(self, boot_ns: int) -> bool:
         """Whether its handler has not come back in time."""
-        return self.max_poll_interval is not None and now_ns - self.polled_ns > self.max_poll_interval * 1e9
+        return self.max_poll_interval is not None and boot_ns - self.polled_ns > self.max_poll_interval * 1e9
 
 
 class Sessions(KeptGroup):
@@ -53,8 +54,8 @@ class Sessions(KeptGroup):
         """`timeout` is what members get that do not ask for another one, in seconds."""
         super().__init__(*args)
         self._timeout = timeout
-        now_ns = self._clock.now_ns()
-        self._sessions = {member_id: Session(timeout, now_ns) for member_id in self._read().members}
+        boot_ns = self._clock.boot_ns()
+        self._sessions = {member_id: Session(timeout, boot_ns) for member_id in self._read().members}
 
     def session(self, member_id: str, caller: str) -> Session:
         """The session of a member; raises StaleMember when it has none, StoreError when it is another's."""
@@ -81,7 +82,7 @@ class Sessions(KeptGroup):
         if found is not None:
             found.heard = time.monotonic()
             if polled:
-                found.polled_ns = self._clock.now_ns()
+                found.polled_ns = self._clock.boot_ns()
 
     def polled_by(self, member_id: str, caller: str) -> None:
         """The member has polled, if it is there and is this caller's."""
@@ -94,8 +95,8 @@ class Sessions(KeptGroup):
         return bool(self._dead())
 
     def _dead(self) -> list[str]:
-        now_ns = self._clock.now_ns()
-        return [member_id for member_id, one in list(self._sessions.items()) if one.silent or one.hangs(now_ns)]
+        boot_ns = self._clock.boot_ns()
+        return [member_id for member_id, one in list(self._sessions.items()) if one.silent or one.hangs(boot_ns)]
 
     def take_dead_out(self, partitions_of: PartitionsOf) -> bool:
         """Take out members that are silent or hang; whether there were any."""
@@ -113,7 +114,7 @@ class Sessions(KeptGroup):
     # How the store's groups ask whether someone lives.
 
     def _begin_life(self, member_id: str) -> None:
-        self._sessions[member_id] = Session(self._timeout, self._clock.now_ns())
+        self._sessions[member_id] = Session(self._timeout, self._clock.boot_ns())
 
     def _end_life(self, member_id: str) -> None:
         self._sessions.pop(member_id, None)

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.errors import Damaged, HeadwaterError
+from headwater.log.elapsed import CLOCK_FILE
 
 FILE: Final = "manifest.json"
 STORE: Final = "store"
 """Where in a backup the store is that it copies: one that can be opened, checked and read like any other."""
 _FORMAT: Final = 1
-_LEFT_OUT: Final = ("store.lock", "steward.lock", "topic.lock", "lock")
+_LEFT_OUT: Final = ("store.lock", "steward.lock", "topic.lock", "lock", CLOCK_FILE)
 """Files of the moment, which every opening makes anew."""
 _BLOCK: Final = 1 << 20
 

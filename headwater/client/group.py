@@ -263,6 +263,9 @@ class RemoteGroup(Group):
     def carry_out(self, *_: Any) -> None:
         raise self._elsewhere
 
+    def expire_unused(self, *_: Any, **__: Any) -> bool:
+        raise self._elsewhere
+
     def prune(self, *_: Any, **__: Any) -> int:
         raise self._elsewhere
 

@@ -20,6 +20,7 @@ from headwater.client.group import advances
 from headwater.client.leaders import Leaders
 from headwater.errors import BrokerUnavailable, HeadwaterError, InvalidConfiguration, PartitionDeleted, UnknownTopic
 from headwater.log import Appended, Frame
+from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
 from headwater.store.catalog import TopicInfo
 from headwater.store.consumer import Consumer
@@ -264,7 +265,7 @@ class RemoteTransactions(Transactions):
         count: int = self._connection.call("RollForward", request, slow=True).transactions
         return count
 
-    def sweep(self, before: float, *, dry_run: bool = False) -> int:  # noqa: ARG002
+    def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:  # noqa: ARG002
         """Stages are the broker's to sweep, when it cleans."""
         return 0
 

@@ -18,6 +18,7 @@ from headwater.cluster.hosted import Hosted
 from headwater.cluster.internal import COORDINATED
 from headwater.cluster.keys import PartitionKey
 from headwater.config import StewardConfig, TopicConfig
+from headwater.log.elapsed import Elapsed
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +33,14 @@ class Cleaning:
     def __init__(
         self,
         threads: Threads,
+        elapsed: Elapsed,
         steward: StewardConfig,
         for_each: Callable[[Work], Awaitable[None]],
         config_of: Callable[[Hosted], TopicConfig | None],
     ) -> None:
         """`for_each` does something for each replica, `config_of` tells what a topic wants that is still there."""
         self._threads = threads
+        self._elapsed = elapsed
         self._steward = steward
         self._for_each = for_each
         self._config_of = config_of
@@ -46,8 +49,17 @@ class Cleaning:
         """Clean now and then, for ever."""
         while True:
             await asyncio.sleep(self._steward.interval)
+            await self._threads.write(self._look)
             unread: Readers = await readers() if self._steward.protect_unread else {}
             await self._for_each(partial(self.clean, unread))
+
+    def _look(self) -> None:
+        """In a thread: compare the clocks, and keep what was found for whoever serves this directory next."""
+        self._elapsed.look()
+        try:
+            self._elapsed.keep()
+        except OSError as error:
+            _log.warning("what was seen of the clock cannot be kept: %s", error)
 
     async def clean(self, readers: Readers, hosted: Hosted) -> None:
         """Remove from a replica what its topic no longer wants."""

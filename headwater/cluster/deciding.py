@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol
@@ -65,11 +64,14 @@ class _Decided(NamedTuple):
 class Decider:
     """Decides over the transactions of one log, in one epoch of its leader. For the event loop."""
 
-    def __init__(self, key: PartitionKey, book: Book, journal: Journal, apply: Apply, hold: Hold) -> None:
-        """`key` is the log's."""
+    def __init__(
+        self, key: PartitionKey, book: Book, journal: Journal, apply: Apply, hold: Hold, now_ns: Callable[[], int]
+    ) -> None:
+        """`key` is the log's. `now_ns` tells a time that does not jump, by which answers are forgotten."""
         self._book = book
         self._journal = journal
         self._hold = hold
+        self._now_ns = now_ns
         self._carrier = Carrier(log_writer(*key), apply)
         self._decided: dict[int, _Decided] = {}
         self._queue: deque[_Decided] = deque()
@@ -129,7 +131,7 @@ class Decider:
 
         def decide(note: Note) -> None:
             also()
-            ruling = self._book.decide(wanted, time.time_ns())
+            ruling = self._book.decide(wanted, self._now_ns())
             assert ruling is not None, "a repeated one is known"
             note(ruling.pack())
             rulings.append(ruling)
@@ -200,7 +202,7 @@ class Decider:
         bases = await carried
         if self._journal.good:
             # Nobody waits for it: what is done again is known where it is done.
-            self._journal.write(lambda note: note(self._book.finish(one.ruling.number, bases, time.time_ns())))
+            self._journal.write(lambda note: note(self._book.finish(one.ruling.number, bases, self._now_ns())))
         self._decided.pop(one.ruling.number, None)
         if not one.done.done():
             one.done.set_result(bases)
@@ -209,10 +211,10 @@ class Decider:
 class WriterCoordinator:
     """Decides for the writers of one partition of `__txn`: the log has nothing else in it. For the event loop."""
 
-    def __init__(self, log: InternalLog, apply: Apply, hold: Hold) -> None:
+    def __init__(self, log: InternalLog, apply: Apply, hold: Hold, now_ns: Callable[[], int]) -> None:
         self._log = log
         self._book = Book(log.epoch)
-        self.decider = Decider(log.key, self._book, self, apply, hold)
+        self.decider = Decider(log.key, self._book, self, apply, hold, now_ns)
         self._enough = _SNAPSHOT_BYTES
         self._shrinking: asyncio.Task[None] | None = None
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -246,12 +245,12 @@ class DurableLog:
 
     def retain(self, high_watermark: int, unread: int, steward: StewardConfig, *, compacts: bool = False) -> None:
         """Delete what is no longer wanted, acknowledged, and read by all groups or over the limits that force it."""
-        segments, config, now_ns = self.partition.segments(), self.partition.config, time.time_ns()
+        segments, config, age_ns = self.partition.segments(), self.partition.config, self.partition.elapsed.age_ns
         forcing = replace(config, retention_age=steward.force_after, retention_bytes=steward.force_bytes)
-        forced = expired(segments, forcing, now_ns, high_watermark)
+        forced = expired(segments, forcing, age_ns, high_watermark)
         if compacts:  # its oldest records may be the present ones: only its own limits count
-            forced = min(forced, expired(segments, config, now_ns, high_watermark))
-        count = max(expired(segments, config, now_ns, min(unread, high_watermark)), forced)
+            forced = min(forced, expired(segments, config, age_ns, high_watermark))
+        count = max(expired(segments, config, age_ns, min(unread, high_watermark)), forced)
         if count:
             self.partition.delete_before(segments[count].base)
 
@@ -263,8 +262,8 @@ class DurableLog:
         """
         with self._compacting:
             closed = [one for one in self.partition.closed() if one.end <= self.watermark]
-            before_ns = time.time_ns() - self.partition.config.delete_grace * 1e9
-            old = [one.end for one in closed if one.end <= self.forgettable and one.closed_ns < before_ns]
+            of_age = self.partition.elapsed.is_older(self.partition.config.delete_grace)
+            old = [one.end for one in closed if one.end <= self.forgettable and of_age(one.closed_ns)]
             until, markers_until = closed[-1].end if closed else 0, max(old, default=0)
             done, markers_done = self._compacted_last
             if until in (0, done) and markers_until <= markers_done:

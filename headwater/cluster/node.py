@@ -108,7 +108,7 @@ class ClusterNode:
         """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
         self._repairing_since = -_REPAIRING
         self._resigned = -_HANDING_OVER
-        self.cleaning = Cleaning(threads, store.defaults.steward, self._for_each, self._config_of)
+        self.cleaning = Cleaning(threads, store.elapsed, store.defaults.steward, self._for_each, self._config_of)
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 

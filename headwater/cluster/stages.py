@@ -29,7 +29,6 @@ from headwater.errors import (
     WriteFailed,
 )
 from headwater.log import Appended, Frame, Identity
-from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.encode import signed
 from headwater.log.retention import expired
 from headwater.option import HOUR
@@ -101,9 +100,8 @@ Undone = Callable[[TopicPartition, bytes], Awaitable[Collection[StageRange] | No
 class Stages:
     """The stages of the partitions that are led here. For the event loop."""
 
-    def __init__(self, node: ClusterNode, clock: Clock = REAL_CLOCK) -> None:
+    def __init__(self, node: ClusterNode) -> None:
         self._node = node
-        self._clock = clock
         self._known: dict[PartitionKey, Known] = {}
 
     def _of(self, stage: Hosted) -> Known:
@@ -222,7 +220,7 @@ class Stages:
         partition = stage.log.partition
         facts = partition.segments()
         config = replace(partition.config, retention_age=STAGES_KEPT + _MARGIN)
-        count = expired(facts, config, self._clock.now_ns(), None)
+        count = expired(facts, config, partition.elapsed.age_ns, None)
         return facts[count].base if count else stage.log.start
 
     async def free(self, place: TopicPartition, undone: Undone) -> None:

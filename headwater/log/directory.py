@@ -15,6 +15,7 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Extent, Stretch, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.elapsed import Elapsed
 from headwater.log.frame import GROUP_LAST, Frame, FrameHeader, StoredFrame, Take, Taken
 from headwater.log.lock import PartitionLock
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
@@ -56,23 +57,26 @@ class DirectoryPartition(Partition):
         uuid: bytes | None = None,
         disk: Disk = REAL_DISK,
         clock: Clock = REAL_CLOCK,
+        elapsed: Elapsed | None = None,
         exclusive: bool = False,
     ) -> None:
         """Open the partition, creating it if need be, and recover what the last owner left behind.
 
         `schemas` is where typed frames find their schemas, by default `schemas/` in the directory. `uuid` names the
-        partition when it is created, by default at random. An `exclusive` handle is the only one that writes: once
-        it has the lock, it keeps it.
+        partition when it is created, by default at random. `elapsed` tells how old things are, for partitions that
+        are cleaned together. An `exclusive` handle is the only one that writes: once it has the lock, it keeps it.
         """
         self.path = Path(path)
         self.config = config or PartitionConfig()
         self.schemas = schemas if schemas is not None else SchemaDirectory(self.path / "schemas", disk)
         self._disk = disk
-        self._clock = clock
         try:
             disk.make_directory(self.path)
             refuse_network_file_system(self.path)
-            self._writer = Writer(self.path, self.config, disk, clock, self.schemas, uuid, exclusive)
+            self._own_clock = elapsed is None
+            self.elapsed = elapsed or Elapsed(clock, self.path, disk)
+            """How old things are."""
+            self._writer = Writer(self.path, self.config, disk, clock, self.elapsed, self.schemas, uuid, exclusive)
         except HeadwaterError:
             raise
         except OSError as error:
@@ -228,11 +232,19 @@ class DirectoryPartition(Partition):
         ]
 
     def retain(self, *, keep_from: int | None = None) -> RetentionReport:
+        self._look()
         facts = self.segments()
-        count = expired(facts, self.config, self._clock.now_ns(), keep_from)
+        count = expired(facts, self.config, self.elapsed.age_ns, keep_from)
         if count:
             self._writer.delete_before(facts[count].base)
         return RetentionReport(count, sum(fact.size for fact in facts[:count]), self.bounds().start)
+
+    def _look(self) -> None:
+        """Compare the clocks. Of a partition that is cleaned by itself, the next program has to know what was seen."""
+        self.elapsed.look()
+        if self._own_clock:
+            with suppress(OSError):  # without it things only stay longer, and cleaning may be what a full disk needs
+                self.elapsed.keep()
 
     def compact(
         self, survivors: Survivors | None = None, *, until: int | None = None, markers_until: int | None = None
@@ -248,6 +260,7 @@ class DirectoryPartition(Partition):
         lock = PartitionLock(self.path / "compaction.lock")
         try:
             lock.acquire(0)
+            self._look()
             for leftover in sorted(self.path.glob(f"*{_COMPACTING}")):
                 self._disk.unlink(leftover)
             return self._compact(survivors, until, markers_until)
@@ -302,7 +315,7 @@ class DirectoryPartition(Partition):
         Delete markers have to stay behind a damaged segment, which may still hold what they delete.
         """
         segment, _, first, end, closed_ns = closed
-        of_age = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9
+        of_age = self.elapsed.age_ns(closed_ns) > self.config.delete_grace * 1e9
         drop_markers = of_age and not markers_stay
         masks = judge.plan(self.frames(first, end), drop_markers=drop_markers)
         if all(mask is None for mask in masks):

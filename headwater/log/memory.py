@@ -14,6 +14,7 @@ from headwater.errors import OffsetOutOfRange, PartitionClosed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended
 from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
+from headwater.log.elapsed import Elapsed
 from headwater.log.entropy import random_bytes
 from headwater.log.frame import GROUP_FIRST, GROUP_LAST, GROUP_ONLY, Frame, StoredFrame, Take, Taken, parse_header
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
@@ -48,11 +49,13 @@ class MemoryPartition(Partition):
         schemas: Schemas | None = None,
         uuid: bytes | None = None,
         clock: Clock = REAL_CLOCK,
+        elapsed: Elapsed | None = None,
     ) -> None:
         """`schemas` is where typed frames find their schemas. `uuid` names the partition, by default at random."""
         self.config = config or PartitionConfig()
         self.schemas = schemas if schemas is not None else Schemas()
         self._clock = clock
+        self._elapsed = elapsed or Elapsed(clock)
         self._mutex = threading.RLock()
         self._seed = seed_of(random_bytes(16) if uuid is None else uuid)
         self._start = self._end = 0
@@ -166,7 +169,7 @@ class MemoryPartition(Partition):
             if not self._segments[-1].frames:
                 return False
             now = self._clock.now_ns()
-            self._producers.expire(now - int(self.config.producer_expiry * 1e9))
+            self._producers.expire(self._elapsed.is_older(self.config.producer_expiry))
             self._segments.append(_Segment(self._end, now))
             self._segments[-1].producers = self._producers.pack()
             return True
@@ -236,7 +239,8 @@ class MemoryPartition(Partition):
     def retain(self, *, keep_from: int | None = None) -> RetentionReport:
         with self._open():
             facts = self.segments()
-            count = expired(facts, self.config, self._clock.now_ns(), keep_from)
+            self._elapsed.look()
+            count = expired(facts, self.config, self._elapsed.age_ns, keep_from)
             if count:
                 self.delete_before(max(facts[count].base, self._start))
             return RetentionReport(count, sum(fact.size for fact in facts[:count]), self._start)
@@ -251,9 +255,10 @@ class MemoryPartition(Partition):
             compactor.finish_learning()
             before = sum(segment.size for segment in closed)
             rewritten = removed = 0
+            self._elapsed.look()
             for segment in closed:
                 closed_ns = self._segments[self._segments.index(segment) + 1].created_ns
-                old_markers = self._clock.now_ns() - closed_ns > self.config.delete_grace * 1e9
+                old_markers = self._elapsed.age_ns(closed_ns) > self.config.delete_grace * 1e9
                 masks = compactor.plan(segment.frames, drop_markers=old_markers)
                 if all(mask is None for mask in masks):
                     continue

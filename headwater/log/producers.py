@@ -19,6 +19,7 @@ from crc32c import crc32c
 
 from headwater.errors import Damaged, OutOfOrderSequence, ProducerFenced
 from headwater.log.disk import read_plain
+from headwater.log.elapsed import IsOld
 from headwater.log.frame import FrameHeader, Identity, identity_of
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
 
@@ -99,9 +100,9 @@ class ProducerTable:
         if identity is not None:
             self.add(identity, header.record_count, header.base_offset, header.next_offset, now_ns)
 
-    def expire(self, before_ns: int) -> None:
-        """Forget the producers, not the writers, that have been silent since then."""
-        self._producers = {key: producer for key, producer in self._producers.items() if producer.seen_ns >= before_ns}
+    def expire(self, is_old: IsOld) -> None:
+        """Forget the producers, not the writers, that have been silent for too long."""
+        self._producers = {key: producer for key, producer in self._producers.items() if not is_old(producer.seen_ns)}
 
     def forget_beyond(self, offset: int) -> None:
         """Forget the batches of producers that lie beyond `offset`, where the log now ends, but not what comes next."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from headwater.config import PartitionConfig
+from headwater.log.elapsed import Age
 
 
 class SegmentFacts(NamedTuple):
@@ -28,11 +29,11 @@ class RetentionReport:
     start: int
 
 
-def expired(segments: Sequence[SegmentFacts], config: PartitionConfig, now_ns: int, keep_from: int | None) -> int:
+def expired(segments: Sequence[SegmentFacts], config: PartitionConfig, age_ns: Age, keep_from: int | None) -> int:
     """How many of the oldest segments can go.
 
-    Ages count from the closing of a segment, by the clock of the machine, not by the users' timestamps, which may say
-    anything. The growing segment always stays.
+    Ages count from the closing of a segment, by the time that was observed to pass, not by the users' timestamps, which
+    may say anything. The growing segment always stays.
     """
     most = len(segments) - config.retention_segments
     total = sum(segment.size for segment in segments)
@@ -40,7 +41,7 @@ def expired(segments: Sequence[SegmentFacts], config: PartitionConfig, now_ns: i
     for segment, after in pairwise(segments):
         if count >= most or segment.closed_ns is None or (keep_from is not None and after.base > keep_from):
             break
-        too_old = config.retention_age is not None and now_ns - segment.closed_ns > config.retention_age * 1e9
+        too_old = config.retention_age is not None and age_ns(segment.closed_ns) > config.retention_age * 1e9
         too_much = config.retention_bytes is not None and total > config.retention_bytes
         if not too_old and not too_much:
             break

@@ -38,6 +38,7 @@ from headwater.log.clock import Clock
 from headwater.log.commit import Appended, Stretch, Ticket
 from headwater.log.damage import read_damage, with_damage, write_damage
 from headwater.log.disk import Disk
+from headwater.log.elapsed import Elapsed
 from headwater.log.flush import Flush
 from headwater.log.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexHeader
 from headwater.log.lock import PartitionLock
@@ -74,6 +75,7 @@ class Writer:
         config: PartitionConfig,
         disk: Disk,
         clock: Clock,
+        elapsed: Elapsed,
         schemas: Schemas,
         partition: bytes | None,
         exclusive: bool = False,
@@ -82,6 +84,7 @@ class Writer:
         self.config = config
         self.disk = disk
         self.clock = clock
+        self.elapsed = elapsed
         self.schemas = schemas
         self.leader_epoch = 0
         self.reports: deque[RecoveryReport] = deque(maxlen=REPORTS_KEPT)
@@ -493,7 +496,7 @@ class Writer:
         state = self.page.write(self._sync(state)._replace(flags=CHANGING))
         table = producers or self.producers()
         now = self.clock.now_ns()
-        table.expire(now - int(self.config.producer_expiry * 1e9))
+        table.expire(self.elapsed.is_older(self.config.producer_expiry))
         header = new_segment_header(state.partition, state.end if base is None else base, now)
         path = self.directory / f"{header.base:020d}.log"
         if self._index_fd >= 0:

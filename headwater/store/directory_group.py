@@ -245,7 +245,7 @@ class DirectoryGroup(KeptGroup):
     def touch(self, member_id: str) -> None:
         self._check_open()
         try:
-            os.pwrite(self._lives_here[member_id], _POLLED.pack(self._clock.now_ns()), 0)
+            os.pwrite(self._lives_here[member_id], _POLLED.pack(self._clock.boot_ns()), 0)
         except OSError as error:
             raise WriteFailed(self._directory, error) from error
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headwater.errors import Damaged, PartitionForked, StoreClosed
 from headwater.log import Frame, StoredFrame
 from headwater.log.disk import TEMPORARY, Disk, read_plain
+from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
 from headwater.log.frame import FrameHeader, SchemaOf, parse_header, verify_body
 from headwater.log.mapping import map_file
@@ -229,12 +230,12 @@ class DirectoryLedger(Ledger):
         """The stages that decisions speak of."""
         return {file for decision in self.decided() for file in decision.files}
 
-    def sweep(self, before: float, *, dry_run: bool = False) -> int:
+    def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:
         old = []
         answered = (self._directory / _ANSWERED).glob("*")
         for path in [*self._files(_STAGE), *answered, *(self._directory / _WRITERS).glob(f"*{TEMPORARY}")]:
             with suppress(FileNotFoundError):
-                if path.stat().st_mtime < before:
+                if is_old(path.stat().st_mtime_ns):
                     old.append(path)
         if not old:
             return 0

@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -16,6 +16,7 @@ from headwater.errors import HeadwaterError, OpenFailed, StoreInUse, UnknownTopi
 from headwater.log import DirectoryPartition, Partition, PartitionStatistics, SchemaDirectory, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.elapsed import Elapsed
 from headwater.log.lock import PartitionLock
 from headwater.log.recovery import STATE_FILE
 from headwater.log.refusals import opening
@@ -83,9 +84,13 @@ class DirectoryStore(Store):
             raise StoreInUse(f"{self.path} cannot be opened: {who}") from None
         catalog = DirectoryCatalog(self.path, disk)
         ledger = DirectoryLedger(self.path / TRANSACTIONS, disk)
-        super().__init__(catalog, lambda store: Transactions(store, ledger), clock, defaults)
+        elapsed = Elapsed(clock, self.path, disk)
+        super().__init__(catalog, lambda store: Transactions(store, ledger), clock, defaults, elapsed)
         self._directory = catalog
         self._known: dict[bytes, Schemas] = {}
+        if not elapsed.kept:
+            with suppress(OSError):  # then the first steward keeps it: until then ages begin with each opening
+                elapsed.keep()
         catalog.sweep()
         try:
             self.roll_forward()
@@ -153,6 +158,7 @@ class DirectoryStore(Store):
             uuid=partition_uuid(info.uuid, number),
             disk=self._disk,
             clock=self._clock,
+            elapsed=self.elapsed,
             exclusive=self._exclusive,
         )
         if info.config.sync != "always" or partition.recovery_reports:
@@ -174,6 +180,7 @@ class DirectoryStore(Store):
                     uuid=partition_uuid(*key),
                     disk=self._disk,
                     clock=self._clock,
+                    elapsed=self.elapsed,
                     exclusive=self._exclusive,
                 )
                 known = self._partitions[key] = (info.config, partition)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from headwater.errors import CommitRefused, StaleMember
 from headwater.log.clock import Clock
+from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
 from headwater.store.membership import Member, Membership, Settled
 from headwater.store.offsets import Position
@@ -166,8 +167,12 @@ class Group(ABC):
         """Forget a group with no living member whose last commit was before that time; whether it was one."""
 
     @abstractmethod
-    def prune(self, topics: AbstractSet[bytes], before_ns: int, *, dry_run: bool = False) -> int:
-        """Forget positions in other topics than these, where the last commit was before that time; how many."""
+    def expire_unused(self, is_old: IsOld, *, dry_run: bool = False) -> bool:
+        """Forget a group with no living member whose last commit is too old; whether it was one."""
+
+    @abstractmethod
+    def prune(self, topics: AbstractSet[bytes], is_old: IsOld, *, dry_run: bool = False) -> int:
+        """Forget positions in other topics than these, where the last commit is too old; how many."""
 
     @abstractmethod
     def close(self) -> None:
@@ -221,7 +226,7 @@ class KeptGroup(Group):
         with self._changing() as membership:
             if member_id not in membership.members:
                 raise StaleMember(f"this member of group {self.name!r} did not poll in time and was taken out")
-            oldest = self._clock.now_ns() - int(max_poll_interval * 1e9)
+            oldest = self._clock.boot_ns() - int(max_poll_interval * 1e9)
             for other in list(membership.members):
                 if other != member_id and not self._lives(other, oldest):
                     membership.remove(other)
@@ -335,10 +340,13 @@ class KeptGroup(Group):
                     self._set(key, offset, membership.generation)
 
     def expire(self, before_ns: int, *, dry_run: bool = False) -> bool:
+        return self.expire_unused(lambda committed_ns: committed_ns < before_ns, dry_run=dry_run)
+
+    def expire_unused(self, is_old: IsOld, *, dry_run: bool = False) -> bool:
         with self._changing() as membership:
             dead = [member_id for member_id in membership.members if not self._lives(member_id, 0)]
             known = self.committed() if len(dead) == len(membership.members) else {}
-            forgotten = bool(known) and max(one.committed_ns for one in known.values()) < before_ns
+            forgotten = bool(known) and all(is_old(one.committed_ns) for one in known.values())
             if not dry_run:
                 for member_id in dead:
                     membership.remove(member_id)
@@ -346,11 +354,9 @@ class KeptGroup(Group):
                     self._set(key, FORGOTTEN, membership.generation)
             return forgotten
 
-    def prune(self, topics: AbstractSet[bytes], before_ns: int, *, dry_run: bool = False) -> int:
+    def prune(self, topics: AbstractSet[bytes], is_old: IsOld, *, dry_run: bool = False) -> int:
         with self._unchanged():
-            gone = [
-                key for key, one in self._remembered().items() if key[0] not in topics and one.committed_ns < before_ns
-            ]
+            gone = [key for key, one in self._remembered().items() if key[0] not in topics and is_old(one.committed_ns)]
             for key in () if dry_run else gone:
                 self._unset(key)
             return len(gone)
@@ -378,7 +384,8 @@ class KeptGroup(Group):
     def _end_life(self, member_id: str) -> None: ...
 
     @abstractmethod
-    def _lives(self, member_id: str, oldest_ns: int) -> bool: ...
+    def _lives(self, member_id: str, oldest_ns: int) -> bool:
+        """Whether a member is there and has polled since that time, by the boot clock, which nobody can set."""
 
     def committed(self) -> dict[TopicKey, Position]:
         return {key: one for key, one in self._remembered().items() if one.offset != FORGOTTEN}

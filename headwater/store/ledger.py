@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from headwater.log import Frame
+from headwater.log.elapsed import IsOld
 from headwater.log.encode import signed
 from headwater.log.frame import SchemaOf
 from headwater.store.decision import Decision, Output
@@ -150,8 +151,8 @@ class Ledger(ABC):
         """Remove stages that were left to a transaction, unless it is decided; twice does no harm."""
 
     @abstractmethod
-    def sweep(self, before: float, *, dry_run: bool = False) -> int:
-        """Drop the stages that nobody has written to since that time (seconds since 1970); how many."""
+    def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:
+        """Drop the stages that nobody has written to for too long; how many."""
 
     @abstractmethod
     def close(self) -> None:

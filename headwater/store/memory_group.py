@@ -35,7 +35,7 @@ class MemoryGroup(KeptGroup):
             return Membership.from_dict(self._membership.to_dict())
 
     def _begin_life(self, member_id: str) -> None:
-        self._polled[member_id] = self._clock.now_ns()
+        self._polled[member_id] = self._clock.boot_ns()
 
     def _end_life(self, member_id: str) -> None:
         self._polled.pop(member_id, None)
@@ -44,7 +44,7 @@ class MemoryGroup(KeptGroup):
         return self._polled.get(member_id, oldest_ns - 1) >= oldest_ns
 
     def touch(self, member_id: str) -> None:
-        self._polled[member_id] = self._clock.now_ns()
+        self._polled[member_id] = self._clock.boot_ns()
 
     def generation(self) -> int:
         return self._membership.generation

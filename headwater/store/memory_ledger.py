@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from headwater.log import Frame
+from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
 from headwater.log.frame import SchemaOf
 from headwater.store.decision import Decision, Output
@@ -91,7 +92,7 @@ class MemoryLedger(Ledger):
         for file in set(files) - needed:
             self._left.pop(file, None)
 
-    def sweep(self, before: float, *, dry_run: bool = False) -> int:  # noqa: ARG002 - no stage outlives its owner
+    def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:  # noqa: ARG002 - no stage outlives its owner
         return 0
 
     def close(self) -> None:

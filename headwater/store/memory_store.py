@@ -46,7 +46,8 @@ class MemoryStore(Store):
     def _open_partition(self, info: TopicInfo, number: int) -> Partition:
         uuid = partition_uuid(info.uuid, number)
         schemas = self._schemas(info)
-        return MemoryPartition(partition_config(info.config), schemas=schemas, uuid=uuid, clock=self._clock)
+        config = partition_config(info.config)
+        return MemoryPartition(config, schemas=schemas, uuid=uuid, clock=self._clock, elapsed=self.elapsed)
 
     def _open_group(self, name: str) -> Group:
         return self.group_kind(name, self._clock)

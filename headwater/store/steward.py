@@ -3,6 +3,8 @@
 A pass first decides for every partition and then acts, so a dry run tells what a real one would do. Nothing is removed
 that a group has yet to read, unless the configuration forces it, and what went wrong in one partition does not keep the
 others from being cleaned. One steward works on a store at a time; others find that out and leave.
+
+Ages count by the time that was observed to pass (`headwater.log.elapsed`), not by what the wall clock says now.
 """
 
 from __future__ import annotations
@@ -78,6 +80,8 @@ class StewardReport:
     """How many were given up whose program has not decided them within a day."""
     bytes_left: int = 0
     """How large all topics together are afterwards; compaction may have made them smaller than that."""
+    clock: str | None = None
+    """What is strange about the machine's clock, so that something may stay for longer; None if all is well."""
     errors: tuple[str, ...] = ()
     """Everything that went wrong, in partitions and elsewhere."""
 
@@ -279,8 +283,9 @@ class _Pass:
     ) -> None:
         self._store = store
         self._config = config
-        self._now_ns = clock.now_ns()
-        self._expiry_ns = self._now_ns - int(config.group_expiry * 1e9)
+        self._clock = clock
+        self._elapsed = store.elapsed
+        self._unused = self._elapsed.is_older(config.group_expiry)
         self._compacted = compacted
         self._dry_run = dry_run
         self._stop = stop
@@ -288,10 +293,12 @@ class _Pass:
 
     def run(self) -> StewardReport:
         finished = dropped = swept = 0
+        self._elapsed.look()
         with self._noting("transactions"):
             finished = self._store.roll_forward(dry_run=self._dry_run)
         with self._noting("stages of transactions"):
-            dropped = self._store.sweep_stages(self._now_ns / 1e9 - STAGES_KEPT, dry_run=self._dry_run)
+            undecided = self._elapsed.is_older(STAGES_KEPT)
+            dropped = self._store.transactions.sweep(undecided, dry_run=self._dry_run)
         with self._noting("the remains of deleted topics"):
             swept = self._store.sweep(dry_run=self._dry_run)
         gone = self._expire_groups()
@@ -300,15 +307,20 @@ class _Pass:
         for plan in plans:
             self._retain(plan)
         self._limit_total(plans)
+        partitions = tuple(self._delete(plan) for plan in plans)
+        if not self._dry_run:
+            with self._noting("what was seen of the clock"):
+                self._elapsed.keep()
         return StewardReport(
             dry_run=self._dry_run,
-            partitions=tuple(self._delete(plan) for plan in plans),
+            partitions=partitions,
             expired_groups=tuple(gone),
             pruned_positions=pruned,
             swept_topics=swept,
             finished_transactions=finished,
             dropped_stages=dropped,
             bytes_left=sum(plan.bytes_left for plan in plans),
+            clock=self._elapsed.warning,
             errors=tuple(self._errors),
         )
 
@@ -330,7 +342,7 @@ class _Pass:
         gone: list[str] = []
         for name in self._store.group_names():
             with self._noting(f"group {name!r}"):
-                if self._store.group(name).expire(self._expiry_ns, dry_run=self._dry_run):
+                if self._store.group(name).expire_unused(self._unused, dry_run=self._dry_run):
                     gone.append(name)
         return gone
 
@@ -348,7 +360,7 @@ class _Pass:
         count = 0
         for name in self._store.group_names():
             with self._noting(f"group {name!r}"):
-                count += self._store.group(name).prune(topics, self._expiry_ns, dry_run=self._dry_run)
+                count += self._store.group(name).prune(topics, self._unused, dry_run=self._dry_run)
         return count
 
     def _groups(self, names: list[str]) -> dict[str, GroupInfo | None]:
@@ -383,9 +395,10 @@ class _Pass:
         segments = partition.segments()
         growing = segments[-1]
         start, end, _ = partition.bounds()
-        overdue = end > growing.base and self._now_ns - growing.begun_ns > info.config.segment_age * 1e9
+        overdue = end > growing.base and self._elapsed.age_ns(growing.begun_ns) > info.config.segment_age * 1e9
         if overdue and self._dry_run:
-            segments[-1:] = [growing._replace(closed_ns=self._now_ns), SegmentFacts(end, 0, self._now_ns, None)]
+            now_ns = self._clock.now_ns()
+            segments[-1:] = [growing._replace(closed_ns=now_ns), SegmentFacts(end, 0, now_ns, None)]
         elif overdue:
             partition.roll()
             segments = partition.segments()
@@ -399,9 +412,10 @@ class _Pass:
     def _compaction_due(self, plan: _Plan) -> bool:
         """Reading a whole log only pays when a segment was closed since, or delete markers have come of age."""
         last = self._compacted.get((plan.topic, plan.place.partition))
-        return len(plan.segments) > 1 and (
-            last is None or last[0] != plan.segments[-1].base or self._now_ns - last[1] > plan.config.delete_grace * 1e9
-        )
+        if last is None or len(plan.segments) < 2:
+            return len(plan.segments) > 1
+        base, compacted = last
+        return base != plan.segments[-1].base or self._elapsed.now_ns() - compacted > plan.config.delete_grace * 1e9
 
     def _compact(self, plan: _Plan) -> None:
         try:
@@ -410,15 +424,16 @@ class _Pass:
             plan.compacts, plan.error = False, str(error)
             self._errors.append(f"{plan.place}: {error}")
         else:
-            self._compacted[plan.topic, plan.place.partition] = (plan.segments[-1].base, self._now_ns)
+            self._compacted[plan.topic, plan.place.partition] = (plan.segments[-1].base, self._elapsed.now_ns())
             plan.segments = plan.partition.segments()
 
     def _retain(self, plan: _Plan) -> None:
         config = plan.config
-        wanted = expired(plan.segments, config, self._now_ns, None)
-        allowed = expired(plan.segments, config, self._now_ns, plan.keep_from)
+        age_ns = self._elapsed.age_ns
+        wanted = expired(plan.segments, config, age_ns, None)
+        allowed = expired(plan.segments, config, age_ns, plan.keep_from)
         limits = replace(config, retention_age=self._config.force_after, retention_bytes=self._config.force_bytes)
-        forced = expired(plan.segments, limits, self._now_ns, None)
+        forced = expired(plan.segments, limits, age_ns, None)
         if config.compact:
             forced = min(forced, wanted)  # its oldest records may be the present ones: only its own limits count
         plan.count = max(allowed, forced)
@@ -431,7 +446,7 @@ class _Pass:
         excess = sum(plan.bytes_left for plan in plans) - self._config.total_bytes
         giving = [plan for plan in plans if plan.can_give]
         while excess > 0 and giving:
-            oldest = min(giving, key=lambda plan: plan.segments[plan.count].closed_ns or self._now_ns)
+            oldest = max(giving, key=lambda plan: self._age_ns(plan.segments[plan.count]))
             oldest.blame(oldest.count + 1)
             if oldest.unread(oldest.count + 1) > oldest.unread(oldest.count):
                 giving.remove(oldest)
@@ -440,6 +455,9 @@ class _Pass:
             oldest.count += 1
             if not oldest.can_give:
                 giving.remove(oldest)
+
+    def _age_ns(self, segment: SegmentFacts) -> int:
+        return 0 if segment.closed_ns is None else self._elapsed.age_ns(segment.closed_ns)
 
     # Acting.
 

@@ -24,6 +24,7 @@ from headwater.errors import (
 )
 from headwater.log import Partition, PartitionStatistics, Schemas
 from headwater.log.clock import Clock
+from headwater.log.elapsed import Elapsed
 from headwater.log.entropy import random_bytes
 from headwater.presets import Preset
 from headwater.schema import RAW, Schema
@@ -74,12 +75,19 @@ class Store(ABC):
     """
 
     def __init__(
-        self, catalog: Catalog, transactions: Callable[[Store], Transactions], clock: Clock, defaults: Preset
+        self,
+        catalog: Catalog,
+        transactions: Callable[[Store], Transactions],
+        clock: Clock,
+        defaults: Preset,
+        elapsed: Elapsed | None = None,
     ) -> None:
         self.defaults = defaults
         self._catalog = catalog
         self._transactions = transactions(self)
         self._clock = clock
+        self.elapsed = elapsed or Elapsed(clock)
+        """How old things are."""
         self._mutex = threading.RLock()
         self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
         self._groups: dict[str, Group] = {}
@@ -313,7 +321,7 @@ class Store(ABC):
     def sweep_stages(self, before: float, *, dry_run: bool = False) -> int:
         """Drop transactions that nobody has written to since that time (seconds since 1970), undecided; how many."""
         self._check_open()
-        return self._transactions.sweep(before, dry_run=dry_run)
+        return self._transactions.sweep(lambda written_ns: written_ns < before * 1e9, dry_run=dry_run)
 
     def consumer(
         self,

@@ -27,6 +27,7 @@ from headwater.errors import (
     UnknownTopic,
 )
 from headwater.log import Appended, Frame, Identity, Partition
+from headwater.log.elapsed import IsOld
 from headwater.log.frame import MAX_SEQUENCE
 from headwater.store.catalog import TopicInfo
 from headwater.store.decision import Decision, Extent, Input, Output
@@ -415,9 +416,9 @@ class Transactions:
         """Remove what was staged, where it is not decided."""
         self.ledger.drop([file for one in staged for file in one.files])
 
-    def sweep(self, before: float, *, dry_run: bool = False) -> int:
-        """Drop what nobody has written to since that time (seconds since 1970), undecided; how many."""
-        return self.ledger.sweep(before, dry_run=dry_run)
+    def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:
+        """Drop what nobody has written to for too long, undecided; how many."""
+        return self.ledger.sweep(is_old, dry_run=dry_run)
 
     def close(self) -> None:
         """Give everything back."""
