@@ -89,6 +89,8 @@ def _tell(report: StewardReport) -> None:
         (report.dropped_stages, "abandoned transactions dropped"),
     ]
     told = ", ".join(f"{count:,} {what}" for count, what in more if count)
+    if report.clock:
+        people.print(Text.assemble(("! ", "bold yellow"), shown(report.clock)))
     for problem in report.errors:
         people.print(Text.assemble(("✗ ", "bold red"), shown(problem)))
     verb = "would be" if report.dry_run else "were"

@@ -62,5 +62,6 @@ def _report(report: StewardReport) -> dict[str, Any]:
         "swept_topics": report.swept_topics,
         "finished_transactions": report.finished_transactions,
         "dropped_stages": report.dropped_stages,
+        "clock": report.clock,
         "errors": list(report.errors),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, fields
@@ -292,7 +293,7 @@ class History:
         journal = self._journal = Journal(self.log, self.rules)
         book = self.rules.book(journal.epoch)
         end = len(self.log.entries)
-        decider = self.decider = self.rules.decider(LOG, book, journal, self._apply, self._hold)
+        decider = self.decider = self.rules.decider(LOG, book, journal, self._apply, self._hold, time.time_ns)
         decider._carrier = self.rules.carrier(bytes(16), self._apply)
 
         async def serve() -> None:

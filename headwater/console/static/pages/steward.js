@@ -43,7 +43,7 @@ export function steward({ session }) {
   async function look() {
     const found = await get('/api/steward/plan');
     fill(plan, found.skipped ? h('p', {}, found.skipped) : [h('p', {}, `It would do: ${sentence(found)}. ${bytes(found.bytes_left)} in ${plural(found.looked_at, 'partition')} stay.`), rows(found.partitions),
-      found.more ? h('p.muted', {}, `and ${count(found.more)} more`) : null, found.errors.map((one) => h('p.problem', {}, one))]);
+      found.more ? h('p.muted', {}, `and ${count(found.more)} more`) : null, found.clock ? h('p.muted', {}, found.clock) : null, found.errors.map((one) => h('p.problem', {}, one))]);
     return found;
   }
 
