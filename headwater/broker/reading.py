@@ -407,7 +407,7 @@ def shown(core: Core, place: pb.TopicPartition, doubtful: Doubtful) -> tuple[Par
     return partition, Bounds(start, end, end)
 
 
-def damage_told(core: Core, place: pb.TopicPartition, error: HeadwaterError) -> HeadwaterError:
+def damage_told(core: Core, place: pb.TopicPartition, error: FrameDamaged) -> HeadwaterError:
     """What a reader is told who has met damage. In a cluster another replica may be whole."""
     if core.cluster is None:
         return error

@@ -33,9 +33,7 @@ class Replicating:
         call: Call,
     ) -> AsyncGenerator[pb.ReplicaFetched]:
         node = self._node
-        if not call.by_broker:
-            # What is not acknowledged yet is for nobody else, and neither is a say in what is.
-            raise PermissionDenied(call.caller.name, "admin", "broker", BROKER)
+        _check_broker(call)
         answers: asyncio.Queue[pb.ReplicaFetched | None] = asyncio.Queue()
         serving: set[asyncio.Task[None]] = set()
 
@@ -66,6 +64,10 @@ class Replicating:
             for one in (reading, draining, *serving):
                 one.cancel()
 
+    async def read_replica(self, request: pb.ReadReplicaRequest, call: Call) -> pb.ReadReplicaResponse:
+        _check_broker(call)
+        return await self._node.read_replica(request)
+
     async def list_log_ends(self, request: pb.ListLogEndsRequest, call: Call) -> pb.ListLogEndsResponse:
         call.check("read", "broker", BROKER)
         keys = [(place.topic_uuid, place.partition) for place in request.partitions]
@@ -79,3 +81,9 @@ class Replicating:
                 for (uuid, number), end in ends.items()
             ]
         )
+
+
+def _check_broker(call: Call) -> None:
+    """What is not acknowledged yet is for nobody but brokers, and neither is a say in what is."""
+    if not call.by_broker:
+        raise PermissionDenied(call.caller.name, "admin", "broker", BROKER)

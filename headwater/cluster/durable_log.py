@@ -27,8 +27,8 @@ from crc32c import crc32c
 from headwater.cluster.markers import ALL_THERE, Markers, new_state
 from headwater.cluster.replica import EpochEnd, NotLeading
 from headwater.config import StewardConfig
-from headwater.errors import Damaged
-from headwater.log import CompactionReport, DirectoryPartition, StoredFrame
+from headwater.errors import Damaged, FrameDamaged
+from headwater.log import ClosedSegment, CompactionReport, DirectoryPartition, StoredFrame
 from headwater.log.damage import read_damage
 from headwater.log.disk import REAL_DISK, Disk, read_plain
 from headwater.log.frame import GROUP_LAST
@@ -56,6 +56,16 @@ class Span(NamedTuple):
     end: int
 
 
+class Intact(NamedTuple):
+    """What a log has of some offsets, for a replica that lacks them."""
+
+    frames: list[StoredFrame]
+    next_offset: int
+    """Up to where they are intact."""
+    damaged_until: int = 0
+    """From there on up to here nothing is intact; 0 where there is more."""
+
+
 class DurableLog:
     """What `Replica` needs of its log, and what moves the bytes."""
 
@@ -79,6 +89,9 @@ class DurableLog:
         self._state = new_state()
         self.forgettable = 0
         """Delete markers before it may go, once they have had their grace."""
+        self._met: set[Span] = set()
+        self.damaged = bool(self.known_damage())
+        """Whether something is known to be damaged, as of the last look."""
 
     @property
     def short(self) -> bool:
@@ -211,13 +224,63 @@ class DurableLog:
             self.partition.truncate(self.partition.bounds().start)
             self._keep_markers(*markers)  # not before: what was here is no copy
 
+    def meet(self, damage: Span) -> None:
+        """In any thread: a reader has met damage. It counts also where the disk takes no notes."""
+        self._met.add(damage)
+
+    def known_damage(self, below: int | None = None) -> list[Span]:
+        """The offsets that are known to be damaged, those before `below` where that is given."""
+        start, end, _ = self.partition.bounds()
+        noted = [Span(one.offset, one.next_offset) for one in read_damage(self.partition.path)]
+        known = {Span(max(one.start, start), one.end) for one in (*noted, *self._met)}
+        known = {one for one in known if one.start < min(one.end, end)}
+        self.damaged = bool(known)
+        return sorted(one for one in known if below is None or one.start < below)
+
     def damaged_at(self) -> int | None:
         """The first offset that is known to be damaged."""
-        known = [one.offset for one in read_damage(self.partition.path)]
-        if not known:
-            return None
-        start, end, _ = self.partition.bounds()
-        return min((max(offset, start) for offset in known if offset < end), default=None)
+        known = self.known_damage()
+        return known[0].start if known else None
+
+    def damaged_segments(self, below: int) -> list[ClosedSegment]:
+        """The segments in which something before an offset is known to be damaged; all of them are closed then."""
+        known = self.known_damage(below)
+        if any(one.end > self.partition.segments()[-1].base for one in known):
+            self.partition.roll()
+        return [
+            closed
+            for closed in self.partition.closed()
+            if any(one.start < closed.end and closed.first < one.end for one in known)
+        ]
+
+    def forget_met(self, closed: ClosedSegment) -> None:
+        """A segment was written anew: what is left of its damage is noted by now."""
+        self._met = {one for one in self._met if one.end <= closed.first or closed.end <= one.start}
+
+    def forget_damage(self, closed: ClosedSegment) -> None:
+        """Nothing is damaged in a segment any more."""
+        self.partition.forget_damage(closed.first, closed.end)
+        self.forget_met(closed)
+
+    def intact(self, span: Span, max_bytes: int) -> Intact:
+        """What is here of a span, for a replica that lacks it: as far as it is durable and intact."""
+        start, _, durable_end = self.partition.bounds()
+        end = min(span.end, durable_end)
+        if not start <= span.start < end:
+            return Intact([], span.start, min(start, span.end) if span.start < start else span.end)
+        found: list[StoredFrame] = []
+        size = 0
+        try:
+            for frame in self.partition.frames(span.start, end):
+                found.append(frame)
+                size += frame.header.length
+                if size >= max_bytes:
+                    return Intact(found, min(frame.header.next_offset, end))
+        except FrameDamaged as error:
+            reached = found[-1].header.next_offset if found else span.start
+            reached = max(reached, reached if error.offset is None else error.offset)
+            return Intact(found, reached, max(error.next_offset or end, reached + 1))
+        return Intact(found, end)
 
     def cut_damage(self) -> None:
         """Remove everything from the first damage on: for a replica that nobody counts on."""
@@ -302,15 +365,46 @@ class DurableLog:
         return [one for one in self._epochs if one.start < offset]
 
     def frames(self, span: Span, max_bytes: int) -> list[StoredFrame]:
-        """The first frames of a span: whole groups, of about so many bytes."""
+        """The first frames of a span: whole groups, of about so many bytes, or those before the first damage."""
         found: list[StoredFrame] = []
-        size = 0
-        for frame in self.partition.frames(span.start, span.end):
-            found.append(frame)
-            size += frame.header.length
-            if size >= max_bytes and frame.header.group & GROUP_LAST:
-                break
-        return found
+        size = whole = 0
+        try:
+            for frame in self.partition.frames(span.start, span.end):
+                found.append(frame)
+                size += frame.header.length
+                whole = len(found) if frame.header.group & GROUP_LAST else whole
+                if size >= max_bytes and whole == len(found):
+                    break
+        except FrameDamaged:
+            if not whole:
+                raise
+        return found[:whole]
+
+    def learn_epochs(self, epochs: Sequence[EpochStart], below: int) -> bool:
+        """Take over where epochs begin before an offset from a replica that is in sync; whether what is here agrees.
+
+        Where the file was lost, it was made anew from the frames. The first ones of an epoch may have been damaged, or
+        compacted away: then only another replica can tell where that epoch begins.
+        """
+        with self._mutex:
+            told = [one for one in epochs if one.start < below]
+            if told == self.epochs_before(below):
+                return True
+            for epoch, start in self._epochs:
+                number = bisect_right(told, start, key=lambda one: one.start)
+                if start < below and (not number or told[number - 1].epoch != epoch):
+                    return False
+            last = told[-1].epoch if told else 0
+            merged = [*told, *(one for one in self._epochs if one.start >= below and one.epoch > last)]
+            self._write(EPOCHS_FILE, merged)
+            self._epochs = merged
+            return True
+
+    def note_compacted(self, until: int) -> None:
+        """Frames of a replica that was compacted are about to come in: before `until` offsets may be missing."""
+        with self._mutex:
+            if until > self.compacted_until:
+                self._keep_compacted(until)
 
     def keep_watermark(self, high_watermark: int) -> None:
         """Make it durable that everything below was acknowledged."""

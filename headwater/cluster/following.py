@@ -17,15 +17,18 @@ from headwater.cluster.hosted import Hosted
 from headwater.cluster.keys import Member
 from headwater.cluster.link import Link, Links
 from headwater.cluster.markers import Markers
+from headwater.cluster.repeated_log import RepeatedLog
 from headwater.cluster.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading, Replica
-from headwater.errors import BrokerUnavailable, HeadwaterError
+from headwater.errors import BrokerUnavailable, Damaged, HeadwaterError
 from headwater.log import StoredFrame
 from headwater.log.frame import stored_frame
 from headwater.log.segment import seed_of
 from headwater.store.directory_store import partition_uuid
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import unpack_error
 
 _log = logging.getLogger(__name__)
+_repeated = RepeatedLog(_log)
 _BYTES: Final = 4 * 1024 * 1024
 """How much is asked for at once, of one partition."""
 WAIT: Final = 1.0
@@ -105,7 +108,7 @@ class Follower:
             except NotLeading:
                 await hosted.changed(_AGAIN)  # one of the two is behind, and will hear of it
             except (HeadwaterError, OSError) as error:
-                _log.error("%s does not keep up with its leader: %s", hosted, error)
+                _repeated.log(logging.ERROR, "%s does not keep up with its leader: %s", hosted, error)
                 hosted.log.refresh()
                 await asyncio.sleep(_FAILED)
 
@@ -120,7 +123,8 @@ class Follower:
         else:
             found = await self._ask_little(link, self._question(request, WAIT, at_once))
         if found.HasField("error"):
-            raise NotLeading
+            error = unpack_error(found.error)
+            raise error if isinstance(error, Damaged) else NotLeading
         self._hosted.replica.reach(found.epoch, found.mark)
         if found.HasField("diverging"):
             await self._cut(found, request.last_epoch)

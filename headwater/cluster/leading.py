@@ -9,12 +9,13 @@ from typing import Final
 from headwater.cluster.durable_log import DurableLog
 from headwater.cluster.following import WAIT, Threads
 from headwater.cluster.hosted import Hosted
+from headwater.cluster.repeated_log import RepeatedLog
 from headwater.cluster.replica import FetchRequest, NotLeading
 from headwater.errors import HeadwaterError, NotLeader
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
 
-_log = logging.getLogger(__name__)
+_repeated = RepeatedLog(logging.getLogger(__name__))
 _HEARING: Final = 0.1
 """How long it takes a follower to hear that records are acknowledged, if nothing else is to be told: nobody waits for
 that, and while there is more it comes along. Seconds."""
@@ -34,7 +35,7 @@ async def answer_follower(hosted: Hosted | None, question: pb.ReplicaFetch, thre
             pack_error(NotLeader("" if hosted is None else hosted.place.topic, question.partition, None))
         )
     except HeadwaterError as error:
-        _log.error("%s cannot be read for a follower: %s", hosted, error)
+        _repeated.log(logging.ERROR, "%s cannot be read for a follower: %s", hosted, error)
         answer.error.CopyFrom(pack_error(error))
     return answer
 

@@ -19,7 +19,7 @@ import grpc
 
 from headwater.cluster.catch_up import CatchUp
 from headwater.cluster.cleaning import Cleaning
-from headwater.cluster.durable_log import DurableLog
+from headwater.cluster.durable_log import DurableLog, Span
 from headwater.cluster.election import LogEnd
 from headwater.cluster.etcd import Etcd
 from headwater.cluster.following import Follower, Threads
@@ -35,7 +35,8 @@ from headwater.cluster.markers import Markers
 from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.moves import Moves
-from headwater.cluster.repair import can_be_spared, should_hand_over
+from headwater.cluster.repair import Repair, Repairs, answer_replica, can_be_spared, sources_of
+from headwater.cluster.repeated_log import RepeatedLog
 from headwater.cluster.replica import NotLeading
 from headwater.cluster.sizes import Sizes
 from headwater.cluster.topics import ClusterTopics
@@ -43,6 +44,7 @@ from headwater.cluster.view import Changes
 from headwater.config import BrokerConfig, TopicConfig
 from headwater.errors import (
     BrokerUnavailable,
+    FrameDamaged,
     HeadwaterError,
     LeaderNotReady,
     NotLeader,
@@ -68,6 +70,8 @@ _REPAIRING: Final = 10.0
 _HANDING_OVER: Final = 60.0
 """How long others lead before a damaged replica that leads again hands over again: they may be damaged too. Seconds."""
 _DRAINING: Final = 10.0
+_NAMED: Final = 5
+"""How many damaged stretches a line of the log names."""
 
 
 class ClusterNode:
@@ -104,8 +108,13 @@ class ClusterNode:
         """Tells before which offset all groups are done, in each partition that they read; None when nobody knows."""
         self._when_led: list[Callable[[Hosted], None]] = []
         self._holdings = Holdings(store, threads, self._is_the_same_etcd)
-        self._unworthy: set[PartitionKey] = set()
-        """The logs for which it has left in-sync sets when it registered: something is missing there, or damaged."""
+        self._repairs = Repairs()
+        self._repairing: dict[PartitionKey, asyncio.Task[None]] = {}
+        self._anew: set[PartitionKey] = set()
+        """The logs that are copied anew from their damage on, once it has left in-sync sets by registering anew."""
+        self._handed_over: set[PartitionKey] = set()
+        """The partitions that others lead because damage cannot be repaired here."""
+        self._repeated = RepeatedLog(_log)
         self._repairing_since = -_REPAIRING
         self._resigned = -_HANDING_OVER
         self.cleaning = Cleaning(threads, store.elapsed, store.defaults.steward, self._for_each, self._config_of)
@@ -192,6 +201,7 @@ class ClusterNode:
             known = self.membership.view.partitions.get(key)
             if hosted is not None and known is not None:
                 hosted.observe(*known)
+        self._repairs.try_again(None if changes.members else changes.partitions)
         for hosted in self._hosted.values() if changes.members else ():
             hosted.wake()
         self._changed.set()
@@ -275,6 +285,8 @@ class ClusterNode:
         if hosted.task is not None:
             hosted.task.cancel()
         del self._hosted[hosted.key]
+        self._repairs.forget(hosted.key)
+        self._handed_over.discard(hosted.key)
         if self._by_place.get(hosted.place) is hosted:
             del self._by_place[hosted.place]
 
@@ -292,7 +304,6 @@ class ClusterNode:
         What is damaged counts as missing where others have it.
         """
         view = self.membership.view
-        self._unworthy = set()
         missing: set[PartitionKey] = set()
         for key, (state, _) in list(view.partitions.items()):
             topic = view.topic_of(key[0])
@@ -300,9 +311,8 @@ class ClusterNode:
                 continue
             await self._holdings.adopt(topic)
             spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
-            for log_key, log in (await self._logs_of(key, topic)).items():
+            for log in (await self._logs_of(key, topic)).values():
                 if log.short or (spare and await self.threads.read(log.damaged_at) is not None):
-                    self._unworthy.add(log_key)
                     missing.add(key)
         return missing
 
@@ -345,7 +355,12 @@ class ClusterNode:
             except Exception as error:  # noqa: BLE001 - a replica that does nothing any more is worse
                 if not self._is_deleted(hosted):
                     known = isinstance(error, HeadwaterError | OSError)
-                    _log.error("%s cannot be led or followed: %s", hosted, error, exc_info=None if known else error)
+                    self._repeated.log(
+                        logging.ERROR,
+                        "%s cannot be led or followed: %s",
+                        *(hosted, error),
+                        exc_info=None if known else error,
+                    )
                     if replica.leads:
                         self.resign(hosted, error)
                 await asyncio.sleep(_AGAIN)
@@ -354,42 +369,92 @@ class ClusterNode:
                 await hosted.changed()
 
     async def _mend(self, hosted: Hosted) -> None:
-        """Remove what is damaged, if that was the reason to register anew: then nobody counts on this replica.
-
-        Not before it is registered again: until then it may be in the in-sync set.
-        """
+        """Before a replica follows: have it as good as it can be, so that its leader takes in none that is damaged."""
         registered = self.membership.registration.incarnation
-        if hosted.key in self._unworthy and registered and hosted.replica.incarnation == registered:
-            self._unworthy.discard(hosted.key)
+        if hosted.key in self._anew and registered and hosted.replica.incarnation == registered:
+            # Nobody counts on this replica any more, or it would not be registered by now.
+            self._anew.discard(hosted.key)
             await self.threads.write(hosted.log.cut_damage)
+        elif hosted.log.damaged and not hosted.replica.in_sync:
+            await asyncio.shield(self._begin_repair(hosted))
         hosted.log.refresh()
         hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
 
     async def _look_for_damage(self) -> None:
         while True:
             await asyncio.sleep(_LOOKING)
-            await self._for_each(self._give_up, await self.threads.read(damaged_among, list(self._hosted.values())))
+            for hosted in await self.threads.read(damaged_among, list(self._hosted.values())):
+                if self._repairs.is_due(hosted.key):
+                    self._begin_repair(hosted)
 
-    async def _give_up(self, hosted: Hosted) -> None:
-        """See to it that a replica is repaired of which readers have found some damaged, or else not led."""
+    def _begin_repair(self, hosted: Hosted) -> asyncio.Task[None]:
+        """Repair a replica, if that is not done already."""
+        known = self._repairing.get(hosted.key)
+        if known is None or known.done():
+            known = self._repairing[hosted.key] = self.begin(self._repair(hosted))
+        return known
+
+    async def _repair(self, hosted: Hosted) -> None:
+        """Repair a replica from the others; where that cannot be done here, another one leads."""
         state = hosted.replica.state
-        if not self._can_be_spared(hosted):
-            if hosted.leads and state is not None and should_hand_over(state, self.broker, self.membership.view.alive):
-                self.resign(hosted, "it is damaged here, and another replica has to catch up", _HANDING_OVER)
-        elif time.monotonic() - self._repairing_since > _REPAIRING:
-            self._repairing_since = time.monotonic()
-            _log.warning("%s is damaged here, and is fetched from another broker", hosted)
-            self.membership.registration.renew()
+        if state is None:
+            return
+        members = self.membership.view.members
+        repair = Repair(hosted, state, sources_of(state, self.broker, members), self._links, self.threads)
+        self._repeated.log(logging.WARNING, "%s is damaged here, and is fetched from another broker", hosted)
+        try:
+            await repair.run()
+        except (HeadwaterError, OSError) as error:
+            repair.left = await self.threads.read(hosted.log.known_damage)
+            if hosted.key in self._hosted and not self._is_deleted(hosted):
+                self._repeated.log(logging.ERROR, "%s cannot be repaired here: %s", hosted, error)
+                self._hand_over(hosted, error)
+        self._repairs.ended(hosted.key, repair)
+        if repair.mended:
+            _log.warning("%s is repaired: %d frames came from brokers %s", hosted, repair.mended, sorted(repair.helped))
+            hosted.wake()
+        if repair.left:
+            await self._tell_what_is_left(hosted, repair)
+
+    async def _tell_what_is_left(self, hosted: Hosted, repair: Repair) -> None:
+        """See to what an attempt could not repair in its place."""
+        if repair.left[-1].end > hosted.replica.high_watermark:
+            # What is not acknowledged yet nobody else may have; another leader goes on without it.
+            self._hand_over(hosted, "it is damaged here before it is acknowledged")
+        elif repair.anew and self._can_be_spared(hosted) and await repair.whole_elsewhere():
+            if time.monotonic() - self._repairing_since > _REPAIRING:
+                self._repairing_since = time.monotonic()
+                _log.warning("%s is copied anew, because it is damaged and delete markers are gone", hosted)
+                self._anew.add(hosted.key)
+                self.membership.registration.renew()
+        else:
+            left = ", ".join(f"{one.start} to {one.end - 1}" for one in repair.left[:_NAMED])
+            self._repeated.log(
+                logging.ERROR,
+                "%s: offsets %s are damaged, and none of brokers %s has them: restart those that are away, or restore "
+                "the partition from a backup",
+                *(hosted, left, sorted(repair.answered)),
+            )
+
+    def _hand_over(self, hosted: Hosted, why: object) -> None:
+        """Have another one lead a replica that cannot be repaired here: once, since it may fare no better."""
+        if hosted.leads and hosted.key not in self._handed_over and self.resign(hosted, why, _HANDING_OVER):
+            self._handed_over.add(hosted.key)
 
     def _can_be_spared(self, hosted: Hosted) -> bool:
         state = hosted.replica.state
         return state is not None and can_be_spared(state, self.broker, hosted.min_insync, self.membership.view.alive)
 
-    def damaged(self, place: TopicPartition, error: HeadwaterError) -> HeadwaterError:
-        """In any thread: what a reader is told who has met damage: to ask again, if another one can lead."""
+    def damaged(self, place: TopicPartition, error: FrameDamaged) -> HeadwaterError:
+        """In any thread: what a reader is told who has met damage: to ask again, until others cannot help either."""
         hosted = self._by_place.get(place)
-        if hosted is None or not self._can_be_spared(hosted):
+        state = None if hosted is None else hosted.replica.state
+        if hosted is None or state is None or len(state.replicas) < 2 or error.offset is None:
             return error
+        damage = Span(error.offset, error.next_offset or error.offset + 1)
+        if self._repairs.is_left(hosted.key, damage):
+            return error
+        hosted.log.meet(damage)
         return NotLeader(*place, None)
 
     def _leader(self, hosted: Hosted) -> Member | None:
@@ -412,7 +477,7 @@ class ClusterNode:
                 await work(hosted)
             except (HeadwaterError, OSError) as error:
                 if hosted.key in self._hosted:  # not deleted meanwhile
-                    _log.error("%s: %s", hosted, error)
+                    self._repeated.log(logging.ERROR, "%s: %s", hosted, error)
 
     async def _tend(self, hosted: Hosted) -> None:
         """Propose a change of the in-sync set, and find what has become durable by itself."""
@@ -452,9 +517,26 @@ class ClusterNode:
         )
 
     def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
-        """How far the logs go that are whole."""
+        """How far the logs go that are whole, or as whole as they can be."""
         held = ((key, self._hosted.get(key)) for key in keys)
-        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and not hosted.short}
+        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and self._vouches(hosted)}
+
+    def _vouches(self, hosted: Hosted) -> bool:
+        """Whether a replica may be elected: nothing is missing there, nor damaged that others may still have."""
+        state = hosted.replica.state
+        if hosted.short or state is None:
+            return False
+        logs = [one for one in (hosted, hosted.stage) if one is not None and one.log.damaged]
+        others = [one for one in state.in_sync if one != self.broker and one in self.membership.view.members]
+        return not any(self._repairs.is_pending(one.key, others) for one in logs)
+
+    async def read_replica(self, request: pb.ReadReplicaRequest) -> pb.ReadReplicaResponse:
+        """What a replica has of some offsets, for one that is damaged there; raises NotLeader if it is not here."""
+        hosted = self._hosted.get((request.topic_uuid, request.partition))
+        if hosted is None:
+            raise NotLeader("", request.partition, None)
+        answer: pb.ReadReplicaResponse = await self.threads.read(answer_replica, hosted.log, request)
+        return answer
 
     async def _ask(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """For the controller: how far another broker's logs go, or those that are here."""

@@ -1,18 +1,48 @@
-"""Repair: a replica of which some is damaged gets it again from one that is whole.
+"""Repair: what is damaged in one replica is put in its place again from any other that has it intact, frame by frame.
 
-It removes all from the damage on and follows. Before that nobody may count on it any more: it registers anew, as
-another incarnation, and leaves the in-sync set on the way. Without a new incarnation its leader would go by what it has
-told before, and take it in again while it has less. Where too few others are in sync it stays as it is: the damage is
-one stretch, and the rest may be the only copy there is.
+Only what is acknowledged is repaired, since only that is the same everywhere. A frame of another replica is verified
+like any that is read, has to be of the epoch that this replica knows to begin there, and takes the place of the damaged
+one by a rename of the whole segment. So the replica keeps its role, to lead or to follow, and its place in the in-sync
+set. What nobody has intact stays as it is and is named to readers.
 
-But if it leads, whoever is to be the next in sync may need that very stretch, and would wait for it for ever. Then it
-lets one lead that is in sync as well, and stays in sync itself: nobody has less than before, and once the third has
-caught up this one can be spared.
+One thing cannot be repaired in place: a compacted log from which delete markers are gone, here or there. Each replica
+removes records together with the markers that delete them, so a mixture of two could bring a deleted record back. Such
+a replica is copied anew. Before that nobody may count on it any more: it registers anew, as another incarnation, and
+leaves the in-sync set on the way. It does so only where enough others are in sync, and one of those is intact as a
+whole: what it throws away may else be the only copy there is.
 """
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headwater.client.frames import verified
+from headwater.cluster.durable_log import DurableLog, EpochStart, Intact, Span
+from headwater.cluster.following import Threads
+from headwater.cluster.hosted import Hosted
+from headwater.cluster.keys import Member, PartitionKey
+from headwater.cluster.link import Links
 from headwater.cluster.metadata import Members, PartitionState
+from headwater.errors import HeadwaterError
+from headwater.log import ClosedSegment, StoredFrame
+from headwater.log.frame import stored_frame
+from headwater.log.mending import Hole, Mending
+from headwater.log.segment import seed_of
+from headwater.store.directory_store import partition_uuid
+from headwater.v1 import broker_pb2 as pb
+
+_log = logging.getLogger(__name__)
+_BYTES: Final = 4 * 1024 * 1024
+"""How much is asked for at once."""
+_ASKING: Final = 30.0
+"""How long an answer may take. Seconds."""
+_SOON: Final = 1.0
+_SELDOM: Final = 60.0
+"""How long it takes at first, and at most, until what could not be repaired is tried again. Seconds."""
 
 
 def can_be_spared(state: PartitionState, broker: int, min_insync: int, alive: Members) -> bool:
@@ -21,7 +51,236 @@ def can_be_spared(state: PartitionState, broker: int, min_insync: int, alive: Me
     return len(others) >= min_insync
 
 
-def should_hand_over(state: PartitionState, broker: int, alive: Members) -> bool:
-    """Whether a damaged leader that cannot be spared lets another one lead, for one that has to catch up."""
-    behind = [one for one in state.replicas if one not in state.in_sync and one in alive]
-    return state.leader == broker and bool(behind) and can_be_spared(state, broker, 1, alive)
+def sources_of(state: PartitionState, broker: int, members: Mapping[int, Member]) -> list[Member]:
+    """The other replicas that are alive: the leader first, then those in sync, then the rest."""
+    others = [members[one] for one in state.replicas if one != broker and one in members]
+    return sorted(others, key=lambda one: (one.id != state.leader, state.in_sync.get(one.id) != one.incarnation))
+
+
+class Repairs:
+    """What has come of the attempts to repair a broker's replicas. For the event loop, but what says otherwise."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: dict[PartitionKey, Repair] = {}
+        self._pauses: dict[PartitionKey, float] = {}
+        self._due: dict[PartitionKey, float] = {}
+
+    def is_due(self, key: PartitionKey) -> bool:
+        """Whether it is time for another attempt."""
+        return self._clock() >= self._due.get(key, 0.0)
+
+    def ended(self, key: PartitionKey, repair: Repair) -> None:
+        """An attempt is over. Where it has left something, the next one comes later than this one did."""
+        self._last[key] = repair
+        if repair.left:
+            pause = self._pauses[key] = min(2 * self._pauses.get(key, _SOON / 2), _SELDOM)
+            self._due[key] = self._clock() + pause
+        else:
+            self._pauses.pop(key, None)
+            self._due.pop(key, None)
+
+    def try_again(self, keys: Iterable[PartitionKey] | None = None) -> None:
+        """Other brokers are there by now, or others lead or are in sync: what failed before may work now."""
+        for key in list(self._due) if keys is None else keys:
+            self._pauses.pop(key, None)
+            self._due.pop(key, None)
+
+    def is_left(self, key: PartitionKey, damage: Span) -> bool:
+        """In any thread: whether the last attempt could not repair some of this."""
+        last = self._last.get(key)
+        return last is not None and any(one.start < damage.end and damage.start < one.end for one in last.left)
+
+    def is_pending(self, key: PartitionKey, brokers: Iterable[int]) -> bool:
+        """Whether some of these brokers have not told yet what they have of what is damaged here."""
+        last = self._last.get(key)
+        return not (set(brokers) <= (set() if last is None else last.answered))
+
+    def forget(self, key: PartitionKey) -> None:
+        """The replica is no longer here."""
+        self._last.pop(key, None)
+        self.try_again([key])
+
+
+@dataclass(slots=True)
+class Repair:
+    """One attempt to repair a replica, and what has come of it. For the event loop.
+
+    It is for one attempt: who leads and who is in sync may be others in the next.
+    """
+
+    hosted: Hosted
+    state: PartitionState
+    sources: Sequence[Member]
+    links: Links
+    threads: Threads
+    mended: int = 0
+    """How many frames were put in their places."""
+    helped: set[int] = field(default_factory=set)
+    """Which brokers they came from."""
+    answered: set[int] = field(default_factory=set)
+    """Which brokers have answered every question."""
+    left: list[Span] = field(default_factory=list)
+    """What is still damaged."""
+    anew: bool = False
+    """Whether the replica has to be copied anew, because of delete markers that are gone."""
+
+    async def run(self) -> None:
+        """Repair what can be repaired; raises HeadwaterError and OSError where that cannot be written here."""
+        log, below = self.hosted.log, self.hosted.replica.high_watermark
+        self.answered = {one.id for one in self.sources}
+        agreed = await self._agree_on_epochs(below)
+        for closed in await self.threads.write(log.damaged_segments, below):
+            await self._mend(closed, below, agreed=agreed)
+        self.left = await self.threads.read(log.known_damage)
+
+    async def _agree_on_epochs(self, below: int) -> bool:
+        """Learn from a replica in sync where epochs begin; whether there was one that agrees with what is here."""
+        start = self.hosted.log.start
+        for source in self.sources:
+            if self.state.in_sync.get(source.id) == source.incarnation:
+                answer = await self._ask(source, Span(start, start))
+                if answer is not None:
+                    epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
+                    agrees: bool = await self.threads.write(self.hosted.log.learn_epochs, epochs, below)
+                    return agrees
+        return False
+
+    async def _mend(self, closed: ClosedSegment, below: int, *, agreed: bool) -> None:
+        log = self.hosted.log
+        mending: Mending = await self.threads.write(log.partition.mending, closed)
+        try:
+            if not mending.holes:
+                if agreed:
+                    await self.threads.write(log.forget_damage, closed)
+                return
+            if any(hole.offset < below < hole.next_offset for hole in mending.holes):
+                return  # a part of it may still be taken back: when all of it is acknowledged, it is repaired
+            for hole in mending.holes:
+                await self._fill(mending, hole, below)
+            if mending.mended and await self.threads.write(mending.finish):
+                self.mended += mending.mended
+                log.forget_met(closed)
+        finally:
+            await self.threads.write(mending.close)
+
+    async def _fill(self, mending: Mending, hole: Hole, below: int) -> None:
+        """Put into a hole what others have of it, from its beginning to its end; leave the rest."""
+        before = mending.mended
+        missing: list[Hole] = []
+        offset = hole.offset
+        while offset < hole.next_offset <= below:
+            found = await self._find(Span(offset, hole.next_offset))
+            if found.next_offset > offset:
+                for one in missing:
+                    await self.threads.write(mending.leave, one)
+                missing = []
+                await self.threads.write(self._add, mending, found, offset)
+                offset = found.next_offset
+            else:
+                part = hole._replace(offset=offset, next_offset=found.damaged_until, position=0, until=0)
+                missing.append(part)
+                offset = part.next_offset
+        if mending.mended == before:
+            missing = [hole]
+        for one in missing:
+            await self.threads.write(mending.leave, one)
+
+    async def _find(self, span: Span) -> Intact:
+        """What the first replica that has the beginning of a span has of it, or up to where nobody has it."""
+        damaged_until = span.end
+        for source in self.sources:
+            answer = await self._ask(source, span)
+            if answer is None:
+                continue
+            if max(answer.markers_until, self.hosted.log.markers.until) > span.start:
+                self.anew = True
+                continue
+            found: Intact = await self.threads.read(self._checked, answer, span)
+            if found.next_offset > span.start:
+                if answer.compacted_until > span.start:
+                    until = min(answer.compacted_until, found.next_offset)
+                    await self.threads.write(self.hosted.log.note_compacted, until)
+                self.helped.add(source.id)
+                return found
+            damaged_until = min(damaged_until, max(found.damaged_until, span.start + 1))
+        return Intact([], span.start, damaged_until)
+
+    def _checked(self, answer: pb.ReadReplicaResponse, span: Span) -> Intact:
+        """In a thread: what is good of an answer.
+
+        Frames of another epoch than this replica knows are another leader's, and were never acknowledged.
+        """
+        log = self.hosted.log
+        seed, schema_of = seed_of(partition_uuid(*self.hosted.key)), log.partition.schemas.get
+        frames: list[StoredFrame] = []
+        reached = span.start
+        try:
+            for located in verified(answer.frames, seed, span.start):
+                frame = stored_frame(*located, schema_of)
+                base = frame.header.base_offset
+                if frame.header.leader_epoch != log.epoch_before(base + 1):
+                    return Intact(frames, reached, min(frame.header.next_offset, span.end))
+                frames.append(frame)
+                reached = min(frame.header.next_offset, span.end)
+        except HeadwaterError as error:
+            _log.warning("%s: an answer to a question for what is damaged is damaged itself: %s", self.hosted, error)
+            return Intact(frames, reached, span.end)
+        return Intact(frames, min(answer.next_offset, span.end), min(answer.damaged_until or span.end, span.end))
+
+    def _add(self, mending: Mending, found: Intact, offset: int) -> None:
+        """In a thread: put what was found into the hole, from an offset on."""
+        for frame in found.frames:
+            mending.add(frame, offset, found.next_offset)
+
+    async def whole_elsewhere(self) -> bool:
+        """Whether a replica that is in sync has everything intact that is acknowledged."""
+        log, below = self.hosted.log, self.hosted.replica.high_watermark
+        for source in self.sources:
+            offset = log.start
+            while offset < below and self.state.in_sync.get(source.id) == source.incarnation:
+                answer = await self._ask(source, Span(offset, below), without_frames=True)
+                if answer is None or answer.next_offset <= offset:
+                    break
+                offset = answer.next_offset
+            if offset >= below:
+                return True
+        return False
+
+    async def _ask(self, source: Member, span: Span, *, without_frames: bool = False) -> pb.ReadReplicaResponse | None:
+        """What another replica has of a span; None where it does not tell."""
+        if source.id not in self.answered:
+            return None  # once is enough
+        uuid, number = self.hosted.key
+        request = pb.ReadReplicaRequest(
+            topic_uuid=uuid,
+            partition=number,
+            start=span.start,
+            end=span.end,
+            max_bytes=_BYTES,
+            without_frames=without_frames,
+        )
+        try:
+            answer: pb.ReadReplicaResponse = await self.links.to(source).call("ReadReplica", request, _ASKING)
+        except HeadwaterError as error:
+            self.answered.discard(source.id)
+            _log.debug("%s: broker %d does not tell what it has: %s", self.hosted, source.id, error)
+            return None
+        return answer
+
+
+def answer_replica(log: DurableLog, request: pb.ReadReplicaRequest) -> pb.ReadReplicaResponse:
+    """In a thread: what a log has of the offsets that another replica lacks."""
+    found = log.intact(Span(request.start, request.end), request.max_bytes)
+    markers = log.markers  # after the frames were read, not before
+    answer: dict[str, Any] = {"frames": b"".join(memoryview(frame.data) for frame in found.frames)}
+    if request.without_frames:
+        answer = {}
+    return pb.ReadReplicaResponse(
+        **answer,
+        next_offset=found.next_offset,
+        damaged_until=found.damaged_until,
+        epochs=[pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.end)],
+        compacted_until=log.compacted_until,
+        markers_until=markers.until,
+    )

@@ -76,6 +76,17 @@ def without_damage(known: list[Damage], offset: int) -> list[Damage]:
     return [replace(one, next_offset=min(one.next_offset, offset)) for one in known if one.offset < offset]
 
 
+def without_damage_in(known: list[Damage], start: int, end: int) -> list[Damage]:
+    """What is known of the offsets outside of [start, end)."""
+    found: list[Damage] = []
+    for one in known:
+        if one.offset < start:
+            found.append(replace(one, next_offset=min(one.next_offset, start)))
+        if one.next_offset > end:
+            found.append(replace(one, offset=max(one.offset, end)))
+    return found
+
+
 class Noting(Protocol):
     """Who can note damage for everyone."""
 
@@ -96,6 +107,10 @@ class DamageNotes:
         if place not in self._met:
             self._met.add(place)
             self._note(damage)
+
+    def forget(self, start: int, end: int) -> None:
+        """What was met in [start, end) is noted again when it is met again."""
+        self._met = {one for one in self._met if one[1] <= start or end <= one[0]}
 
     def _note(self, damage: Damage) -> None:
         writer = self._writer()

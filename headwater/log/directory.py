@@ -18,6 +18,7 @@ from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.elapsed import Elapsed
 from headwater.log.frame import GROUP_LAST, Frame, FrameHeader, StoredFrame, Take, Taken
 from headwater.log.lock import PartitionLock
+from headwater.log.mending import COMPACTING, COMPACTION_LOCK, Mending
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.reader import OnDamage, Reader
@@ -30,7 +31,6 @@ from headwater.log.state import State
 from headwater.log.survivors import Survivors
 from headwater.log.writer import Writer
 
-_COMPACTING = ".compacting"
 _READS = 3
 """How often a reader looks at a state page of which one copy is being written, before it takes it for damaged."""
 
@@ -257,11 +257,11 @@ class DirectoryPartition(Partition):
         """
         self._writer.check_open()
         self._writer.check_present()
-        lock = PartitionLock(self.path / "compaction.lock")
+        lock = PartitionLock(self.path / COMPACTION_LOCK)
         try:
             lock.acquire(0)
             self._look()
-            for leftover in sorted(self.path.glob(f"*{_COMPACTING}")):
+            for leftover in sorted(self.path.glob(f"*{COMPACTING}")):
                 self._disk.unlink(leftover)
             return self._compact(survivors, until, markers_until)
         finally:
@@ -321,7 +321,7 @@ class DirectoryPartition(Partition):
         if all(mask is None for mask in masks):
             return 0, 0
         count = sum(frame.header.record_count for frame in self.frames(first, end))
-        path = segment.path.with_suffix(_COMPACTING)
+        path = segment.path.with_suffix(COMPACTING)
         try:
             kept, size = self._rewrite(segment, path, rewrite_frames(self.frames(first, end), masks))
             swapped = self._writer.swap(segment, path)
@@ -332,6 +332,26 @@ class DirectoryPartition(Partition):
         finally:
             self._disk.unlink(path)  # gone by now if all went well; else the space it takes is given back
         return (count - kept, size) if swapped else (0, 0)
+
+    def mending(self, closed: ClosedSegment) -> Mending:
+        """Write a closed segment anew, with frames of another replica in the place of what is damaged."""
+        return Mending(
+            self.path, self._disk, self.schemas, closed.segment, closed.first, closed.end, self._replace_segment
+        )
+
+    def _replace_segment(self, segment: Segment, path: Path, left: Sequence[Damage]) -> bool:
+        """Put a mended file in a segment's place; the damage that was known there is no more, but what is left."""
+        if not self._writer.swap(segment, path):
+            return False
+        self.forget_damage(segment.base, next(one.end for one in self.closed() if one.segment.base == segment.base))
+        for damage in left:
+            self.note_damage(damage)
+        return True
+
+    def forget_damage(self, start: int, end: int) -> None:
+        """What was known to be damaged in [start, end) is good, or will be met again."""
+        self._writer.forget_damage(start, end)
+        self._reader.forget_damage(start, end)
 
     def _rewrite(self, segment: Segment, path: Path, frames: Iterator[Rewritten]) -> tuple[int, int]:
         """Write the successor of a segment; how many records and bytes it has."""

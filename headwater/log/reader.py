@@ -192,6 +192,10 @@ class Reader:
         """Note damage for everyone, as if a reader had met it."""
         self._notes.meet(damage)
 
+    def forget_damage(self, start: int, end: int) -> None:
+        """Damage in [start, end) was mended: note it again when it is met again."""
+        self._notes.forget(start, end)
+
     def _report(self, damage: Damage, on_damage: OnDamage | None) -> None:
         self.note(damage)
         if on_damage is None:

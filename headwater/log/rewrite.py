@@ -12,7 +12,7 @@ from headwater.errors import FrameDamaged
 from headwater.log.disk import TEMPORARY, Disk
 from headwater.log.encode import reencode
 from headwater.log.entropy import random_bytes
-from headwater.log.frame import AFTER_GAP, GROUP_ONLY, Frame, FrameHeader, StoredFrame, verify_body
+from headwater.log.frame import AFTER_GAP, GROUP_ONLY, HEADER_BYTES, Frame, FrameHeader, StoredFrame, verify_body
 from headwater.log.projection import Projection
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of
@@ -55,6 +55,17 @@ class Rewriter:
         self._disk.writev(self._fd, [header, frame.message], self.position, frame.length)
         self.position += frame.length
         self.frames += 1
+
+    def keep_damaged(self, fd: int, start: int, end: int) -> None:
+        """Keep bytes of the old file that are no frame, or in place of none something that is none either.
+
+        So a reader goes on to meet damage here.
+        """
+        if start < end:
+            self.copy(fd, start, end, self._stamp)
+        else:
+            self._disk.write(self._fd, bytes(HEADER_BYTES), self.position)
+            self.position += HEADER_BYTES
 
     def finish(self, *, compacted: bool) -> SegmentHeader:
         """Complete the file and make it durable; it still has to be renamed."""

@@ -36,7 +36,7 @@ from headwater.log import fork
 from headwater.log.clean import clean_state
 from headwater.log.clock import Clock
 from headwater.log.commit import Appended, Stretch, Ticket
-from headwater.log.damage import read_damage, with_damage, write_damage
+from headwater.log.damage import read_damage, with_damage, without_damage_in, write_damage
 from headwater.log.disk import Disk
 from headwater.log.elapsed import Elapsed
 from headwater.log.flush import Flush
@@ -611,6 +611,16 @@ class Writer:
         finally:
             self.mutex.release()
         return True
+
+    def forget_damage(self, start: int, end: int) -> None:
+        """Damage in [start, end) is known no more, because it was mended."""
+        with self.locked() as state:
+            known = read_damage(self.directory)
+            left = without_damage_in(known, start, end)
+            if left != known:
+                write_damage(self.disk, self.directory, left)
+                fewer = max(state.damaged - (len(known) - len(left)), len(left))
+                self.state = self.page.write(state._replace(damaged=fewer))
 
     # The handle's life.
 

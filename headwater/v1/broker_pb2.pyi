@@ -1028,6 +1028,38 @@ class ReplicaFetched(_message.Message):
     markers_state: int
     def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., producers: _Optional[bytes] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., next_offset: _Optional[int] = ..., next_epoch: _Optional[int] = ..., compacted_until: _Optional[int] = ..., mark: _Optional[int] = ..., frames: _Optional[bytes] = ..., markers_until: _Optional[int] = ..., markers_state: _Optional[int] = ...) -> None: ...
 
+class ReadReplicaRequest(_message.Message):
+    __slots__ = ("topic_uuid", "partition", "start", "end", "max_bytes", "without_frames")
+    TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    topic_uuid: bytes
+    partition: int
+    start: int
+    end: int
+    max_bytes: int
+    without_frames: bool
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., max_bytes: _Optional[int] = ..., without_frames: _Optional[bool] = ...) -> None: ...
+
+class ReadReplicaResponse(_message.Message):
+    __slots__ = ("frames", "next_offset", "damaged_until", "epochs", "compacted_until", "markers_until")
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    MARKERS_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    frames: bytes
+    next_offset: int
+    damaged_until: int
+    epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
+    compacted_until: int
+    markers_until: int
+    def __init__(self, frames: _Optional[bytes] = ..., next_offset: _Optional[int] = ..., damaged_until: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., compacted_until: _Optional[int] = ..., markers_until: _Optional[int] = ...) -> None: ...
+
 class EpochStart(_message.Message):
     __slots__ = ("epoch", "start")
     EPOCH_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,47 @@
+"""Damage to the files of a replica, frame by frame."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.log.frame import HEADER_BYTES
+from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+
+
+class FramePlace(NamedTuple):
+    """Where a frame lies in a replica's files, and which offsets it holds."""
+
+    file: Path
+    position: int
+    length: int
+    offset: int
+    next_offset: int
+
+
+def frames_in(directory: Path) -> list[FramePlace]:
+    """The frames of a replica that are there now, in the order of their offsets."""
+    found: list[FramePlace] = []
+    for path in sorted(directory.glob("*.log")):
+        segment = Segment.read(path)
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            file = FrameFile(fd, os.fstat(fd).st_size, seed_of(segment.header.partition), path)
+            found += [
+                FramePlace(path, position, header.length, header.base_offset, header.next_offset)
+                for position, header in file.walk(SEGMENT_HEADER_BYTES)
+            ]
+        finally:
+            os.close(fd)
+    return found
+
+
+def flip(frame: FramePlace, bit: int = 0) -> None:
+    """Change one bit of a frame's body."""
+    position = frame.position + HEADER_BYTES + (bit // 8) % (frame.length - HEADER_BYTES)
+    with frame.file.open("r+b") as file:
+        file.seek(position)
+        (byte,) = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte ^ 1 << bit % 8]))

@@ -1,0 +1,97 @@
+"""Damaged replicas repair one another: each frame that is intact somewhere is served, and nobody stops to lead."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import headwater as hw
+from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.damage import flip, frames_in
+from tests.etcd_server import needs_etcd
+
+pytestmark = needs_etcd
+
+FRAMES = 60
+MOST_LINES = 100
+"""So many lines of a broker's log can still be read."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    """One for all tests here, whose brokers look at closed segments all the time."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HEADWATER_STEWARD_INTERVAL", "0.5s")
+        environment.setenv("HEADWATER_STEWARD_SCRUB_INTERVAL", "0s")
+        with ClusterProcesses(tmp_path_factory.mktemp("cluster"), 3, "--etcd-lease", "3s") as processes:
+            yield processes
+
+
+@pytest.fixture
+def cluster(running: ClusterProcesses) -> ClusterProcesses:
+    """As good as a new one."""
+    running.mend()
+    return running
+
+
+def fill(cluster: ClusterProcesses, **options: object) -> list[bytes]:
+    """A topic with a record per frame, on every replica; its values."""
+    values = [b"%d" % number * 50 for number in range(FRAMES)]
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", **options)
+        with store.producer("numbers") as out:
+            for value in values:
+                out.send(value)
+                out.flush()
+    cluster.wait("numbers", in_sync={0, 1, 2})
+    cluster.wait_for_copies("numbers")
+    return values
+
+
+def read(cluster: ClusterProcesses) -> list[bytes | None]:
+    """The values, as a reader gets them."""
+    with hw.open(cluster.address) as store:
+        return [record.value for record in store.topic("numbers").partition(0).records()]
+
+
+def have_lead(cluster: ClusterProcesses, broker: int) -> None:
+    """Kill the others, so that a broker leads, and start them again."""
+    others = {0, 1, 2} - {broker}
+    cluster.kill(*others)
+    deadline = time.monotonic() + PATIENCE
+    while cluster.partition("numbers").leader != broker:
+        assert time.monotonic() < deadline, "the only one that is left does not lead"
+        time.sleep(0.05)
+    cluster.begin(*others)
+    cluster.wait("numbers", in_sync={0, 1, 2})
+
+
+def check_lines(cluster: ClusterProcesses) -> None:
+    """Look how much each broker has complained in its last life."""
+    for broker in cluster.brokers:
+        said = [line for line in cluster.log(broker).splitlines() if '"level": "info"' not in line]
+        assert len(said) < MOST_LINES, f"broker {broker}: {said[:5]}"
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 4096], ids=["growing", "closed"])
+def test_different_damage_on_two_replicas_and_the_third_is_empty(cluster: ClusterProcesses, segment_bytes: int) -> None:
+    values = fill(cluster, segment_bytes=segment_bytes)
+    before = cluster.wait("numbers", in_sync={0, 1, 2})
+    empty = next(one for one in range(3) if one != before.leader)
+    follower = 3 - before.leader - empty
+    cluster.kill(empty)
+    shutil.rmtree(cluster.directory / f"broker{empty}")
+    flip(frames_in(cluster.files(before.leader, "numbers"))[10])
+    flip(frames_in(cluster.files(follower, "numbers"))[40])
+    cluster.begin(empty)
+    after = cluster.wait("numbers", in_sync={0, 1, 2})
+    assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
+    assert read(cluster) == values
+    have_lead(cluster, follower)  # whose damage nobody may have met so far
+    assert read(cluster) == values
+    for copy in cluster.wait_for_copies("numbers").values():
+        assert [value for _, value in copy] == values
+    check_lines(cluster)
