@@ -314,9 +314,9 @@ def test_who_waits_gets_what_is_written_without_its_being_read(broker: Served, m
     looks: list[int] = []
     look = Reading._look
 
-    def counted(self: Reading, request: pb.FetchRequest, budget: int, caller: str) -> Any:
+    def counted(self: Reading, request: pb.FetchRequest, *others: Any) -> Any:
         looks.append(request.positions[0].offset)
-        return look(self, request, budget, caller)
+        return look(self, request, *others)
 
     monkeypatch.setattr(arrivals, "INTERVAL", 3600)  # so that nobody looks for what was not told
     time.sleep(1.2)
