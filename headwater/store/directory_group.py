@@ -21,6 +21,7 @@ from weakref import WeakSet
 from headwater.errors import GroupBusy, HeadwaterError, OpenFailed, PartitionForked, StoreClosed, WriteFailed
 from headwater.log.clock import Clock
 from headwater.log.disk import TEMPORARY, Disk, read_plain
+from headwater.log.elapsed import IsOld
 from headwater.log.lock import lock_holder, take_lock
 from headwater.log.open_files import OPEN_FILES, OpenFile, open_file
 from headwater.log.refusals import opening
@@ -273,13 +274,13 @@ class DirectoryGroup(KeptGroup):
 
     # When nobody needs it any more.
 
-    def expire(self, before_ns: int, *, dry_run: bool = False) -> bool:
-        """Forget a group with no living member whose last commit was before that time; whether it was one.
+    def expire_unused(self, is_old: IsOld, *, dry_run: bool = False) -> bool:
+        """Forget a group with no living member whose last commit is too old; whether it was one.
 
         The files of a group that has neither members nor positions are removed. A process that has them open notices
         when it next uses the group, and begins with new ones.
         """
-        forgotten = super().expire(before_ns, dry_run=dry_run)
+        forgotten = super().expire_unused(is_old, dry_run=dry_run)
         if not dry_run:
             with self._unchanged() as membership:
                 for leftover in self._directory.glob(f"*{TEMPORARY}"):
