@@ -16,9 +16,13 @@ from ipaddress import ip_address
 from socketserver import TCPServer
 from typing import Any, Final, NamedTuple
 
+from headwater.sources import Connections
+
 PLAIN: Final = "text/plain; charset=utf-8"
 _TIMEOUT_SECONDS: Final = 10.0
 """How long a connection may be silent: it holds a thread."""
+_MOST_CONNECTIONS: Final = 100
+_MOST_OF_SOURCE: Final = 32
 
 
 class Page(NamedTuple):
@@ -30,8 +34,15 @@ class Page(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-Handler = Callable[[Mapping[str, str]], Page]
-"""Makes a page; it is given the headers of the request, their names in lower case."""
+class Request(NamedTuple):
+    """What a page is asked with: headers, their names in lower case, and the address that they come from."""
+
+    headers: Mapping[str, str]
+    host: str
+
+
+Handler = Callable[[Request], Page]
+"""Makes a page."""
 
 
 class PageServer:
@@ -56,7 +67,7 @@ class PageServer:
 
             def do_GET(self) -> None:
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                page = _refusal(headers, allowed) or self._page(headers)
+                page = _refusal(headers, allowed) or self._page(Request(headers, self.client_address[0]))
                 content = page.content.encode()
                 self.send_response(page.status)
                 self.send_header("Content-Type", page.content_type)
@@ -67,9 +78,9 @@ class PageServer:
                 self.end_headers()
                 self.wfile.write(content)
 
-            def _page(self, headers: Mapping[str, str]) -> Page:
+            def _page(self, request: Request) -> Page:
                 handler = pages.get(self.path.split("?")[0])
-                return Page(404, "there is no such page\n") if handler is None else handler(headers)
+                return Page(404, "there is no such page\n") if handler is None else handler(request)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing: it is asked every few seconds."""
@@ -92,7 +103,20 @@ class _Server(ThreadingHTTPServer):
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         self._tls = tls
+        self._connections = Connections(_MOST_CONNECTIONS, _MOST_OF_SOURCE)
         super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread. Each address has so many at most, and all together so many."""
+        self._connections.add(client_address[0], client_address, request)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Count the connection for as long as the request takes, however it ends."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.discard(client_address[0], client_address)
 
     def server_bind(self) -> None:
         """Without asking the name service what this host is called, which can take seconds."""
@@ -105,7 +129,9 @@ class _Server(ThreadingHTTPServer):
             super().finish_request(request, client_address)
             return
         request.settimeout(_TIMEOUT_SECONDS)
-        with self._tls.wrap_socket(request, server_side=True) as secured:
+        with self._tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as secured:
+            self._connections.replace(client_address[0], client_address, secured)  # the first one is no more
+            secured.do_handshake()
             super().finish_request(secured, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

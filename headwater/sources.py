@@ -35,8 +35,13 @@ def source_of(host: str) -> str:
 
 
 def source_of_peer(peer: str) -> str:
-    """The source of a peer as gRPC writes it: `ipv4:10.0.0.7:4711`, `ipv6:%5B::1%5D:4711` or `unix:`."""
+    """The source of a peer as gRPC writes it: `ipv4:10.0.0.7:4711`, `ipv6:%5B::1%5D:4711` or `unix:`.
+
+    A peer by HTTP is written without its port: `http:10.0.0.7`.
+    """
     kind, _, address = unquote(peer).partition(":")
+    if kind == "http":
+        return source_of(address)
     return source_of(address.rpartition(":")[0].strip("[]")) if kind in ("ipv4", "ipv6") else peer
 
 
@@ -90,7 +95,8 @@ class Connections:
         self._count = 0
 
     def __len__(self) -> int:
-        return self._count
+        with self._mutex:
+            return self._count
 
     def add(self, host: str, key: Hashable, connection: socket.socket) -> None:
         """A connection was accepted."""
@@ -103,6 +109,13 @@ class Connections:
             elif self._count > self._most:
                 self._close_one_of(max(self._sources, key=self._greed))
 
+    def replace(self, host: str, key: Hashable, connection: socket.socket) -> None:
+        """The connection goes on in another object, as with TLS."""
+        with self._mutex:
+            found = self._sources.get(source_of(host))
+            if found is not None and key in found:
+                found[key] = connection
+
     def _greed(self, source: str) -> tuple[int, int]:
         keys = self._sources[source].keys()
         return len(keys - self._answering), len(keys)
@@ -111,8 +124,8 @@ class Connections:
         found = self._sources[source]
         key = next((key for key in found if key not in self._answering), next(iter(found)))
         with suppress(OSError):  # it is closed already
-            # Its owner sees the end of the stream and closes it.
-            found[key].shutdown(socket.SHUT_RDWR)
+            # Its owner sees the end of the stream and closes it. There is no farewell of TLS, which might take long.
+            socket.socket.shutdown(found[key], socket.SHUT_RDWR)
         self._remove(source, key)
 
     def _remove(self, source: str, key: Hashable) -> None:

@@ -8,17 +8,20 @@ import os
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import headwater as hw
-from headwater.broker.access import OPEN, Caller
+from headwater.broker.access import OPEN, Caller, TooManyAttempts
 from headwater.broker.access_file import read_access
 from headwater.broker.audit import Audit
 from headwater.broker.guard import Guard
 from headwater.broker.tokens import Token, Verifier, create_token, read_tokens, revoke_token, tokens_beside
+from headwater.sources import source_of_peer
 
 FILE = """\
 users:
@@ -254,17 +257,63 @@ def test_wrong_secrets_do_not_make_the_broker_hash_without_end(tmp_path: Path, m
     path = tmp_path / "access.tokens"
     token, other = create_token(path, "billing"), create_token(path, "operator")
     clock = [time.time()]
-    verifier = Verifier(read_tokens(path), lambda: clock[0])
+    verifier = Verifier(read_tokens(path), monotonic=lambda: clock[0])
     assert verifier.user(token) == "billing"
     hashed = count_hashes(monkeypatch)
     for number in range(1000):
         assert verifier.user(token[:-4] + f"{number:04}") is None
-    assert len(hashed) == 10
+    assert hashed == [], "where the right one is known, every other one is wrong"
     assert verifier.user(token) == "billing", "whoever is known stays known"
-    assert verifier.user(other) == "operator"
+    for number in range(1000):
+        with suppress(TooManyAttempts):
+            assert verifier.user(other[:-4] + f"{number:04}") is None
+    assert len(hashed) == 10
     clock[0] += 1
-    assert verifier.user(token[:-4] + "zzzz") is None
+    assert verifier.user(other[:-4] + "zzzz") is None
+    assert verifier.user(other) == "operator"
     assert len(hashed) == 12
+
+
+def test_wrong_secrets_of_a_token_do_not_keep_the_right_one_out(guard: Guard, file: Path) -> None:
+    token = create_token(tokens_beside(file), "billing")
+    guard._verifier = Verifier(read_tokens(tokens_beside(file)), monotonic=lambda: 1000.0)
+    refused: Counter[type[Exception]] = Counter()
+    for number in range(1000):
+        try:
+            guard.caller(said(token[:-4] + f"{number:04}"), f"ipv4:10.0.0.7:{number}", [])
+        except (hw.Unauthenticated, TooManyAttempts) as error:
+            refused[type(error)] += 1
+    assert refused == {hw.Unauthenticated: 10, TooManyAttempts: 990}, "whoever guesses is told to slow down"
+    assert guard.caller(said(token), "ipv4:10.0.0.8:1", []).name == "billing"
+    assert guard.caller(said(token), "ipv4:10.0.0.7:1", []).name == "billing", "and from there too, once it is known"
+
+
+def test_the_table_of_those_who_guess_does_not_grow_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "access.tokens"
+    token = create_token(path, "billing")
+    verifier = Verifier(read_tokens(path))
+    monkeypatch.setattr("headwater.broker.tokens._hashed", lambda *_: b"")
+    for number in range(20_000):
+        assert verifier.user(token, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}") is None
+    assert len(verifier._failures) <= 4096
+
+
+@pytest.mark.parametrize(
+    ("peer", "other", "same"),
+    [
+        ("ipv4:10.0.0.7:1", "ipv4:10.0.0.7:2", True),
+        ("ipv4:10.0.0.7:1", "ipv4:10.0.0.8:1", False),
+        ("ipv4:10.0.0.7:1", "ipv6:%5B::ffff:10.0.0.7%5D:1", True),
+        ("ipv6:%5B2001:db8::1%5D:1", "ipv6:%5B2001:db8::ffff:2%5D:2", True),
+        ("ipv6:%5B2001:db8::1%5D:1", "ipv6:%5B2001:db8:0:1::1%5D:1", False),
+        ("ipv6:%5Bfe80::1%25eth0%5D:1", "ipv6:%5Bfe80::2%25eth0%5D:1", True),
+        ("unix:", "ipv4:127.0.0.1:1", False),
+    ],
+)
+def test_a_source_is_an_address_or_the_network_of_one(peer: str, other: str, same: bool) -> None:
+    assert (source_of_peer(peer) == source_of_peer(other)) is same
 
 
 def count_hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:

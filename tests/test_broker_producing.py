@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +313,65 @@ def test_more_connections_than_are_allowed_are_refused(tmp_path: Path) -> None:
             waiting.result(timeout=20)
             while refusal_or_none(Stub(channel).ListTopics, request) is not None:
                 pass
+
+
+def test_one_address_does_not_take_all_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.broker.call._CONNECTIONS_OF_SOURCE", 1)
+    with served(tmp_path, BrokerConfig(max_connections=2)) as broker:
+        broker.create("t")
+        waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=60_000))
+        broker.stub.ListTopics(pb.ListTopicsRequest())
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(str(broker.broker.address), options=options) as channel:
+            with pytest.raises(grpc.RpcError) as caught:
+                Stub(channel).ListTopics(pb.ListTopicsRequest())
+            refused: Any = caught.value
+            assert refused.code() is grpc.StatusCode.UNAVAILABLE
+            assert "come from this address" in refused.details()
+            broker.send("t", b"x")
+            waiting.result(timeout=60)
+            while refusal_or_none(Stub(channel).ListTopics, pb.ListTopicsRequest()) is not None:
+                pass
+        core = broker.broker._core
+        assert core is not None
+        wait_until(lambda: not core.connected)
+
+
+def test_a_connection_that_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.broker.broker._HANDSHAKE_MS", 300)
+    with served(tmp_path) as broker:
+        address = broker.broker.address
+        with socket.create_connection((address.host, address.port), timeout=60) as silent:
+            while silent.recv(4096):  # gRPC says its part first
+                pass
+        broker.create("t")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_stream_that_is_cancelled_while_a_request_is_accepted_gives_its_bytes_back(tmp_path: Path) -> None:
+    with served(tmp_path, BrokerConfig(threads=1)) as broker:
+        broker.create("t")
+        core = broker.broker._core
+        assert core is not None
+        held = threading.Event()
+        core.readers.submit(held.wait, 120)  # plain records wait for a thread that looks up their topic
+        try:
+            records = [pb.Record(value=bytes(1000))]
+            call = broker.stub.ProduceStream(iter([pb.ProduceRequest(topic="t", records=records)]))
+            wait_until(lambda: core.requests.used > 1000)
+            call.cancel()
+            wait_until(lambda: not core.connections)
+            wait_until(lambda: core.requests.used == 0)
+            assert core.waiting_bytes == 0
+        finally:
+            held.set()
+        broker.send("t", b"still there")
 
 
 def refusal_or_none(call: Any, request: Any) -> grpc.StatusCode | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,60 @@ def test_a_revoked_token_is_refused_by_the_calls_that_follow(served: Served) -> 
         code, message, _ = refused(stub.Fetch, fetch("orders.eu"))
         assert code == grpc.StatusCode.UNAUTHENTICATED
         assert token not in message
+
+
+def test_a_token_that_is_being_hashed_holds_up_nobody_else(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(_: str, salt: bytes) -> bytes:
+        hashed.release()
+        go_on.wait(60)
+        return salt
+
+    with served.serving(), served.stub("billing") as known:
+        known.Fetch(fetch("orders.eu"), timeout=30)
+        monkeypatch.setattr("headwater.broker.tokens._hashed", slow)
+        try:
+            with served.stub("operator") as unknown:
+                waiting = unknown.GetMetadata.func.future(
+                    pb.GetMetadataRequest(), timeout=60, **unknown.GetMetadata.keywords
+                )
+                assert hashed.acquire(timeout=60)
+                known.Fetch(fetch("orders.eu"), timeout=30)
+                go_on.set()
+                assert waiting.code() == grpc.StatusCode.UNAUTHENTICATED
+        finally:
+            go_on.set()
+
+
+def test_an_address_has_a_few_tokens_hashed_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def slow(_: str, salt: bytes) -> bytes:
+        go_on.wait(60)
+        return salt
+
+    monkeypatch.setattr("headwater.broker.tokens._hashed", slow)
+    with served.serving(), served.stub("operator") as stub:
+        method = stub.GetMetadata
+        try:
+            calls = [method.func.future(pb.GetMetadataRequest(), timeout=60, **method.keywords) for _ in range(50)]
+            ended = as_they_end(calls)
+            for refused in islice(ended, 46):
+                assert refused.code() == grpc.StatusCode.UNAVAILABLE, "whoever is right tries again"
+                assert "tokens from this address" in refused.details()
+            go_on.set()
+            assert {call.code() for call in ended} == {grpc.StatusCode.UNAUTHENTICATED}
+        finally:
+            go_on.set()
+
+
+def as_they_end(calls: list[Any]) -> Iterator[Any]:
+    ended: queue.Queue[Any] = queue.Queue()
+    for call in calls:
+        call.add_done_callback(ended.put)
+    for _ in calls:
+        yield ended.get(timeout=60)
 
 
 def test_who_does_not_speak_tls_is_not_heard(served: Served) -> None:

@@ -73,7 +73,7 @@ def test_guessing_is_slow(tmp_path: Path) -> None:
         told = [console.sign_in(f"guess-{number}").json["error"] for number in range(22)]
         assert "another start" in told[0]
         assert "too many" in told[-1]
-        assert console.sign_in().status == 401
+        assert console.sign_in().status == 200, "on one machine all have one address: guessing keeps out nobody"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil"])

@@ -5,18 +5,19 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from headwater.exposition import Family, Histogram, Sample, exposition
-from headwater.pages import Page, PageServer
+from headwater.pages import Page, PageServer, Request
 from tests.certificates import Authority, needs_openssl
 
 
-def hello(headers: Mapping[str, str]) -> Page:
-    return Page(200, f"hello {headers.get('x-name', '')}\n")
+def hello(request: Request) -> Page:
+    return Page(200, f"hello {request.headers.get('x-name', '')}\n")
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +80,35 @@ def test_a_silent_connection_holds_nobody_up(server: PageServer) -> None:
         assert ask(server)[0] == 200
 
 
+@pytest.mark.parametrize("secured", [False, pytest.param(True, marks=needs_openssl)])
+def test_silent_connections_are_few_and_the_oldest_go(tmp_path: Path, secured: bool) -> None:
+    tls, _ = contexts(tmp_path) if secured else (None, None)
+    server = PageServer({"/hello": hello}, 0, tls=tls)
+    try:
+        with ExitStack() as stack:
+            silent = [
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+                for _ in range(200)
+            ]
+            assert [one.recv(1) for one in silent[:168]] == [b""] * 168, "which does not wait for their time to be up"
+            assert len(server._server._connections) <= 32
+    finally:
+        server.close()
+
+
+def contexts(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """TLS for a server, and for those who trust it."""
+    authority = Authority(directory)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.sign("broker", "IP:127.0.0.1"))
+    return context, ssl.create_default_context(cafile=str(authority.certificate))
+
+
 @needs_openssl
 def test_pages_are_served_over_tls(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    pair = authority.sign("broker", "IP:127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*pair)
+    context, trusting = contexts(tmp_path)
     server = PageServer({"/hello": hello}, 0, tls=context)
     try:
-        trusting = ssl.create_default_context(cafile=str(authority.certificate))
         with socket.create_connection(("127.0.0.1", server.port)):  # never says a word
             connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=30, context=trusting)
             connection.request("GET", "/hello")

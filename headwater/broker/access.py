@@ -22,6 +22,10 @@ BROKER: Final = ""
 """What the broker has in place of a topic's or a group's name."""
 
 
+class TooManyAttempts(Exception):
+    """Too many wrong tokens came from where the caller is: it may try again in a moment."""
+
+
 class Access:
     """Decides who may do what. This one lets everyone do everything."""
 
@@ -41,8 +45,12 @@ class Access:
         peer: str,  # noqa: ARG002
         identities: Iterable[bytes],  # noqa: ARG002
     ) -> Caller:
-        """Who calls; raises Unauthenticated."""
+        """Who calls; raises Unauthenticated, or TooManyAttempts."""
         return ANONYMOUS
+
+    def hashes(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:  # noqa: ARG002
+        """Whether `caller` has to hash a token for this caller, which takes too long for an event loop."""
+        return False
 
     def check(self, caller: Caller, right: Right, kind: Kind, name: str) -> None:
         """Raise PermissionDenied unless the caller has the right; UnknownTopic where it may not even know that.

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
+from headwater.sources import source_of_peer
+
 _LOG: Final = logging.getLogger("headwater.broker.audit")
 _AGAIN_SECONDS: Final = 60.0
 _MAX_REMEMBERED: Final = 1024
@@ -39,8 +41,7 @@ class Audit:
 
     def unauthenticated(self, why: str, peer: str) -> None:
         """A caller could not say who it is."""
-        host = peer.rpartition(":")[0]  # every connection has a port of its own
-        self._tell("unauthenticated", (why, host), peer, {"why": why})
+        self._tell("unauthenticated", (why, source_of_peer(peer)), peer, {"why": why})
 
     def _tell(self, event: str, key: tuple[str, ...], peer: str, facts: dict[str, str]) -> None:
         now = self._now()

@@ -55,6 +55,10 @@ _log = logging.getLogger(__name__)
 LOOPBACK: Final = Address("127.0.0.1", DEFAULT_PORT)
 _LOOK: Final = 0.01
 _STARTING: Final = 30.0
+_HANDSHAKE_MS: Final = 10_000
+"""A connection on which nobody says hello for so long is closed."""
+_IDLE_MS: Final = 600_000
+"""So is one without calls; a client that is still there connects again with its next one."""
 
 
 class Broker:
@@ -319,4 +323,6 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
     ]

@@ -12,16 +12,17 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from headwater.broker.access import OTHER_BROKER, Kind, Right
+from headwater.broker.access import OTHER_BROKER, Caller, Kind, Right, TooManyAttempts
 from headwater.broker.budget import Hold
-from headwater.broker.core import Connection, Core
+from headwater.broker.core import Connection, Core, Said
 from headwater.cluster.internal import INTERNAL
 from headwater.errors import HeadwaterError, PermissionDenied, StoreError
+from headwater.sources import source_of_peer
 from headwater.store.names import HISTORY
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
 from headwater.wire.service import METHODS
@@ -37,6 +38,8 @@ _SINGLE: Final = frozenset(
     }
 )
 """What works on the files of one broker, behind the back of the others."""
+_CONNECTIONS_OF_SOURCE: Final = 100
+"""So many connections from one source are always taken; beyond that, no more than half of all."""
 _ERROR_BYTES: Final = 4096
 """Metadata has to stay small: many clients take no more than 8 KiB of it."""
 
@@ -44,15 +47,23 @@ _ERROR_BYTES: Final = 4096
 class Call:
     """One call."""
 
-    def __init__(self, core: Core, context: Context, connection: Connection) -> None:
-        """Raises Unauthenticated."""
+    def __init__(self, core: Core, context: Context, connection: Connection, said: Said, caller: Caller) -> None:
         self._core = core
         self.context = context
         self._connection = connection
-        self._said = tuple(context.invocation_metadata() or ()), context.peer(), context.peer_identities() or ()
-        self.by_broker = core.cluster is not None and core.cluster.is_broker(self._said[0])
+        self._said = said
+        self.caller = caller
+        self.by_broker = caller is OTHER_BROKER
         """Whether another broker of the cluster makes it."""
-        self.caller = OTHER_BROKER if self.by_broker else core.access.caller(*self._said)
+
+    @classmethod
+    async def identified(cls, core: Core, context: Context, connection: Connection) -> Self:
+        """A call whose caller is known; raises Unauthenticated, or TooManyAttempts."""
+        metadata = tuple(context.invocation_metadata() or ())
+        said = Said(metadata, context.peer(), tuple(context.peer_identities() or ()))
+        if core.cluster is not None and core.cluster.is_broker(metadata):
+            return cls(core, context, connection, said, OTHER_BROKER)
+        return cls(core, context, connection, said, await core.identify(said, connection.source))
 
     def identify_again(self) -> None:
         """Raise Unauthenticated if the caller's token is no longer good: for streams, which may outlive it."""
@@ -172,7 +183,7 @@ class Calls:
             try:
                 with self._counted(name, context, timed=True) as connection:
                     check_readable(request)
-                    return await method(request, Call(self._core, context, connection))
+                    return await method(request, await Call.identified(self._core, context, connection))
             except Exception as error:  # noqa: BLE001 - each is told, and what nobody expected is logged
                 await _abort(context, error)
 
@@ -186,7 +197,8 @@ class Calls:
             try:
                 with self._counted(name, context, timed=False) as connection:
                     check_readable(request)
-                    async with aclosing(method(request, Call(self._core, context, connection))) as responses:
+                    call = await Call.identified(self._core, context, connection)
+                    async with aclosing(method(request, call)) as responses:
                         async for response in responses:
                             await context.write(response)
             except Exception as error:  # noqa: BLE001 - as above
@@ -215,15 +227,22 @@ class Calls:
             raise Refused("the broker is stopping: connect to another one, or try again")
         connection = core.connections.get(peer)
         if connection is None:
-            if len(core.connections) >= core.config.max_connections:
+            source, most = source_of_peer(peer), core.config.max_connections
+            if len(core.connections) >= most:
                 raise Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
-            connection = core.connections[peer] = Connection(core.config.max_connection_bytes)
+            if core.connected[source] >= max(most // 2, min(most, _CONNECTIONS_OF_SOURCE)):
+                raise Refused("half of all connections (max_connections) come from this address: try again")
+            connection = core.connections[peer] = Connection(source, core.config.max_connection_bytes)
+            core.connected[source] += 1
         connection.calls += 1
 
         def ended(_: object) -> None:
             connection.calls -= 1
             if not connection.calls:
                 del core.connections[peer]
+                core.connected[connection.source] -= 1
+                if not core.connected[connection.source]:
+                    del core.connected[connection.source]
 
         # When the answer has been sent, not when it was made: until then it takes memory on behalf of the connection.
         context.add_done_callback(ended)  # type: ignore[arg-type]
@@ -234,7 +253,7 @@ def _code(error: BaseException) -> grpc.StatusCode:
     """gRPC's code for how a call has ended."""
     if isinstance(error, HeadwaterError):
         return code_of(error)
-    if isinstance(error, Refused):
+    if isinstance(error, Refused | TooManyAttempts):
         return grpc.StatusCode.UNAVAILABLE
     if isinstance(error, DecodeError | UnicodeError):
         return grpc.StatusCode.INVALID_ARGUMENT
@@ -247,7 +266,7 @@ async def _abort(context: Context, error: Exception) -> None:
         raise error
     if isinstance(error, grpc.aio.BaseError):
         return  # the client is gone, and nobody is left to be told
-    if isinstance(error, Refused):
+    if isinstance(error, Refused | TooManyAttempts):
         await context.abort(_code(error), str(error))
     if isinstance(error, DecodeError | UnicodeError):
         await context.abort(_code(error), f"the request cannot be read: {error}")

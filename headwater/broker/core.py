@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
-from headwater.broker.access import Access
+from headwater.broker.access import Access, Caller, TooManyAttempts
 from headwater.broker.arrivals import Arrivals
 from headwater.broker.budget import Budget
 from headwater.broker.metrics import CallMetrics
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_IDENTIFYING: Final = 4
+"""So many tokens from one source may wait to be hashed."""
 _NOTHING: Final = PartitionStatistics(**{one.name: 0 for one in fields(PartitionStatistics)})  # type: ignore[arg-type]
 
 
@@ -44,12 +47,21 @@ class Meters:
 
 
 class Connection:
-    """One connection, for as long as it has calls."""
+    """One connection from a source, for as long as it has calls."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, source: str, limit: int) -> None:
+        self.source = source
         self.calls = 0
         self.requests = Budget(limit)
         self.responses = Budget(limit)
+
+
+class Said(NamedTuple):
+    """What a call brings with it to say who makes it."""
+
+    metadata: tuple[tuple[str, str | bytes], ...]
+    peer: str
+    identities: tuple[bytes, ...]
 
 
 class Core:
@@ -74,10 +86,14 @@ class Core:
         self.lent_bytes = 0
         """Of memory that producers on this machine put their frames in."""
         self.connections: dict[str, Connection] = {}
+        self.connected: Counter[str] = Counter()
+        """How many of the connections come from each source."""
+        self._identifying: Counter[str] = Counter()
         self.meters = Meters()
         self.calls = CallMetrics()
         self.writers = ThreadPoolExecutor(config.threads, "headwater-broker-write")
         self.readers = ThreadPoolExecutor(config.threads, "headwater-broker-read")
+        self._identifiers = ThreadPoolExecutor(1, "headwater-broker-tokens")
 
     async def read(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Do something that looks at files, in a thread. What nobody waits for any more is not begun."""
@@ -87,8 +103,27 @@ class Core:
         """Do something that may wait for the disk, in a thread of those that write."""
         return await asyncio.wrap_future(self.writers.submit(work, *args, **kwargs))
 
+    async def identify(self, said: Said, source: str) -> Caller:
+        """Who calls; raises Unauthenticated, or TooManyAttempts.
+
+        Tokens that are not known yet are hashed one after the other beside the event loop, and a source has a few
+        in the queue at most. So many wrong ones make others wait, but keep out nobody.
+        """
+        if not self.access.hashes(said.metadata):
+            return self.access.caller(*said)
+        if self._identifying[source] >= _IDENTIFYING:
+            raise TooManyAttempts(f"{_IDENTIFYING} tokens from this address are being checked: try again")
+        self._identifying[source] += 1
+        try:
+            return await asyncio.wrap_future(self._identifiers.submit(self.access.caller, *said))
+        finally:
+            self._identifying[source] -= 1
+            if not self._identifying[source]:
+                del self._identifying[source]
+
     def close(self) -> None:
         """End the threads, after what they have begun."""
+        self._identifiers.shutdown(cancel_futures=True)
         self.writers.shutdown()
         self.readers.shutdown()
 

@@ -17,6 +17,7 @@ from headwater.broker.access_file import RIGHTS, Rights, read_access
 from headwater.broker.audit import Audit
 from headwater.broker.tokens import Token, Verifier, read_tokens, tokens_beside
 from headwater.errors import InvalidFile, PermissionDenied, Unauthenticated, UnknownTopic
+from headwater.sources import source_of_peer
 from headwater.store.pattern import is_pattern
 
 _LOG: Final = logging.getLogger("headwater.broker.access")
@@ -29,6 +30,14 @@ Rules = tuple[Mapping[str, Rights], Mapping[str, Token]]
 
 def _unknown(caller: Caller, topic: str) -> UnknownTopic:
     return UnknownTopic(topic, f"what {caller.name!r} may see")
+
+
+def _authorization(metadata: Sequence[tuple[str, str | bytes]]) -> str | None:
+    return next((value for key, value in metadata if key == "authorization" and isinstance(value, str)), None)
+
+
+def _token_in(authorization: str) -> str:
+    return authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
 
 
 class Guard(Access):
@@ -64,10 +73,10 @@ class Guard(Access):
     # Deciding.
 
     def caller(self, metadata: Sequence[tuple[str, str | bytes]], peer: str, identities: Iterable[bytes]) -> Caller:
-        """Who calls; raises Unauthenticated."""
-        token = next((value for key, value in metadata if key == "authorization" and isinstance(value, str)), None)
-        if token is not None:
-            return Caller(self.user_of(token, peer), peer)
+        """See Access."""
+        said = _authorization(metadata)
+        if said is not None:
+            return Caller(self.user_of(said, peer), peer)
         names = [identity.decode("utf-8", "backslashreplace") for identity in identities or ()]
         users = self._users
         if names:
@@ -77,10 +86,14 @@ class Guard(Access):
         self._audit.unauthenticated("no token and no certificate", peer)
         raise Unauthenticated("this broker has to know who calls: give the client a token or a certificate")
 
+    def hashes(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:
+        """See Access."""
+        said = _authorization(metadata)
+        return said is not None and self._verifier.hashes(_token_in(said))
+
     def user_of(self, authorization: str, peer: str) -> str:
-        """Whose token `Bearer hw_...` is; raises Unauthenticated."""
-        found = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
-        user = self._verifier.user(found)
+        """Whose token `Bearer hw_...` is; raises Unauthenticated, or TooManyAttempts."""
+        user = self._verifier.user(_token_in(authorization), source_of_peer(peer))
         if user is None:
             self._audit.unauthenticated("the token is not known", peer)
             raise Unauthenticated("the token is not known here: it is mistyped, revoked or expired")

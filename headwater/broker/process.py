@@ -10,14 +10,14 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from headwater import __version__
-from headwater.broker.access import BROKER, OPEN
+from headwater.broker.access import BROKER, OPEN, TooManyAttempts
 from headwater.broker.broker import Broker
 from headwater.broker.console import ConsoleProcess, check_console
 from headwater.broker.exposure import check_exposure
@@ -30,7 +30,7 @@ from headwater.config import BrokerConfig
 from headwater.environment import overridden
 from headwater.errors import HeadwaterError, InvalidConfiguration, StoreError, Unauthenticated
 from headwater.exposition import CONTENT_TYPE
-from headwater.pages import Page, PageServer
+from headwater.pages import Page, PageServer, Request
 from headwater.presets import DEFAULT
 from headwater.store.directory_store import DirectoryStore
 from headwater.wire.address import Address, parse_address
@@ -152,11 +152,13 @@ def _serve_pages(
     if config.metrics is None:
         return None
 
-    def metrics(headers: Mapping[str, str]) -> Page:
+    def metrics(request: Request) -> Page:
         if guard is not None:
             try:
-                caller = guard.caller(tuple(headers.items()), "http", ())
+                caller = guard.caller(tuple(request.headers.items()), f"http:{request.host}", ())
                 guard.check(caller, "read", "broker", BROKER)
+            except TooManyAttempts as error:
+                return Page(429, f"{error}\n", headers={"Retry-After": "1"})
             except Unauthenticated as error:
                 return Page(401, f"{error}\n", headers={"WWW-Authenticate": "Bearer"})
             except HeadwaterError as error:
@@ -166,10 +168,10 @@ def _serve_pages(
         except StoreError as error:
             return Page(503, f"{error}\n")
 
-    def alive(headers: Mapping[str, str]) -> Page:  # noqa: ARG001 - a page is given them
+    def alive(request: Request) -> Page:  # noqa: ARG001 - a page is given it
         return Page(200, "alive\n")
 
-    def ready(headers: Mapping[str, str]) -> Page:  # noqa: ARG001
+    def ready(request: Request) -> Page:  # noqa: ARG001
         return Page(200, "serving\n") if broker.serving else Page(503, "not serving\n")
 
     where = parse_address(config.metrics)

@@ -19,7 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from headwater.broker.access import TooManyAttempts
 from headwater.errors import InvalidFile, Problem, StoreError
+from headwater.sources import Failures
 
 SUFFIX: Final = ".tokens"
 _TOKEN: Final = re.compile(r"hw_(?P<id>[0-9a-f]{12})_[A-Za-z0-9_-]{43}")
@@ -28,7 +30,8 @@ _SALT_BYTES: Final = 16
 # The secrets are random, so nobody guesses them by the dictionary: this is some milliseconds, not half a second.
 _SCRYPT_COST: Final = 1 << 12
 _MAX_FAILURES: Final = 10
-"""So many wrong secrets of one token are hashed in a second; more are refused unseen, for each costs milliseconds."""
+_FAILURE_SECONDS: Final = 1.0
+"""So many wrong tokens from one source are hashed in this time. More are refused unseen: each costs milliseconds."""
 
 
 class Token(NamedTuple):
@@ -120,38 +123,55 @@ def _hashed(token: str, salt: bytes) -> bytes:
 
 
 class Verifier:
-    """Knows whose a token is. A token that was right once is recognised without hashing it again. Thread-safe."""
+    """Knows whose a token is. Thread-safe.
 
-    def __init__(self, tokens: Mapping[str, Token], now: Callable[[], float] = time.time) -> None:
+    A token that was right once is known without hashing it again, and so is that any other one under its id is wrong.
+    """
+
+    def __init__(
+        self,
+        tokens: Mapping[str, Token],
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.tokens = tokens
         self._now = now
         self._known: dict[str, tuple[bytes, Token]] = {}
-        self._failures: dict[str, tuple[int, int]] = {}
+        self._failures = Failures(_MAX_FAILURES, _FAILURE_SECONDS, monotonic)
 
     def __repr__(self) -> str:
         return f"Verifier({len(self.tokens)} tokens)"
 
-    def user(self, presented: str) -> str | None:
-        """Whose token this is; None if it is nobody's, or is no longer good."""
-        found = _TOKEN.fullmatch(presented)
-        token = self.tokens.get(found["id"]) if found is not None else None
-        if token is None or (token.expires is not None and self._now() >= token.expires):
+    def user(self, presented: str, source: str = "") -> str | None:
+        """Whose token this is; None if it is nobody's, or is no longer good.
+
+        Raises TooManyAttempts where it would have to be hashed and too many wrong ones came from this source.
+        """
+        token = self._named(presented)
+        if token is None:
             return None
         digest = hashlib.sha256(presented.encode()).digest()
         known = self._known.get(token.id)
-        if known is not None and known[1] == token and hmac.compare_digest(known[0], digest):
-            return token.user
-        if not self._may_try(token.id):
-            return None
+        if known is not None and known[1] == token:
+            return token.user if hmac.compare_digest(known[0], digest) else None
+        if self._failures.blocks(source):
+            raise TooManyAttempts("too many wrong tokens come from this address: try again in a moment")
         if not hmac.compare_digest(_hashed(presented, bytes.fromhex(token.salt)).hex(), token.hash):
+            self._failures.note(source)
             return None
         self._known[token.id] = (digest, token)
-        self._failures.pop(token.id, None)
         return token.user
 
-    def _may_try(self, identity: str) -> bool:
-        second = int(self._now())
-        since, tries = self._failures.get(identity, (second, 0))
-        tries = tries + 1 if since == second else 1
-        self._failures[identity] = (second, tries)
-        return tries <= _MAX_FAILURES
+    def hashes(self, presented: str) -> bool:
+        """Whether `user` would hash this one, which takes milliseconds of a processor."""
+        token = self._named(presented)
+        if token is None:
+            return False
+        known = self._known.get(token.id)
+        return known is None or known[1] != token
+
+    def _named(self, presented: str) -> Token | None:
+        """The token that it says it is, if that is good."""
+        found = _TOKEN.fullmatch(presented)
+        token = self.tokens.get(found["id"]) if found is not None else None
+        return None if token is None or (token.expires is not None and self._now() >= token.expires) else token

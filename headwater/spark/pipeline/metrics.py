@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
 from headwater.exposition import CONTENT_TYPE, Family, Labels, Sample, exposition
-from headwater.pages import Page, PageServer
+from headwater.pages import Page, PageServer, Request
 from headwater.spark.pipeline.progress import Batch, Summary
 
 _PREFIX: Final = "headwater_pipeline_"
@@ -121,7 +121,7 @@ class MetricsServer:
     """Serves the text at `http://127.0.0.1:port/metrics` until it is closed."""
 
     def __init__(self, text: Callable[[], str], port: int) -> None:
-        def page(headers: Mapping[str, str]) -> Page:  # noqa: ARG001 - a page is given them
+        def page(request: Request) -> Page:  # noqa: ARG001 - a page is given it
             return Page(200, text(), CONTENT_TYPE)
 
         self._server = PageServer({"/": page, "/metrics": page}, port)
