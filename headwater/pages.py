@@ -98,6 +98,7 @@ class PageServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], handler: Any, tls: ssl.SSLContext | None) -> None:
         if ":" in address[0]:

@@ -81,6 +81,9 @@ def _try(mutation: Mutation, random: Random) -> None:
     frame.batch().validate(full=True)
     records = frame.records()
     assert len(records) == frame.header.record_count, "it has another number of records than it says"
+    times = [record.timestamp for record in records]
+    told = (frame.header.min_timestamp, frame.header.max_timestamp)
+    assert told == (min(times), max(times)), "its header tells of other times than its records"
     columns = random.sample(schema.full.names, random.randint(1, len(schema.full.names)))
     Projection(schema, columns).batch(frame).validate(full=True)
     partition = MemoryPartition()

@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from headwater.config import Compression
 from headwater.log import Frame, Identity, encode, encode_batch
-from headwater.log.frame import BODY_START, CODEC_MASK, HEADER_BYTES
+from headwater.log.frame import BODY, BODY_START, CODEC_MASK, HEADER_BYTES
 from headwater.schema import Schema
 
 ROWS: Final = 7
@@ -201,4 +201,18 @@ def _resize(content: bytearray, _: Seed, random: Random) -> None:
         content.append(0)
 
 
-CHANGES: Final = (_set_word, _set_word, _set_word, _set_bytes, _set_bytes, _fill, _resize)
+def _lie(content: bytearray, _: Seed, random: Random) -> None:
+    """The header tells of other records than there are, and does not contradict itself."""
+    if len(content) < HEADER_BYTES:
+        return
+    fields = list(BODY.unpack_from(content, BODY_START))
+    if random.random() < 0.5:
+        fields[2] = random.choice((1, ROWS - 1, ROWS + 1, ROWS + 8, 1 << 20, (1 << 32) - 1))
+        fields[3] = fields[2] - 1
+    else:
+        changed = random.choice((4, 5))
+        fields[changed] += random.choice((-(10**18), -1, 1, 10**18)) if abs(fields[changed]) < 1 << 62 else 0
+    BODY.pack_into(content, BODY_START, *fields)
+
+
+CHANGES: Final = (_set_word, _set_word, _set_word, _set_bytes, _set_bytes, _fill, _resize, _lie)

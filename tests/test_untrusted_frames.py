@@ -1,0 +1,91 @@
+"""Frames from outside that lie about themselves under good checksums are refused, each lie by a check of its own."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+
+from headwater.errors import UntrustedFrame
+from headwater.log import admit
+from headwater.log.frame import BODY, BODY_START
+from tests.faults.mutation import ROWS, TIME, Seed, seeds
+
+SEEDS: Final = seeds()
+ATTRIBUTES, SCHEMA, COUNT, LAST, MIN_TIME, MAX_TIME, PRODUCER, SEQUENCE, EPOCH, RESERVED = range(10)
+Fields = list[int | bytes]
+
+
+def lying(seed: Seed, lie: Callable[[Fields], None]) -> pa.Buffer:
+    """The frame of a seed with another header, and the checksum that belongs to it."""
+    content = bytearray(seed.frame)
+    fields: Fields = list(BODY.unpack_from(content, BODY_START))
+    lie(fields)
+    BODY.pack_into(content, BODY_START, *fields)
+    struct.pack_into("<I", content, BODY_START - 8, crc32c(content[BODY_START:]))
+    return pa.py_buffer(bytes(content))
+
+
+def counting(rows: int) -> Callable[[Fields], None]:
+    """So many records, and offsets that fit the number."""
+
+    def lie(fields: Fields) -> None:
+        fields[COUNT], fields[LAST] = rows, rows - 1
+
+    return lie
+
+
+def shifting(field: int, by: int) -> Callable[[Fields], None]:
+    """One of the two times is another."""
+
+    def lie(fields: Fields) -> None:
+        time = fields[field]
+        assert isinstance(time, int)
+        fields[field] = time + by
+
+    return lie
+
+
+def setting(field: int, value: int | bytes) -> Callable[[Fields], None]:
+    def lie(fields: Fields) -> None:
+        fields[field] = value
+
+    return lie
+
+
+LIES: Final[dict[str, tuple[Callable[[Fields], None], str]]] = {
+    "one record fewer": (counting(ROWS - 1), "records and has"),
+    "one record more": (counting(ROWS + 1), "records and has"),
+    "one record": (counting(1), "records and has"),
+    "many records": (counting(1 << 30), "records and has"),
+    "the first earlier": (shifting(MIN_TIME, -1), "timestamps of a frame are not those"),
+    "the first later": (shifting(MIN_TIME, 1), "timestamps of a frame are not those"),
+    "the last earlier": (shifting(MAX_TIME, -1), "timestamps of a frame are not those"),
+    "the last later": (shifting(MAX_TIME, 1), "timestamps of a frame are not those"),
+    "the last a year later": (shifting(MAX_TIME, 365 * 86400 * 10**9), "timestamps of a frame are not those"),
+    "no record": (setting(COUNT, 0), "how many records"),
+    "more records than offsets": (setting(COUNT, ROWS + 1), "how many records"),
+    "more offsets than records": (setting(LAST, ROWS), "leaves out offsets"),
+    "a reserved field": (setting(RESERVED, 1), "features that this version does not know"),
+    "a sequence below zero": (setting(SEQUENCE, -2), "who produced it"),
+    "another schema": (setting(SCHEMA, 1), "a frame has schema"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_frame_that_lies_in_its_header_is_refused(name: str) -> None:
+    lie, reason = LIES[name]
+    for seed in SEEDS:
+        with pytest.raises(UntrustedFrame, match=reason):
+            admit(lying(seed, lie), seed.schema)
+
+
+def test_a_frame_from_the_future_is_refused() -> None:
+    for seed in SEEDS:
+        admit(pa.py_buffer(seed.frame), seed.schema, latest_timestamp=TIME + ROWS - 1)
+        with pytest.raises(UntrustedFrame, match="from the future"):
+            admit(pa.py_buffer(seed.frame), seed.schema, latest_timestamp=TIME - 1)
