@@ -10,6 +10,7 @@ import pytest
 
 from headwater import PartitionBusy, PartitionConfig, PartitionForked
 from headwater.log import DirectoryPartition, Disk, Partition, encode
+from headwater.store import receipt
 from tests.backends import OpenDirectory
 from tests.test_close import USES
 
@@ -149,6 +150,21 @@ def test_interval_syncs_go_on_in_the_child(open_directory: OpenDirectory) -> Non
             return True
 
     assert in_child(append) == "True"
+
+
+def test_a_child_can_wait_for_receipts_whatever_the_parents_threads_do() -> None:
+    held = threading.Event()
+
+    def hold() -> None:
+        with receipt._waiting:
+            held.set()
+            threading.Event().wait(0.2)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    assert in_child(lambda: receipt.Outcome(0).wait(0.01)) == "False"
+    holder.join()
 
 
 def test_forking_while_another_thread_closes_handles_blocks_neither(open_directory: OpenDirectory) -> None:

@@ -8,16 +8,15 @@ one, to the next address.
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
-from weakref import WeakSet
 
 import grpc
 
+from headwater.client import fork
 from headwater.client.credentials import Credentials
 from headwater.client.joint_commits import JointCommits
 from headwater.config import ClientConfig
@@ -75,10 +74,17 @@ class Channel:
         self.stub: Any = Stub(channel, _READ_BY_HAND)
         self.commits = JointCommits(self.stub)
         self._channel = channel
+        self._forked = False
+        fork.watch(self)
 
     def close(self) -> None:
         """Cut it; calls on it fail."""
-        self._channel.close()
+        if not self._forked:
+            self._channel.close()
+
+    def abandon_in_child(self) -> None:
+        """After a fork: closing it here would need the parent's threads."""
+        self._forked = True
 
 
 class Connection:
@@ -99,7 +105,7 @@ class Connection:
         """To brokers that were asked for by their addresses."""
         self._closed = threading.Event()
         self._forked = False
-        _connections.add(self)
+        fork.watch(self)
         bytes(_KEPT)
 
     def __str__(self) -> str:
@@ -247,8 +253,7 @@ class Connection:
             channel.close()
 
     def abandon_in_child(self) -> None:
-        """After a fork: connections and threads are the parent's, and closing them here would end the parent's too."""
-        _abandoned.append((self._channel, self._old, self._others))
+        """After a fork: connections and threads are the parent's."""
         self._mutex = threading.Lock()
         self._closed = threading.Event()
         self._closed.set()
@@ -260,17 +265,3 @@ class Connection:
 
 def _details(failure: grpc.RpcError) -> str:
     return (failure.details() or "no reason given") if isinstance(failure, grpc.Call) else str(failure)
-
-
-_connections: WeakSet[Connection] = WeakSet()
-_abandoned: list[Any] = []
-"""What must not be closed in a forked child."""
-
-
-def _abandon_after_fork() -> None:
-    for connection in list(_connections):
-        connection.abandon_in_child()
-    _connections.clear()
-
-
-os.register_at_fork(after_in_child=_abandon_after_fork)

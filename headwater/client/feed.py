@@ -20,6 +20,7 @@ from weakref import ref
 
 import grpc
 
+from headwater.client import fork
 from headwater.client.commits import Commits
 from headwater.client.connection import Channel, Connection, pauses
 from headwater.client.direct import read_extents
@@ -69,6 +70,8 @@ class _Stream:
         self._requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
         self._requests.put(request)
         self.call = channel.stub.FetchStream(iter(self._requests.get, None), metadata=metadata)
+        self._forked = False
+        fork.watch(self)
 
     def took(self, response: Fetched) -> None:
         """An answer has come."""
@@ -89,8 +92,13 @@ class _Stream:
 
     def end(self) -> None:
         """Nobody listens any more."""
-        self.call.cancel()
-        self._requests.put(None)
+        if not self._forked:
+            self.call.cancel()
+            self._requests.put(None)
+
+    def abandon_in_child(self) -> None:
+        """After a fork: the parent listens."""
+        self._forked = True
 
 
 class RemoteFeed(Feed):
@@ -117,6 +125,7 @@ class RemoteFeed(Feed):
         self._direct_from = 0.0
         """From when on the broker's files may be read. Seconds of the monotonic clock."""
         self._closed = False
+        fork.watch(self)
 
     # Who reads what.
 
@@ -418,6 +427,15 @@ class RemoteFeed(Feed):
         if self._group is not None:
             self._group.unfollow(self.watch.ring)
         super().close()
+
+    def abandon_in_child(self) -> None:
+        """After a fork: nothing comes here, and nobody is told."""
+        self._mutex = threading.Lock()
+        self._streams = []
+        self._commits = Commits()
+        self._group = None
+        self._closed = True
+        self.watch = Notice()
 
 
 def _end(stream: _Stream) -> None:

@@ -24,6 +24,7 @@ from weakref import WeakMethod
 
 import grpc
 
+from headwater.client import fork
 from headwater.client.borrowing import BorrowedMemory
 from headwater.client.connection import Channel, Connection, pauses
 from headwater.client.frames import pieces
@@ -127,6 +128,7 @@ class _Stream:
         self._memory: BorrowedMemory | None = None
         self._requests: SimpleQueue[Sending[pb.ProduceRequest] | None] = SimpleQueue()
         self.call = channel.stub.ProduceStream(self._messages(), metadata=metadata)
+        fork.watch(self)
 
     def send(self, request: Sending[pb.ProduceRequest]) -> None:
         self._requests.put(request)
@@ -158,6 +160,10 @@ class _Stream:
         """Nothing more is sent; what was sent is still answered."""
         self._requests.put(None)
 
+    def abandon_in_child(self) -> None:
+        """After a fork: the parent sends, and hears the answers."""
+        self._requests = SimpleQueue()
+
 
 class RemoteSink:
     """Frames go to the partitions of one topic, by way of a broker. Thread-safe."""
@@ -181,6 +187,7 @@ class RemoteSink:
         self._heard = self._used = 0.0
         self._watched = False
         self._tell: Callable[[BaseException], None] = lambda _: None
+        fork.watch(self)
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
         self._tell = tell
@@ -456,6 +463,14 @@ class RemoteSink:
             if self._stream is not None and not any(self._lanes.values()):
                 self._stream.end()
                 self._stream = None
+
+    def abandon_in_child(self) -> None:
+        """After a fork: what is on its way is the parent's, and so is the thread that waits for the answers."""
+        self._changed = threading.Condition()
+        self._lanes = {}
+        self._flying = {}
+        self._bytes = 0
+        self._stream = None
 
 
 def _call(method: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -11,6 +12,8 @@ from headwater.log import Appended
 
 _waiting = threading.Lock()
 """Held while an outcome gets its event or calls, so that two who wait for it wait for the same one."""
+# A child would find it held for ever if another thread held it at the fork.
+os.register_at_fork(before=_waiting.acquire, after_in_parent=_waiting.release, after_in_child=_waiting.release)
 
 _NOWHERE: Final = Appended(-1, -1)
 """The place of what was sent and is not waited for."""
