@@ -19,7 +19,7 @@ from headwater.broker.core import Core, Meters, partition_of, topic_of
 from headwater.broker.lane import Batch, Lanes
 from headwater.broker.lending import LentMemory
 from headwater.broker.plain import Records, records_of
-from headwater.errors import HeadwaterError, InvalidRecord, StoreError
+from headwater.errors import HeadwaterError, InvalidRecord, StoreError, UnknownTopic
 from headwater.log import Appended
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
@@ -29,6 +29,8 @@ from headwater.wire.packing import Framed
 
 _FORWARDING_MS: Final = 20_000
 """How long plain records may take that another broker is to write, if their sender has so much time."""
+_AGAIN: Final = 0.02
+"""How often it is looked whether a new topic is known here by now. Seconds."""
 _PIPELINED: Final = 1000
 """How many requests of one stream may be unanswered."""
 
@@ -174,8 +176,11 @@ class Producing:
         if not message.records:
             raise InvalidRecord("a request has at least one record or frame")
         cluster = self._core.cluster
-        for partition, records in (await self._core.read(self._route, message)).items():
+        deadline = time.monotonic() + call.patience(_FORWARDING_MS)
+        for partition, records in (await self._routed(message, deadline)).items():
             place = TopicPartition(message.topic, partition)
+            if cluster is not None:
+                await cluster.wait_for_leader(place, deadline - time.monotonic())
             if cluster is not None and not cluster.leads(place) and not call.by_broker:
                 passed_on = pb.ProduceRequest(
                     topic=message.topic,
@@ -220,6 +225,17 @@ class Producing:
         cluster.check_leads(place)
         by_all = acks not in (pb.ACKS_LEADER, pb.ACKS_NONE)
         return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=by_all)
+
+    async def _routed(self, message: pb.ProduceRequest, deadline: float) -> dict[int, Records]:
+        """Plain records by their partitions. A topic that another broker has just made is waited for."""
+        while True:
+            try:
+                return await self._core.read(self._route, message)
+            except UnknownTopic:
+                if self._core.cluster is None or time.monotonic() > deadline:
+                    raise
+                await self._core.cluster.topics.get(message.topic)  # raises the same unless the cluster has it
+            await asyncio.sleep(_AGAIN)
 
     def _route(self, message: pb.ProduceRequest) -> dict[int, Records]:
         info = topic_of(self._store, message)

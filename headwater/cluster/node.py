@@ -63,6 +63,8 @@ _TICK: Final = 0.2
 _KEEPING: Final = 1.0
 """How often high watermarks are made durable. Seconds."""
 _AGAIN: Final = 1.0
+_LOOK: Final = 0.02
+"""How often it is looked whether a partition is led by now. Seconds."""
 _LOOKING: Final = 0.5
 """How often it is looked whether readers have met damage. Seconds."""
 _REPAIRING: Final = 10.0
@@ -587,6 +589,15 @@ class ClusterNode:
         """Whether appends to the partition are taken here."""
         hosted = self._by_place.get(place)
         return hosted is not None and hosted.leads and not self._may_be_replaced(hosted)
+
+    async def wait_for_leader(self, place: TopicPartition, timeout: float) -> None:
+        """Wait until another broker is known to lead a partition, or this one takes appends; for so long at most.
+
+        That takes a moment where a topic was just made. Nobody has done anything so far that could be done twice.
+        """
+        deadline = time.monotonic() + timeout
+        while not self.leads(place) and self._leading_elsewhere(place) is None and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK)
 
     async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
         """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
