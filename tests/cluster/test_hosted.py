@@ -4,77 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headwater.cluster.durable_log import DurableLog
-from headwater.cluster.hosted import PATIENCE, Hosted
+from headwater.cluster.hosted import PATIENCE
 from headwater.cluster.leading import answer_follower
 from headwater.cluster.metadata import PartitionState
-from headwater.cluster.replica import FetchRequest, NotLeading
-from headwater.log import Appended, DirectoryPartition, encode
-from headwater.store.topic import TopicPartition
+from headwater.cluster.replica import NotLeading
+from headwater.log import Appended, encode
 from headwater.v1 import broker_pb2 as pb
-
-ME, OTHER = 0, 1
-PLACE = TopicPartition("numbers", 0)
-
-
-class Held:
-    """A replica of two, in an event loop."""
-
-    def __init__(self, path: Path) -> None:
-        self.told: list[TopicPartition] = []
-        log = DurableLog(DirectoryPartition(path))
-        self.hosted = Hosted((bytes(16), 0), PLACE, log, ME, 2, self.told.append)
-        self.hosted.become(10)
-
-    def state(self, epoch: int, leader: int) -> None:
-        """The cluster has elected; the log takes on its role."""
-        in_sync = {ME: 10, OTHER: 20}
-        self.hosted.observe(PartitionState((ME, OTHER), in_sync, leader, in_sync[leader], epoch), 100 + epoch)
-        if leader == ME:
-            self.hosted.log.lead(epoch)
-            self.hosted.led = epoch
-            self.hosted.appended()
-        else:
-            self.hosted.log.follow(epoch)
-
-    def append(self, *, by_all: bool = True) -> asyncio.Task[Appended]:
-        """One record, and the wait for its acknowledgement."""
-        with self.hosted.log.leading():
-            appended = self.hosted.log.partition.append(encode([b"x"]))
-        done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        done.set_result(appended)
-        return asyncio.create_task(self.hosted.acknowledged(done, self.hosted.led, by_all=by_all))
-
-    def follower_has(self, end: int) -> None:
-        """The other one asks, and has so much."""
-        epoch = self.hosted.replica.epoch
-        last = self.hosted.log.epoch_before(end)
-        self.hosted.fetch(FetchRequest(OTHER, 20, epoch, end, end, last))
-
-
-async def soon() -> None:
-    """Let whoever can go on do so."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-def in_loop(test: Callable[[Held], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
-    def run(tmp_path: Path) -> None:
-        async def body() -> None:
-            async with asyncio.timeout(30):
-                await test(Held(tmp_path))
-
-        asyncio.run(body())
-
-    run.__name__ = test.__name__
-    return run
+from tests.cluster.held import ME, OTHER, Held, in_loop, soon
 
 
 @in_loop
@@ -95,6 +37,57 @@ async def test_a_record_is_acknowledged_when_all_who_are_in_sync_have_it(held: H
 async def test_who_wants_no_more_than_the_leader_does_not_wait(held: Held) -> None:
     held.state(1, ME)
     assert await held.append(by_all=False) == Appended(0, 1)
+
+
+@in_loop
+async def test_a_record_that_comes_again_is_acknowledged_no_sooner_than_the_first_time(held: Held) -> None:
+    """Whoever was told that it is there would not send it again, though the next leader may not have it."""
+    held.state(1, ME)
+    first = held.append()
+    await soon()
+    known: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+    known.set_result(Appended(0, 1, duplicate=True))
+    again = asyncio.create_task(held.hosted.acknowledged(known, 1, by_all=True))
+    await soon()
+    assert (first.done(), again.done()) == (False, False)
+    held.follower_has(1)
+    assert await first == Appended(0, 1)
+    assert await again == Appended(0, 1, duplicate=True)
+
+
+@in_loop
+async def test_a_new_leader_answers_readers_when_the_others_have_what_it_inherits(held: Held) -> None:
+    held.state(1, ME)
+    assert held.hosted.replica.readable == 0, "an empty log has nothing to wait for"
+    await held.append(by_all=False)
+    held.state(2, OTHER)
+    held.state(3, ME)
+    assert held.hosted.replica.readable is None
+    await held.append(by_all=False)  # which is none of what it waits for
+    held.told.clear()
+    held.follower_has(0)
+    assert (held.hosted.replica.readable, held.told) == (None, [])
+    held.follower_has(1)
+    assert held.hosted.replica.readable == 1
+    assert held.told, "those who read are told"
+
+
+@in_loop
+async def test_a_leader_that_is_alone_in_sync_shows_what_it_inherits_and_acknowledges_nothing(held: Held) -> None:
+    """As after an operator's election. Nobody else can be elected, so that nobody can take back what it shows."""
+    held.state(1, ME)
+    await held.append(by_all=False)
+    held.state(2, OTHER)
+    held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 3, forced_epoch=3), 200)
+    held.hosted.log.lead(3)
+    held.hosted.led = 3
+    held.told.clear()
+    held.hosted.appended()
+    assert held.told, "those who read are told"
+    waiting = held.append()
+    await soon()
+    assert (held.hosted.replica.readable, held.hosted.replica.high_watermark, waiting.done()) == (1, 0, False)
+    waiting.cancel()
 
 
 @in_loop
