@@ -74,15 +74,14 @@ async def test_a_new_leader_answers_readers_when_the_others_have_what_it_inherit
 
 @in_loop
 async def test_a_leader_that_is_alone_in_sync_shows_what_it_inherits_and_acknowledges_nothing(held: Held) -> None:
-    """As after an operator's election. Nobody else can be elected, so that nobody can take back what it shows."""
+    """Nobody else can be elected then, so that nobody can take back what it shows."""
     held.state(1, ME)
     await held.append(by_all=False)
     held.state(2, OTHER)
-    held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 3, forced_epoch=3), 200)
-    held.hosted.log.lead(3)
-    held.hosted.led = 3
+    held.state(3, ME)
+    assert held.hosted.replica.readable is None
     held.told.clear()
-    held.hosted.appended()
+    held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 3), 200)
     assert held.told, "those who read are told"
     waiting = held.append()
     await soon()
