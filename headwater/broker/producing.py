@@ -177,10 +177,11 @@ class Producing:
             raise InvalidRecord("a request has at least one record or frame")
         cluster = self._core.cluster
         deadline = time.monotonic() + call.patience(_FORWARDING_MS)
-        for partition, records in (await self._routed(message, deadline)).items():
+        routed = await self._routed(message, deadline)
+        for partition in routed if cluster is not None else ():
+            await cluster.wait_for_leader(TopicPartition(message.topic, partition), deadline - time.monotonic())
+        for partition, records in routed.items():
             place = TopicPartition(message.topic, partition)
-            if cluster is not None:
-                await cluster.wait_for_leader(place, deadline - time.monotonic())
             if cluster is not None and not cluster.leads(place) and not call.by_broker:
                 passed_on = pb.ProduceRequest(
                     topic=message.topic,
