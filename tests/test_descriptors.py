@@ -22,6 +22,7 @@ from headwater.log.open_files import OPEN_FILES, most_handles
 from headwater.store.group import Commit
 from headwater.store.names import GROUPS
 from headwater.testing import FailingDisk, Failpoint, ManualClock
+from headwater.testing.failpoints import Operation
 from tests.backends import OpenDirectory, OpenDirectoryStore
 
 
@@ -297,7 +298,8 @@ def test_a_reset_that_fails_has_changed_nothing(open_directory_store: OpenDirect
     group.commit(None, positions)
     generation = group.generation()
     third = {TopicPartition("orders", 2): Commit((uuid, 2), 1)}
-    for operation, skip in (("create", 0), ("pwritev", 0), ("pwritev", 2), ("pwritev", 3)):
+    faults: list[tuple[Operation, int]] = [("create", 0), ("pwritev", 0), ("pwritev", 2), ("pwritev", 3), ("rename", 0)]
+    for operation, skip in faults:
         disk.failpoints = [Failpoint(operation=operation, error=errno.ENOSPC, skip=skip)]
         with pytest.raises(hw.WriteFailed):
             group.reset({place: one._replace(offset=2) for place, one in positions.items()} | third)

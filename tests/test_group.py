@@ -424,3 +424,43 @@ def test_a_group_without_members_can_be_forgotten(handle: Handles) -> None:
     assert not store.group("g").expire(whenever)
     with store.consumer("orders", group="g") as inbox:
         assert next(iter(inbox.poll(timeout=30))).offset == 0
+
+
+def test_a_group_with_a_fixed_share_is_not_forgotten(handle: Handles) -> None:
+    store, whenever = handle(), (1 << 63) - 1
+    share = store.consumer("orders", group="g", static=(0, 1))
+    for record in share.poll(timeout=30):
+        share.ack(record)
+    share.commit()
+    done = {number: committed(store, number) for number in range(4)}
+    assert 10 in done.values()
+    assert not handle().group("g").expire(whenever, dry_run=True)
+    assert not handle().group("g").expire(whenever)
+    assert {number: committed(store, number) for number in range(4)} == done
+    assert [member.static for member in handle().group("g").describe().members.values()] == [True]
+    share.close()
+    assert not handle().group("g").describe().members
+    assert handle().group("g").expire(whenever)
+
+
+def test_a_fixed_share_that_was_taken_out_uses_the_group_again(handle: Handles) -> None:
+    store = handle()
+    with store.consumer("orders", group="g", static=(0, 1), refresh_interval=0.01) as share:
+        share.poll(timeout=30)
+        user = share._user
+        assert user is not None
+        handle().group("g").leave(user, lambda _: [])  # as if nothing had been heard of it for too long
+        for _ in range(1000):
+            share.poll(timeout=0.01)
+            if share._user != user:
+                break
+        assert list(store.group("g").describe().members) == [share._user]
+        assert not store.group("g").expire((1 << 63) - 1)
+
+
+def test_members_and_fixed_shares_of_a_group_take_nothing_from_each_other(handle: Handles) -> None:
+    with (
+        handle().consumer("orders", group="g", static=(0, 1)),
+        handle().consumer("orders", group="g") as member,
+    ):
+        assert len(member.assignment()) == 4

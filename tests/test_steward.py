@@ -20,6 +20,7 @@ from headwater.config import StewardConfig
 from headwater.log import Partition
 from headwater.option import DAY
 from headwater.store import DirectoryStore, MemoryStore
+from headwater.store.group import KeptGroup
 from headwater.store.steward import StewardReport
 from headwater.testing import ManualClock
 from tests.backends import OpenStore, inside
@@ -199,6 +200,38 @@ def test_a_group_that_has_done_nothing_yet_is_protected(open_store: OpenStore) -
         assert store.topic("a").bounds()[0].start == 0
     clock.advance(8 * DAY)
     assert store.steward().run_once().segments == 3
+
+
+def test_an_owner_without_a_position_protects_its_partition(open_store: OpenStore) -> None:
+    clock = ManualClock()
+    store = open_store(clock=clock)
+    topic = store.create_topic("a", retention_age=1)
+    fill(topic, 3)
+    clock.advance(10)
+    with store.consumer("a", group="new") as inbox:
+        assert inbox.assignment()
+        # As between the moment when a member takes a partition and its first commit.
+        kept = inside(store).group("new")
+        assert isinstance(kept, KeptGroup)
+        kept._unset((topic.info.uuid, 0))
+        assert kept.describe().owners
+        cleaned = store.steward().run_once().partitions[0]
+        assert (cleaned.segments, cleaned.protected_by) == (0, ("new",))
+
+
+def test_what_a_fixed_share_has_yet_to_read_is_protected(open_store: OpenStore) -> None:
+    clock = ManualClock()
+    store = open_store(clock=clock)
+    fill(store.create_topic("a", retention_age=1), 3)
+    fill(store.create_topic("b", retention_age=1), 3)
+    clock.advance(10)
+    with store.consumer("a", group="fixed", static=(0, 1)) as inbox:  # it has no position before its first poll
+        cleaned = {one.topic: one for one in store.steward().run_once().partitions}
+        assert (cleaned["a"].segments, cleaned["a"].protected_by) == (0, ("fixed",))
+        assert (cleaned["b"].segments, cleaned["b"].protected_by) == (3, ())
+        clock.advance(30 * DAY)
+        assert store.steward().run_once().expired_groups == ()
+        assert [record.offset for record in inbox.poll(timeout=30)][:1] == [0]
 
 
 def test_protection_can_be_turned_off(open_store: OpenStore) -> None:

@@ -306,7 +306,8 @@ class ClusterGroups(Groups):
                 answer.groups.append(name)
                 found = group.describe()
                 places = [(uuid, partition) for uuid, partition in found.positions]
-                for place in found.owners:
+                static = [place for one in found.members.values() if one.static for place in self._partitions_of(one)]
+                for place in (*found.owners, *static):
                     topic = self._node.membership.view.topics.get(place.topic)
                     if topic is not None:
                         places.append((topic.info.uuid, place.partition))

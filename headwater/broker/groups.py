@@ -132,7 +132,13 @@ class Groups:
             name=name,
             generation=found.generation,
             members=[
-                pb.Member(id=key, topics=filter(call.sees, one.topics), joined_ns=one.joined_ns, client=one.client)
+                pb.Member(
+                    id=key,
+                    topics=filter(call.sees, one.topics),
+                    joined_ns=one.joined_ns,
+                    client=one.client,
+                    static=one.static,
+                )
                 for key, one in found.members.items()
             ],
             partitions=[
@@ -175,7 +181,9 @@ class Groups:
         group = self._group(request.group)
         member_id = request.member_id
         if not member_id or not group.has_session(member_id):  # else it was, and has not heard of it
-            member_id = group.join(list(request.topics), self._partitions_of, request.client, member_id or None)
+            member_id = group.join(
+                list(request.topics), self._partitions_of, request.client, member_id or None, static=request.static
+            )
             group.begin_session(member_id, timeout)
         group.session(member_id, caller.name)
         return pb.JoinGroupResponse(

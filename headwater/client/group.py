@@ -152,11 +152,21 @@ class RemoteGroup(Group):
 
     # Members.
 
-    def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "") -> str:  # noqa: ARG002
+    def join(
+        self,
+        topics: list[str],
+        partitions_of: PartitionsOf,  # noqa: ARG002 - the broker knows its topics
+        client: str = "",
+        *,
+        static: bool = False,
+    ) -> str:
         # Under an id of its own: whoever has to ask again is one member, not two.
         member = random_bytes(16).hex()
-        request = pb.JoinGroupRequest(group=self.name, topics=topics, client=client, member_id=member)
+        request = pb.JoinGroupRequest(group=self.name, topics=topics, client=client, member_id=member, static=static)
         response = self._connection.call("JoinGroup", request)
+        with self._mutex:
+            if not self._members and not self._followers:
+                self._generation = 0  # the group may have been forgotten since, and begin anew
         self.hear(response.generation)
         member_id: str = response.member_id
         with self._mutex:
@@ -205,7 +215,7 @@ class RemoteGroup(Group):
         return GroupInfo(
             self.name,
             found.generation,
-            {one.id: Member(list(one.topics), one.joined_ns, one.client) for one in found.members},
+            {one.id: Member(list(one.topics), one.joined_ns, one.client, one.static) for one in found.members},
             {place: one.owner for place, one in places.items() if one.owner},
             {place: one.target for place, one in places.items() if one.target},
             {(one.topic_uuid, one.partition): _position(one) for one in found.positions},

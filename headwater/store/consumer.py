@@ -97,11 +97,19 @@ class Consumer:
         self._lost = False
         """Whether something was taken away that had been handed out since the last poll, or in a transaction."""
         self._pid = os.getpid()
-        self._member = None
+        self._member: str | None = None
+        self._user: str | None = None
+        """As what the group knows a consumer with a fixed share, which acts as no member."""
         if group is not None and static is None:
-            self._member = group.join(self._subscription.topics, self._subscription.partitions_of)
+            self._member = self._join(group)
+        elif group is not None:
+            self._user = self._join(group)
         self._feed = store._new_feed(config)
         self.watch = self._feed.watch
+
+    def _join(self, group: Group) -> str:
+        wanted = self._subscription
+        return group.join(wanted.topics, wanted.partitions_of, static=self._static is not None)
 
     # Polling.
 
@@ -240,8 +248,9 @@ class Consumer:
         if not self._holding:
             self._lost = False
             self._commit_or_forget(patiently=patiently)
-        if self._group is not None and self._member is not None:
-            self._group.touch(self._member)
+        joined = self._member or self._user
+        if self._group is not None and joined is not None:
+            self._group.touch(joined)
 
     # Whose partitions, and from where.
 
@@ -273,12 +282,22 @@ class Consumer:
     def _share(self) -> AbstractSet[TopicPartition]:
         """The partitions of a consumer that has no others to agree with: all, or a fixed share."""
         before, self._generation = self._generation, self._current_generation()
+        if self._group is not None and self._user is not None and before not in (-1, self._generation):
+            self._user = self._joined_again(self._group, self._user)
+            self._generation = self._current_generation()
         if self._group is not None and before != self._generation:
             cursors = list(self._cursors.values())
             self._forget({one.place for one in cursors if self._group.was_reset(one.key, one.generation)})
         number, total = self._static or (0, 1)
         everything = sorted(self._subscription.partitions())
         return {place for i, place in enumerate(everything) if i % total == number}
+
+    def _joined_again(self, group: Group, user: str) -> str:
+        """As what the group knows this consumer: it may have been taken out, because nothing was heard of it."""
+        if user in group.describe().members:
+            return user
+        group.leave(user, self._subscription.partitions_of)
+        return self._join(group)
 
     def _settle(self) -> AbstractSet[TopicPartition]:
         """The partitions that are this member's now. Those that it loses are committed first, and then let go."""
@@ -294,7 +313,7 @@ class Consumer:
                 _log.warning("%s; it joins again", error)
                 self._forget(self._cursors.keys())
                 self._group.leave(self._member, self._subscription.partitions_of)
-                self._member = self._group.join(self._subscription.topics, self._subscription.partitions_of)
+                self._member = self._join(self._group)
                 continue
             self._waiting = settled.waiting
             # What was taken anew has another position, even if this consumer read there before: it was reset.
@@ -575,10 +594,13 @@ class Consumer:
                 if refused:
                     _log.warning("%s: others may repeat what was done there", self._refusal(refused))
         finally:
-            if self._group is not None and self._member is not None:
-                with suppress(StoreClosed):
-                    self._group.leave(self._member, self._subscription.partitions_of)
-            self._feed.close()
+            try:
+                joined = self._member or self._user
+                if self._group is not None and joined is not None:
+                    with suppress(StoreClosed):
+                        self._group.leave(joined, self._subscription.partitions_of)
+            finally:
+                self._feed.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -209,9 +209,7 @@ class DirectoryGroup(KeptGroup):
     def _begin_life(self, member_id: str) -> None:
         self._check_open()
         path = self._member_path(member_id)
-        fd = self._in_directory(lambda: open_file(path, os.O_RDWR | os.O_CREAT))
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        self._lives_here[member_id] = fd
+        self._lives_here[member_id] = self._in_directory(lambda: _locked_file(path))
         try:
             self.touch(member_id)
         except BaseException:
@@ -329,6 +327,16 @@ class DirectoryGroup(KeptGroup):
             os.close(fd)
         self._lives_here.clear()
         self._files = self._locked = None
+
+
+def _locked_file(path: Path) -> int:
+    """A new file, locked. Raises FileNotFoundError when somebody has taken it for a dead member's in between."""
+    fd = open_file(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    if os.fstat(fd).st_nlink == 0:
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "removed before it was locked", str(path))
+    return fd
 
 
 def _unpacked(version: bytes) -> tuple[int, int]:

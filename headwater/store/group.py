@@ -67,8 +67,8 @@ class Group(ABC):
     # Members.
 
     @abstractmethod
-    def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "") -> str:
-        """Become a member; returns the member's id."""
+    def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "", *, static: bool = False) -> str:
+        """Become a member; returns the member's id. A `static` one gets no partitions: it has a fixed share."""
 
     @abstractmethod
     def leave(self, member_id: str, partitions_of: PartitionsOf) -> None:
@@ -193,14 +193,23 @@ class KeptGroup(Group):
     # Members.
 
     def join(
-        self, topics: list[str], partitions_of: PartitionsOf, client: str = "", member_id: str | None = None
+        self,
+        topics: list[str],
+        partitions_of: PartitionsOf,
+        client: str = "",
+        member_id: str | None = None,
+        *,
+        static: bool = False,
     ) -> str:
         """Become a member; returns the member's id, which is a new one unless it is named."""
         member_id = member_id or random_bytes(16).hex()
         self._begin_life(member_id)
         try:
             with self._changing() as membership:
-                membership.join(member_id, Member(topics, self._clock.now_ns(), client))
+                for other in [key for key, one in membership.members.items() if one.static]:
+                    if not self._lives(other, 0):
+                        membership.remove(other)  # nobody else looks: those with fixed shares do not settle
+                membership.join(member_id, Member(topics, self._clock.now_ns(), client, static))
                 membership.assign(partitions_of)
         except BaseException:
             self._end_life(member_id)
@@ -315,11 +324,12 @@ class KeptGroup(Group):
             membership.generation = self._newest_generation(membership, positions) + 1
             for place in positions:
                 membership.owners.pop(place, None)
-            self._keep(membership)  # first: without it members would go on, and commit over the new positions
             before = {key: self.position(key) for key, _ in positions.values()}
             try:
                 for key, offset in positions.values():
                     self._set(key, offset, membership.generation)
+                # Last: by the new generation others know that there are positions to look at.
+                self._keep(membership)
             except BaseException:
                 self._take_back(before)
                 raise

@@ -16,11 +16,16 @@ from headwater.store.topic import TopicPartition
 
 @dataclass(slots=True)
 class Member:
-    """One consumer of the group: which topics it wants, and when it joined."""
+    """One consumer of the group: which topics it wants, and when it joined.
+
+    A `static` one has a fixed share of the partitions, which it takes by itself. It is a member so that the others, and
+    stewards, know of it; no partition is assigned to it.
+    """
 
     topics: list[str]
     joined_ns: int
     client: str = ""
+    static: bool = False
 
 
 class Settled(NamedTuple):
@@ -61,7 +66,7 @@ class Membership:
     def assign(self, partitions_of: Callable[[Member], Iterable[TopicPartition]]) -> bool:
         """Spread the partitions over the members who want them, round-robin; whether anything changed."""
         wanted: dict[TopicPartition, list[str]] = {}
-        for member_id in sorted(self.members):
+        for member_id in sorted(member_id for member_id, member in self.members.items() if not member.static):
             for place in partitions_of(self.members[member_id]):
                 wanted.setdefault(place, []).append(member_id)
         load = dict.fromkeys(self.members, 0)
@@ -96,7 +101,7 @@ class Membership:
         return {
             "generation": self.generation,
             "members": {
-                key: {"topics": one.topics, "joined_ns": one.joined_ns, "client": one.client}
+                key: {"topics": one.topics, "joined_ns": one.joined_ns, "client": one.client, "static": one.static}
                 for key, one in self.members.items()
             },
             "target": [[*place, member] for place, member in self.target.items()],

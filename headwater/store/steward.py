@@ -25,6 +25,7 @@ from headwater.log.retention import SegmentFacts, expired
 from headwater.store.catalog import TopicInfo
 from headwater.store.group import GroupInfo
 from headwater.store.history import HistoryWriter
+from headwater.store.pattern import TopicFilter
 from headwater.store.scrubber import Scrubber
 from headwater.store.stopping import Stop, stop_on_signals
 from headwater.store.topic import TopicPartition
@@ -487,12 +488,17 @@ class _Pass:
 
 
 def readers(groups: Mapping[str, GroupInfo | None], topic: bytes, place: TopicPartition) -> dict[str, int]:
-    """How far each group is in a partition. One that has it but has not committed yet may be at its beginning."""
+    """How far each group is in a partition. One that reads it but has not committed yet may be at its beginning."""
     found: dict[str, int] = {}
     for name, info in groups.items():
         position = None if info is None else info.positions.get((topic, place.partition))
         if position is not None:
             found[name] = position.offset
-        elif info is None or place in info.owners:
+        elif info is None or place in info.owners or _has_static(info, place.topic):
             found[name] = 0
     return found
+
+
+def _has_static(info: GroupInfo, topic: str) -> bool:
+    """Whether a consumer with a fixed share of a topic uses the group."""
+    return any(member.static and TopicFilter(member.topics)(topic) for member in info.members.values())

@@ -496,16 +496,18 @@ class Group(_message.Message):
     def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[Ownership, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("id", "topics", "joined_ns", "client")
+    __slots__ = ("id", "topics", "joined_ns", "client", "static")
     ID_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     JOINED_NS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    STATIC_FIELD_NUMBER: _ClassVar[int]
     id: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     joined_ns: int
     client: str
-    def __init__(self, id: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., joined_ns: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
+    static: bool
+    def __init__(self, id: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., joined_ns: _Optional[int] = ..., client: _Optional[str] = ..., static: _Optional[bool] = ...) -> None: ...
 
 class Ownership(_message.Message):
     __slots__ = ("topic", "partition", "owner", "target")
@@ -534,18 +536,20 @@ class Position(_message.Message):
     def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., generation: _Optional[int] = ..., committed_ns: _Optional[int] = ...) -> None: ...
 
 class JoinGroupRequest(_message.Message):
-    __slots__ = ("group", "topics", "client", "session_timeout_ms", "member_id")
+    __slots__ = ("group", "topics", "client", "session_timeout_ms", "member_id", "static")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    STATIC_FIELD_NUMBER: _ClassVar[int]
     group: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     client: str
     session_timeout_ms: int
     member_id: str
-    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., client: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., member_id: _Optional[str] = ...) -> None: ...
+    static: bool
+    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., client: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., member_id: _Optional[str] = ..., static: _Optional[bool] = ...) -> None: ...
 
 class JoinGroupResponse(_message.Message):
     __slots__ = ("member_id", "generation", "session_timeout_ms", "heartbeat_interval_ms")
