@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
@@ -21,7 +22,7 @@ from headwater.broker.access import OTHER_BROKER, Caller, Kind, Right, TooManyAt
 from headwater.broker.budget import Hold
 from headwater.broker.core import Connection, Core, Said
 from headwater.cluster.internal import INTERNAL
-from headwater.errors import HeadwaterError, PermissionDenied, StoreError
+from headwater.errors import HeadwaterError, OpenFailed, PermissionDenied, StoreError
 from headwater.sources import source_of_peer
 from headwater.store.names import HISTORY
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
@@ -270,6 +271,9 @@ async def _abort(context: Context, error: Exception) -> None:
         await context.abort(_code(error), str(error))
     if isinstance(error, DecodeError | UnicodeError):
         await context.abort(_code(error), f"the request cannot be read: {error}")
+    if isinstance(error, OSError) and not isinstance(error, HeadwaterError):
+        _log.error("the system has refused what a call needs", exc_info=error)
+        error = OpenFailed(Path(error.filename or "a file of the broker"), error)
     if not isinstance(error, HeadwaterError):
         _log.error("a call has failed", exc_info=error)
         await context.abort(_code(error), "the broker has failed at this call: its log says why")

@@ -50,6 +50,8 @@ class Groups:
         self._core = core
         self._store = core.store
         self._topic_names: dict[bytes, str] = {}
+        self._problems: set[str] = set()
+        """What kept it from looking after the groups the last time, and is told: what lasts is not told again."""
 
     # Where they are kept.
 
@@ -443,20 +445,22 @@ class Groups:
                 self._tell(name)
 
     def _take_dead_out(self) -> list[str]:
-        changed = []
+        changed: list[str] = []
+        problems: set[str] = set()
         try:
-            names = self._store.group_names()
-        except OSError as error:
-            _log.error("groups cannot be looked after: %s", error)
-            return []
-        for name in names:
-            try:
-                if self._group(name).take_dead_out(self._partitions_of):
-                    changed.append(name)
-            except StoreClosed:
-                return changed
-            except (HeadwaterError, OSError) as error:
-                _log.error("group %r cannot be looked after: %s", name, error)
+            for name in self._store.group_names():
+                try:
+                    if self._group(name).take_dead_out(self._partitions_of):
+                        changed.append(name)
+                except StoreClosed:
+                    return changed
+                except (HeadwaterError, OSError) as error:
+                    problems.add(f"group {name!r} cannot be looked after: {error}")
+        except (HeadwaterError, OSError) as error:
+            problems.add(f"groups cannot be looked after: {error}")
+        for problem in problems - self._problems:
+            _log.error(problem)
+        self._problems = problems
         return changed
 
     def _tell(self, group: str) -> None:

@@ -30,6 +30,7 @@ from headwater.config import BrokerConfig
 from headwater.environment import overridden
 from headwater.errors import HeadwaterError, InvalidConfiguration, StoreError, Unauthenticated
 from headwater.exposition import CONTENT_TYPE
+from headwater.log.open_files import raise_limit
 from headwater.pages import Page, PageServer, Request
 from headwater.presets import DEFAULT
 from headwater.store.directory_store import DirectoryStore
@@ -60,6 +61,7 @@ def run_broker(config: BrokerConfig) -> None:
     check_exposure(config)
     check_console(config)
     keep_memory()
+    open_files = raise_limit()
     if config.directory is None:
         raise InvalidConfiguration("say which directory to serve: hw broker DIRECTORY, or the option directory")
     certificates, guard = certificates_of(config), guard_of(config)
@@ -82,14 +84,14 @@ def run_broker(config: BrokerConfig) -> None:
         pages = _serve_pages(config, broker, guard, certificates)
         if pages is not None:
             stack.callback(pages.close)
-        asyncio.run(_serve(broker, guard, lambda: _begun(stack, broker, guard, pages)))
+        asyncio.run(_serve(broker, guard, lambda: _begun(stack, broker, guard, pages, open_files)))
         _LOG.info("stopped: everything that was acknowledged is on disk")
 
 
-def _begun(stack: ExitStack, broker: Broker, guard: Guard | None, pages: PageServer | None) -> None:
+def _begun(stack: ExitStack, broker: Broker, guard: Guard | None, pages: PageServer | None, open_files: int) -> None:
     """The broker serves: tell so, and start what is a client of it."""
     settle_garbage()
-    _tell(broker, guard, pages)
+    _tell(broker, guard, pages, open_files)
     if broker.config.console is not None:
         stack.callback(ConsoleProcess(broker.config, broker.address).close)
 
@@ -113,7 +115,7 @@ async def _serve(broker: Broker, guard: Guard | None, ready: Callable[[], None])
     await broker.serve(ready)
 
 
-def _tell(broker: Broker, guard: Guard | None, pages: PageServer | None) -> None:
+def _tell(broker: Broker, guard: Guard | None, pages: PageServer | None, open_files: int) -> None:
     config = broker.config
     facts = {
         "address": f"hw://{broker.address}",
@@ -122,6 +124,7 @@ def _tell(broker: Broker, guard: Guard | None, pages: PageServer | None) -> None
         "pid": os.getpid(),
         "tls": "mutual" if config.tls_client_ca else "yes" if config.tls_certificate else "no",
         "authentication": "yes" if guard is not None else "no",
+        "open_files": open_files,
     }
     if pages is not None:
         facts["metrics"] = f"{pages.host}:{pages.port}"

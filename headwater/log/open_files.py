@@ -11,6 +11,7 @@ import errno
 import os
 import resource
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 from weakref import ref
@@ -95,6 +96,15 @@ def most_handles() -> int:
     """How many handles may have open files at a time, by the limit that the process has now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else min(max(soft // _SHARE, _FEWEST), _MOST)
+
+
+def raise_limit() -> int:
+    """Let this process have as many descriptors as it may allow itself; how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # where the hard limit is not to be had, the soft one stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft
 
 
 def open_file(path: str | Path, flags: int) -> int:

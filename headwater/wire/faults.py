@@ -5,6 +5,7 @@ gRPC carries a code and a message; which exception it was, and its attributes, g
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +41,8 @@ _CODES: Final[tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...]] = (
 )
 """The first that fits; anything else was wrong with the request."""
 
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+
 AGAIN: Final = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -53,6 +56,8 @@ AGAIN: Final = frozenset(
 
 def code_of(error: HeadwaterError) -> grpc.StatusCode:
     """gRPC's code for an error, for those who know nothing else of it."""
+    if isinstance(error, errors.OpenFailed) and error.errno in _EXHAUSTED:
+        return grpc.StatusCode.RESOURCE_EXHAUSTED
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
