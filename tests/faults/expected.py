@@ -37,7 +37,7 @@ class Log:
     durable: int = 0
     records: dict[int, Sent] = field(default_factory=dict)
     removable: set[int] = field(default_factory=set)
-    """Offsets that compaction may have removed: the key has a newer record."""
+    """Offsets that compaction may have removed: the key has a newer record, or was deleted by this one."""
     ends: list[int] = field(default_factory=lambda: [0])
     """Where appends ended: where the log may end when its tail is lost."""
     batches: list[Batch] = field(default_factory=list)
@@ -87,10 +87,14 @@ class Log:
         return None
 
     def compacted(self, growing: int) -> None:
-        """Records in closed segments may go when their keys have newer ones there."""
+        """Records in closed segments may go when their keys have newer ones there, and delete markers after those."""
         newest = {record.key: at for at, record in self.records.items() if at < growing}
         newest[None] = 0  # records without a key are nobody's successors
-        self.removable |= {at for at, record in self.records.items() if at < newest.get(record.key, 0)}
+        self.removable |= {
+            at
+            for at, record in self.records.items()
+            if at < newest.get(record.key, 0) or (at < growing and record.value is None)
+        }
 
     def compare(self, bounds: Bounds, read: list[Record]) -> Iterator[Violation]:
         """Everything that was read, in its order, against everything that must be there."""
@@ -101,9 +105,22 @@ class Log:
             yield Violation(Kind.LOST_WRITE, f"the log starts at {bounds.start}, not in {self.starts}")
         yield from self._compare_records(read)
         there = {record.offset for record in read}
+        yield from self._compare_deleted(bounds, read, there)
         for offset in range(bounds.start, self.end):
             if offset not in there and offset not in self.removable:
                 yield Violation(Kind.LOST_WRITE, f"offset {offset} is not there: {self.records[offset].value!r:.40}")
+
+    def _compare_deleted(self, bounds: Bounds, read: list[Record], there: set[int]) -> Iterator[Violation]:
+        """A delete marker goes only after everything that it deletes has gone for good."""
+        gone = {
+            record.key: at
+            for at, record in self.records.items()
+            if record.value is None and at >= bounds.start and at not in there
+        }
+        for record in read:
+            if record.offset < gone.get(record.key, 0):
+                detail = f"offset {record.offset} is there, the marker at {gone[record.key]} that deleted it is not"
+                yield Violation(Kind.CAME_BACK, detail)
 
     def _compare_records(self, read: list[Record]) -> Iterator[Violation]:
         sent = {record.value for record in self.records.values()}
@@ -121,9 +138,9 @@ class Log:
                 yield Violation(kind, f"offset {record.offset} is {value!r:.40}, not {expected.value!r:.40}")
 
 
-def value_of(record: Record) -> bytes:
+def value_of(record: Record) -> bytes | None:
     """What was sent as the record's value."""
-    value: bytes = record.value["id"] if isinstance(record.value, dict) else record.value
+    value: bytes | None = record.value["id"] if isinstance(record.value, dict) else record.value
     return value
 
 

@@ -30,6 +30,9 @@ class Kind(Enum):
     UNSEEN = "unseen"
     """Read, and never sent by anyone."""
 
+    CAME_BACK = "came back"
+    """Deleted, and there again."""
+
     DIVERGED = "diverged"
     """Another record at the same offset, or none, on another replica or for another reader."""
 

@@ -22,6 +22,8 @@ from headwater.testing import ManualClock
 
 TYPED = Schema(pa.schema([("id", pa.binary()), ("more", pa.int64())]))
 KEYS = (None, b"a", b"b", b"c", b"d")
+DELETIONS = 0.15
+"""So many of the records with a key delete it."""
 
 
 class Kind(Enum):
@@ -40,9 +42,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One record: its value says which one it is and, by its length, whether it is whole."""
+    """One record: its value says which one it is and, by its length, whether it is whole. None deletes the key."""
 
-    value: bytes
+    value: bytes | None
     key: bytes | None
 
 
@@ -70,7 +72,8 @@ class Action:
         values = [record.value for record in records]
         if not self.typed:
             return encode(values, keys=keys, timestamps=timestamp, identity=self.identity)
-        batch = pa.record_batch([pa.array(values, pa.binary()), pa.array(map(len, values), pa.int64())], TYPED.payload)
+        sizes = [None if value is None else len(value) for value in values]
+        batch = pa.record_batch([pa.array(values, pa.binary()), pa.array(sizes, pa.int64())], TYPED.payload)
         return encode_batch(batch, TYPED, keys=keys, timestamps=timestamp, identity=self.identity)
 
 
@@ -215,7 +218,10 @@ class Workload:
     def _record(self) -> Sent:
         self._serial += 1
         size = self.random.choice((0, 10, 100, 100, 1000, 3000))
-        return Sent(b"%d:" % self._serial + self.random.randbytes(size), self.random.choice(KEYS))
+        key = self.random.choice(KEYS)
+        if key is not None and self.random.random() < DELETIONS:
+            return Sent(None, key)
+        return Sent(b"%d:" % self._serial + self.random.randbytes(size), key)
 
     def _renew_producers(self) -> None:
         """Producers whose appends may be cut off, or have failed, start anew: the next sequence would be refused."""
