@@ -8,7 +8,8 @@ The model is meaner than any one file system and no meaner than what POSIX allow
 - An unsynced length is any between the least and the greatest since the last sync. Pages never written are zeros.
 - Changes of names that were not synced happened up to some point, in their order, for each directory by itself. With
   `reordered` each name is, for itself, as it was or as it became.
-- After a failed sync the pages it was about stay in doubt until they are written, and synced, again.
+- After a failed sync the pages it was about stay in doubt until they are written, and synced, again; and the length
+  until that is done up to the file's end.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class _File:
             position, data = position + len(part), data[len(part) :]
         if position > self.sizes[-1]:
             self._resize(position)
+        elif position == self.sizes[-1] and len(self.sizes) > 1:
+            self._resized = True
 
     def truncate(self, size: int) -> None:
         number, start = divmod(size, PAGE)

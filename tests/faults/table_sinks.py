@@ -127,10 +127,13 @@ class Sink:
         """How the rows are read, by who reads them. Nothing is there before the first batch."""
         import duckdb
         import polars as pl
+        import pyarrow.dataset as ds
         import pyarrow.parquet as pq
 
         where: Any = str(self.table)
-        own: Callable[[], pa.Table] = lambda: pq.read_table(where)  # noqa: E731
+        # Said, since it cannot be found out while the folder of what is null is the only one.
+        shelves = ds.partitioning(pa.schema([("shelf", pa.string())]), flavor="hive")
+        own: Callable[[], pa.Table] = lambda: pq.read_table(where, partitioning=shelves)  # noqa: E731
         if self.format == "delta":
             from deltalake import DeltaTable
 

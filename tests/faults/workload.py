@@ -6,7 +6,7 @@ noted before the fault is what `Expected` holds the log against after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -132,7 +132,10 @@ class Workload:
     clock: ManualClock = field(default_factory=ManualClock)
     raised: tuple[type[Exception], ...] = ()
     """Errors that end an action but not the workload."""
-    _serial: int = 0
+    weights: Mapping[Kind, int] = field(default_factory=lambda: WEIGHTS)
+    """How often each thing is done, beside the others."""
+    serial: int = 0
+    """The number of the last record. Who goes on after another goes on from its number."""
     _producers: list[Producer] = field(default_factory=list)
     _partition: DirectoryPartition | None = None
     _poisoned: bool = False
@@ -144,6 +147,11 @@ class Workload:
             self.act(self._choose())
         if self._partition is not None:
             self.act(Action(Kind.CLOSE))
+
+    def abandon(self) -> None:
+        """Let go of the partition without noting it, as the end of a process does."""
+        if self._partition is not None:
+            self._partition.close()
 
     @property
     def partition(self) -> DirectoryPartition:
@@ -195,7 +203,7 @@ class Workload:
         if self._poisoned:
             return Action(Kind.CLOSE)
         self.clock.advance(self.random.random() * 60)
-        [kind] = self.random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
+        [kind] = self.random.choices(list(self.weights), list(self.weights.values()))
         if kind is Kind.APPEND:
             return self.append()
         bounds = self._partition.bounds()
@@ -216,19 +224,19 @@ class Workload:
         return tuple(self._record() for _ in range(self.random.choice((1, 1, 2, 5))))
 
     def _record(self) -> Sent:
-        self._serial += 1
+        self.serial += 1
         size = self.random.choice((0, 10, 100, 100, 1000, 3000))
         key = self.random.choice(KEYS)
         if key is not None and self.random.random() < DELETIONS:
             return Sent(None, key)
-        return Sent(b"%d:" % self._serial + self.random.randbytes(size), key)
+        return Sent(b"%d:" % self.serial + self.random.randbytes(size), key)
 
     def _renew_producers(self) -> None:
         """Producers whose appends may be cut off, or have failed, start anew: the next sequence would be refused."""
         self._producers = [Producer(self.random.randbytes(16), forever) for forever in (False, False, True)]
 
 
-_WEIGHTS = {
+WEIGHTS = {
     Kind.APPEND: 30,
     Kind.SYNC: 2,
     Kind.ROLL: 3,
