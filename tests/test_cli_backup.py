@@ -161,6 +161,33 @@ def test_a_flipped_bit_in_a_backup_is_found_and_nothing_is_restored(filled: Comm
     filled.refused("backup", tmp_path / "config", text="is not empty, and is no backup")
 
 
+@pytest.mark.parametrize("damaged", ["source", "copy"])
+def test_damage_in_what_is_copied_file_by_file_is_found(local_hw: Command, tmp_path: Path, damaged: str) -> None:
+    """A compacted topic in a directory is copied by its files, which nobody reads on the way."""
+    place = tmp_path / "backup"
+    with local_hw.open() as store:
+        topic = store.create_topic("orders", segment_bytes=8192, compact=True)
+        with store.producer("orders") as out:
+            for number in range(600):
+                out.send(b"v%d" % number * 20, b"k%d" % (number % 90))
+                if number % 20 == 0:
+                    out.flush()
+        for partition in topic.partitions():
+            partition.roll()
+            partition.compact()
+    local_hw("backup", place)
+    root = Path(local_hw.store) if damaged == "source" else place / "store"
+    segments = sorted((root / "orders").rglob("*.log"))
+    segment = max(segments[:-1], key=lambda one: one.stat().st_size)
+    content = bytearray(segment.read_bytes())
+    content[-100] ^= 16
+    segment.write_bytes(content)
+    if damaged == "source":
+        place = tmp_path / "another"
+    local_hw.refused("backup", place, text="the copy is not sound")
+    local_hw.refused("restore", place, "--verify", text="was not finished")
+
+
 def kill_when(there: Callable[[], bool], *arguments: object) -> None:
     """Start a command, and kill it as soon as so much of its work is there."""
     process = subprocess.Popen([sys.executable, "-m", "headwater.cli", *map(str, arguments)], stdout=subprocess.DEVNULL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from headwater import HeadwaterError, PartitionConfig
 from headwater.log import DirectoryPartition, Disk, encode
 from headwater.log.reader import MAPPED_FROM
+from headwater.log.segment import SEGMENT_HEADER_BYTES
 from tests.backends import OpenDirectory
 
 CONFIG = PartitionConfig(segment_bytes=4 * MAPPED_FROM, mapping_cache_bytes=0, retention_bytes=0, sync="never")
@@ -64,6 +66,27 @@ def test_batches_that_are_held_outlive_everything_at_once(
     reader.close()
     shutil.rmtree(partition.path)
     assert values(batches) == [b"%02d" % number * (MAPPED_FROM // 4) for number in range(12)]
+
+
+def test_a_published_file_is_not_cut_under_its_readers(open_directory: OpenDirectory) -> None:
+    """What recovery cuts off goes with the old file: a reader that has mapped it would be ended by the kernel."""
+    partition = open_directory(CONFIG)
+    for number in range(3):
+        partition.append(encode([b"%02d" % number * (MAPPED_FROM // 4)]))
+    segment = max(partition.path.glob("*.log"))
+    first = next(partition.frames()).header
+    batches = list(partition.scan())
+    before = values(batches)
+    with segment.open("r+b", buffering=0) as file:
+        file.seek(SEGMENT_HEADER_BYTES + first.length + 20)  # in the header of the second frame, which is not synced
+        file.write(b"damage")
+        file.seek(0, os.SEEK_END)
+        file.write(b"not published, by a writer that died")
+        size = file.tell()
+        appended = partition.append(encode([b"goes on"]))
+        assert appended.base_offset == 1, "the rest was cut"
+        assert os.fstat(file.fileno()).st_size == size
+    assert values(batches) == before
 
 
 def test_large_values_are_not_copied(partition: DirectoryPartition) -> None:

@@ -279,6 +279,21 @@ def test_records_deleted_after_planning_are_named_or_passed_over(spark: SparkSes
     assert offsets(lenient) == [(0, offset) for offset in range(20, 50)]
 
 
+def test_records_truncated_after_planning_are_named_or_passed_over(spark: SparkSession, store: hw.Store) -> None:
+    topic = fill(store, "orders", 50)
+    strict = load(spark, store, topic="orders", minPartitions=2)
+    lenient = load(spark, store, topic="orders", minPartitions=2, failOnDataLoss=False)
+    assert strict.rdd.getNumPartitions() == lenient.rdd.getNumPartitions() == 2  # planned: to 25, and to 50
+    topic.partition(0).truncate(30)
+    with pytest.raises(PythonException, match=r"orders/0: offsets 30 to 50 \(exclusive\) are gone.*ends at 30"):
+        strict.collect()
+    assert offsets(lenient) == [(0, offset) for offset in range(30)]
+    topic.partition(0).truncate(10)  # which leaves nothing for the second task
+    with pytest.raises(PythonException, match=r"offsets (10|25) to (25|50) \(exclusive\) are gone"):
+        strict.collect()
+    assert offsets(lenient) == [(0, offset) for offset in range(10)]
+
+
 def test_a_topic_made_again_is_not_taken_for_the_planned_one(spark: SparkSession, store: hw.Store) -> None:
     fill(store, "orders", 10)
     planned = load(spark, store, topic="orders")
