@@ -201,6 +201,20 @@ def test_a_clock_that_is_wrong_when_a_store_begins_is_no_age(clock: ManualClock,
     assert seconds(elapsed.age_ns(made)) == 3 * HOUR + MINUTE
 
 
+def test_a_clock_that_was_never_set_is_not_believed(clock: ManualClock, tmp_path: Path) -> None:
+    """As on a machine without a battery and without a network, that gets one with its next start."""
+    clock.jump(-50 * YEAR)
+    again(clock, tmp_path)
+    made = clock.now_ns()
+    clock.advance(5 * HOUR)
+    again(clock, tmp_path)
+    clock.reboot(off=50 * YEAR)
+    for _ in range(3):
+        clock.advance(HOUR)
+        again(clock, tmp_path)
+    assert seconds(again(clock, tmp_path).age_ns(made)) == 8 * HOUR
+
+
 # What was written before anybody looked, or by a clock that nobody has seen.
 
 
@@ -227,6 +241,22 @@ def test_times_in_the_future_keep_nothing_for_ever(clock: ManualClock, tmp_path:
     assert seconds(again(clock, tmp_path).age_ns(made)) == 3 * DAY
     clock.advance(YEAR)
     assert seconds(again(clock, tmp_path).age_ns(made)) == 3 * DAY
+
+
+def test_a_clock_that_nobody_saw_makes_nothing_old(clock: ManualClock, tmp_path: Path, elapsed: Elapsed) -> None:
+    """As when it was a year ahead between two looks, and then, later and while it is two years ahead, a week."""
+    for ahead in (YEAR, 8 * DAY):
+        clock.jump(ahead)
+        made = clock.now_ns()
+        clock.jump(2 * YEAR - ahead)
+        clock.advance(10)
+        assert elapsed.age_ns(made) == 0
+        elapsed = again(clock, tmp_path)
+        assert elapsed.age_ns(made) <= 10e9
+        elapsed.keep()
+        clock.jump(-2 * YEAR)
+        clock.advance(30 * DAY)
+        elapsed = again(clock, tmp_path)
 
 
 # The record.

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,10 @@ MARGIN_NS: Final = 60 * 10**9
 """Smaller differences between the clocks are nothing to speak of."""
 SETTLING_NS: Final = 3600 * 10**9
 """For so long after a start the wall clock has to tell the same, until it is believed how long the machine was off."""
+_EARLIEST_NS: Final = 1_577_836_800 * 10**9
+"""A wall clock that is before 2020 was never set: it is not believed, however long it tells that."""
 _MOST_SPANS: Final = 256
+_MOST_MET: Final = 1000
 _MOST_BYTES: Final = 1 << 20
 _log = logging.getLogger(__name__)
 
@@ -74,10 +77,8 @@ class Observation:
     """Whether it is known, since the machine was started, how long it was off."""
     reference: int | None = None
     """How far the wall clock is ahead when it is right, as far as is known; None until the first hour is over."""
-    ahead_until: int | None = None
-    """The latest time, by a wall clock that nobody has seen so far ahead, that something carries."""
-    ahead_noted: int = 0
-    """When that was met: it was made before."""
+    met: dict[int, int] = field(default_factory=dict)
+    """Wall-clock times that no clock is known to have told, each with when something was met that carries it."""
 
     @classmethod
     def first(cls, clock: Clock) -> Observation:
@@ -109,7 +110,7 @@ class Observation:
     def _settling(self) -> Observation:
         """Believe how long the machine was off, and how far the wall clock is ahead, once that one is steady."""
         offset = self.spans[-1].offset
-        steady = self.now - self.steady_since >= SETTLING_NS
+        steady = self.now - self.steady_since >= SETTLING_NS and self.now + offset >= _EARLIEST_NS
         if self.settled:
             # Time passes by the boot clock alone. Whoever sets the wall clock corrects it, or spoils it.
             known = self.reference or 0
@@ -146,20 +147,13 @@ class Observation:
             return max(fitting)
         if self.reference is None:
             return None  # whether the clock is right is not known yet
-        made = written_ns - self.reference
-        if made <= now + MARGIN_NS:
-            return made if self.settled or made < self.spans[0].since else None
-        if self.ahead_until is not None and written_ns <= self.ahead_until:
-            return self.ahead_noted
-        return None
+        latest = written_ns - min(span.offset for span in self.spans)
+        return latest if latest < self.spans[0].since else self.met.get(written_ns)
 
-    def noting(self, written_ns: int | None) -> Observation:
-        """The same, with the latest time ahead of all that is known that something was met with."""
-        if self.ahead_until is not None and self.ahead_until - (self.reference or 0) <= self.now:
-            return replace(self, ahead_until=None, ahead_noted=0)  # that time has come
-        if written_ns is None or written_ns <= (self.ahead_until or 0):
-            return self
-        return replace(self, ahead_until=written_ns, ahead_noted=self.now)
+    def meeting(self, written: Iterable[int]) -> Observation:
+        """The same, after something was met that carries these times, which no clock is known to have told."""
+        known = self.met | {one: self.now for one in written if one not in self.met}
+        return replace(self, met=dict(list(known.items())[-_MOST_MET:]))
 
     @property
     def warning(self) -> str | None:
@@ -194,7 +188,7 @@ class Elapsed:
         self.kept = kept is not None
         """Whether there was a record to go on from."""
         self._last = Observation.first(clock) if kept is None else kept.next(clock)
-        self._ahead: int | None = None
+        self._met: set[int] = set()
         self._deferred = False
         self._warned: str | None = None
 
@@ -202,8 +196,8 @@ class Elapsed:
         """Compare the clocks, as every pass does that removes what is old; `keep` ends such a pass."""
         kept = self._load()
         last = self._last if kept is None or kept.now < self._last.now else kept
-        self._last = last.next(self._clock).noting(self._ahead)
-        self._ahead = None
+        met, self._met = self._met, set()
+        self._last = last.next(self._clock).meeting(met)
         warning = self._last.warning
         if warning is not None and self._warned is None:
             _log.warning("%s: %s", self._path.parent if self._path is not None else "memory", warning)
@@ -211,7 +205,8 @@ class Elapsed:
 
     def keep(self) -> None:
         """Keep what the last look has found, and what was met since, durably."""
-        self._last, self._ahead = self._last.noting(self._ahead), None
+        met, self._met = self._met, set()
+        self._last = self._last.meeting(met)
         if self._path is not None:
             content = json.dumps(asdict(self._last)).encode()
             self._disk.replace(self._path, content + b"\n%08x\n" % crc32c(content))
@@ -231,10 +226,10 @@ class Elapsed:
         made = last.made(written_ns, now)
         if made is not None:
             return max(now - made, 0)
-        if last.settled:
-            self._ahead = max(written_ns, self._ahead or written_ns)
-        else:
+        if not last.settled:
             self._deferred = True
+        elif len(self._met) < _MOST_MET:
+            self._met.add(written_ns)
         return 0
 
     def is_older(self, seconds: float) -> IsOld:
@@ -260,6 +255,8 @@ class Elapsed:
             if crc32c(content) != int(checksum, 16):
                 return None
             found = json.loads(content)
-            return Observation(**found | {"spans": tuple(Span(**one) for one in found["spans"])})
-        except (OSError, ValueError, KeyError, TypeError):
+            spans = tuple(Span(**one) for one in found["spans"])
+            met = {int(written): seen for written, seen in found["met"].items()}
+            return Observation(**found | {"spans": spans, "met": met})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
