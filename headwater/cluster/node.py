@@ -35,7 +35,7 @@ from headwater.cluster.markers import Markers
 from headwater.cluster.membership import Membership
 from headwater.cluster.metadata import Proposal
 from headwater.cluster.moves import Moves
-from headwater.cluster.repair import Repair, Repairs, answer_replica, can_be_spared, sources_of
+from headwater.cluster.repair import Repair, Repairs, answer_replica, can_be_spared, should_hand_over, sources_of
 from headwater.cluster.repeated_log import RepeatedLog
 from headwater.cluster.replica import NotLeading
 from headwater.cluster.sizes import Sizes
@@ -307,15 +307,18 @@ class ClusterNode:
         """
         view = self.membership.view
         missing: set[PartitionKey] = set()
+        leaving: set[PartitionKey] = set()
         for key, (state, _) in list(view.partitions.items()):
             topic = view.topic_of(key[0])
             if topic is None or self.broker not in state.replicas:
                 continue
             await self._holdings.adopt(topic)
             spare = can_be_spared(state, self.broker, topic.min_insync, view.alive)
-            for log in (await self._logs_of(key, topic)).values():
+            for log_key, log in (await self._logs_of(key, topic)).items():
                 if log.short or (spare and await self.threads.read(log.damaged_at) is not None):
+                    leaving.add(log_key)
                     missing.add(key)
+        self._anew &= leaving  # others stay in sync, and keep what they have
         return missing
 
     async def _logs_of(self, key: PartitionKey, topic: ClusterTopic) -> Mapping[PartitionKey, DurableLog]:
@@ -423,12 +426,8 @@ class ClusterNode:
         if repair.left[-1].end > hosted.replica.high_watermark:
             # What is not acknowledged yet nobody else may have; another leader goes on without it.
             self._hand_over(hosted, "it is damaged here before it is acknowledged")
-        elif repair.anew and self._can_be_spared(hosted) and await repair.whole_elsewhere():
-            if time.monotonic() - self._repairing_since > _REPAIRING:
-                self._repairing_since = time.monotonic()
-                _log.warning("%s is copied anew, because it is damaged and delete markers are gone", hosted)
-                self._anew.add(hosted.key)
-                self.membership.registration.renew()
+        elif repair.anew and await repair.whole_elsewhere():
+            self._copy_anew(hosted)
         else:
             left = ", ".join(f"{one.start} to {one.end - 1}" for one in repair.left[:_NAMED])
             self._repeated.log(
@@ -437,6 +436,18 @@ class ClusterNode:
                 "the partition from a backup",
                 *(hosted, left, sorted(repair.answered)),
             )
+
+    def _copy_anew(self, hosted: Hosted) -> None:
+        """Have a replica copied anew, once it can be spared; until then others lead, if one has to catch up."""
+        state = hosted.replica.state
+        if not self._can_be_spared(hosted):
+            if state is not None and should_hand_over(state, self.broker, self.membership.view.alive):
+                self._hand_over(hosted, "it is damaged here, and another replica has to catch up")
+        elif time.monotonic() - self._repairing_since > _REPAIRING:
+            self._repairing_since = time.monotonic()
+            _log.warning("%s is copied anew: it is damaged, and delete markers that it needs are gone", hosted)
+            self._anew.add(hosted.key)
+            self.membership.registration.renew()
 
     def _hand_over(self, hosted: Hosted, why: object) -> None:
         """Have another one lead a replica that cannot be repaired here: once, since it may fare no better."""

@@ -51,6 +51,12 @@ def can_be_spared(state: PartitionState, broker: int, min_insync: int, alive: Me
     return len(others) >= min_insync
 
 
+def should_hand_over(state: PartitionState, broker: int, alive: Members) -> bool:
+    """Whether a damaged leader that cannot be repaired lets another one lead, for one that has to catch up."""
+    behind = [one for one in state.replicas if one not in state.in_sync and one in alive]
+    return state.leader == broker and bool(behind) and can_be_spared(state, broker, 1, alive)
+
+
 def sources_of(state: PartitionState, broker: int, members: Mapping[int, Member]) -> list[Member]:
     """The other replicas that are alive: the leader first, then those in sync, then the rest."""
     others = [members[one] for one in state.replicas if one != broker and one in members]

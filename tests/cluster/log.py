@@ -123,6 +123,12 @@ class SimulatedLog:
         """A record is not what it was, and nobody knows."""
         self.damaged.add(offset)
 
+    def repair(self, offset: int, entry: Entry) -> None:
+        """Put a record of another replica in the place of a damaged one."""
+        self.entries[offset - self.start] = entry
+        self.damaged.discard(offset)
+        self.known_damage.discard(offset)
+
     def scrub(self) -> None:
         """Look at every record."""
         self.known_damage |= self.damaged

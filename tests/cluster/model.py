@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import inf
 from typing import ClassVar
@@ -122,6 +123,8 @@ class Broker(Process):
         """Whether old records are deleted."""
         self._unworthy = False
         """Whether it has left the in-sync set because of damage, which can be removed then."""
+        self.in_place = False
+        """Whether it repairs damage in its place; else it is copied anew from there on."""
         self.peers: dict[int, Broker] = {}
         self.replica: Replica | None = None
         self.alive: dict[int, int] = {}
@@ -330,14 +333,40 @@ class Broker(Process):
         return min(self.replica.high_watermark, self.log.end)
 
     def _look_for_damage(self) -> None:
-        """Begin anew, as another one, if something is damaged that others have."""
+        """Repair it, or begin anew, as another one, if something is damaged that others have."""
         if self.world.calm or self.world.random.random() < 0.3:
             self.log.scrub()
         state = None if self.replica is None else self.replica.state
         if state is None or not self.log.known_damage:
             return
-        if self.can_be_spared(state, self.alive) or self.should_hand_over(state):
+        if self.in_place:
+            self._repair_in_place(state)
+        elif self.can_be_spared(state, self.alive) or self.should_hand_over(state):
             self.repair()
+
+    def _repair_in_place(self, state: PartitionState) -> None:
+        """Ask all others for what is damaged."""
+        for offset in self.log.known_damage:
+            for peer in (self.peers[one] for one in state.replicas if one != self.number):
+                self.ask(peer, partial(peer.give, offset), partial(self._repaired, offset))
+
+    def give(self, offset: int) -> Entry | None:
+        """What is here of what another replica lacks, whoever leads."""
+        held = self.log.start <= offset < self.log.durable_end
+        try:
+            return self.log.verified(offset) if held else None
+        except DamageMet:
+            return None
+
+    def _repaired(self, offset: int, entry: Entry | None) -> None:
+        if entry is not None and offset in self.log.known_damage and self.may_repair(offset, entry):
+            self.world.note(f"{self.name} is repaired at {offset}")
+            self.log.repair(offset, entry)
+
+    def may_repair(self, offset: int, entry: Entry) -> bool:
+        """Whether another replica's record is the one that was here: acknowledged, and of the epoch that is known."""
+        assert self.replica is not None
+        return offset < self.replica.high_watermark and entry.epoch == self.log.epoch_before(offset + 1)
 
     def should_hand_over(self, state: PartitionState) -> bool:
         """Whether another one is to lead instead, because a third has to catch up."""
@@ -566,6 +595,7 @@ class Cluster:
         retains = self.cleans and temper.random() < 0.6
         for broker in self.brokers.values():
             broker.retains = retains
+            broker.in_place = self.seed % 2 == 1
         self.clients = [self.client_kind(self.world, number, self) for number in range(3)]
 
     def run(self) -> None:

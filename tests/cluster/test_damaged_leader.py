@@ -12,10 +12,15 @@ from tests.cluster.model import PARTITION, PATIENCE, Broker, Cluster, Violation
 class DamagedLeaders(Cluster):
     """One broker is away, and of what it lacks some is damaged where it would fetch it. Others have it still."""
 
+    in_place = False
+    """Whether damage is repaired in its place; else a damaged replica is copied anew."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.damaged = 0
         self._faults[self._send_one_away] = 6.0
+        for broker in self.brokers.values():
+            broker.in_place = self.in_place
 
     def _send_one_away(self) -> None:
         state: PartitionState = self.etcd.items[PARTITION].value
@@ -38,11 +43,17 @@ class DamagedLeaders(Cluster):
             away.begin()
 
 
-def run_all(kind: type[Broker]) -> int:
+class RepairedLeaders(DamagedLeaders):
+    """The same, where a damaged leader is repaired in its place."""
+
+    in_place = True
+
+
+def run_all(kind: type[Broker], histories: type[DamagedLeaders] = DamagedLeaders) -> int:
     """Some histories; how often a leader was damaged."""
     damaged = 0
     for seed in range(60):
-        cluster = DamagedLeaders(seed, kind)
+        cluster = histories(seed, kind)
         cluster.run()
         damaged += cluster.damaged
     return damaged
@@ -57,6 +68,10 @@ def test_a_third_one_catches_up_and_the_leader_is_repaired() -> None:
     assert run_all(Broker) > 20
 
 
+def test_a_leader_that_is_repaired_in_its_place_need_not_hand_over() -> None:
+    assert run_all(NeverHandsOver, RepairedLeaders) > 20
+
+
 def test_without_handing_over_it_waits_for_ever() -> None:
     with pytest.raises(Violation, match="damaged in the end"):
         run_all(NeverHandsOver)
@@ -69,3 +84,59 @@ def test_only_a_leader_hands_over_and_only_for_one_that_is_behind() -> None:
     assert not should_hand_over(state, 1, alive)  # which does not lead
     assert not should_hand_over(state, 0, {0: 10, 1: 11})  # nobody has to catch up
     assert not should_hand_over(state, 0, {0: 10, 1: 13, 2: 12})  # the other one has been down since
+
+
+class DifferentDamage(Cluster):
+    """Two replicas are damaged at different places while the third has a new disk: each record is intact somewhere."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.damaged = 0
+        self._faults[self._damage_two] = 6.0
+        for broker in self.brokers.values():
+            broker.in_place = self.in_place
+
+    in_place = True
+
+    def _damage_two(self) -> None:
+        state: PartitionState = self.etcd.items[PARTITION].value
+        empty = self._one()
+        others = [broker for broker in self.brokers.values() if broker is not empty]
+        start, end = max(one.log.start for one in others), min(one.log.durable_end for one in others)
+        if self._whole() and len(state.in_sync) == len(self.brokers) and end - start > 1 and empty.up:
+            self._lost = empty
+            self.damaged += 1
+            offsets = self.world.random.sample(range(start, end), 2)
+            for broker, offset in zip(others, offsets, strict=True):
+                broker.log.damage(offset)
+                self.world.note(f"{broker.name} is damaged at {offset}")
+            empty.lose_disk()
+            self.world.after(self.world.delay(1.0), empty.begin)
+
+    def _whole(self) -> bool:
+        return super()._whole() and not any(broker.log.damaged for broker in self.brokers.values())
+
+
+class CopiedAnew(DifferentDamage):
+    """The same, where a damaged replica is cut at its damage."""
+
+    in_place = False
+
+
+def run_different(kind: type[DifferentDamage]) -> int:
+    """Some histories; how often two were damaged."""
+    damaged = 0
+    for seed in range(60):
+        cluster = kind(seed)
+        cluster.run()
+        damaged += cluster.damaged
+    return damaged
+
+
+def test_different_damage_on_two_is_repaired_from_each_other() -> None:
+    assert run_different(DifferentDamage) > 20
+
+
+def test_copied_anew_what_is_intact_somewhere_is_lost_or_never_served() -> None:
+    with pytest.raises(Violation):
+        run_different(CopiedAnew)
