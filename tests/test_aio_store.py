@@ -22,8 +22,9 @@ from tests.aio import KINDS, PATIENCE, Cancelled, When, cancelled_everywhere, fi
 
 ELSEWHERE: dict[str, set[str]] = {
     "Store": {
-        *("drop", "evolve_topic", "has_group", "internal_topic", "look_after", "open_partitions", "partition"),
-        *("producer_config", "recall_topic", "reopen_groups", "schema_by_id", "schema_of", "stage"),
+        *("drop", "evolve_topic", "has_group", "holds_partition", "internal_topic", "look_after"),
+        *("open_partitions", "partition", "partition_statistics", "producer_config", "recall_topic"),
+        *("reopen_groups", "schema_by_id", "schema_of", "stage"),
         *("stewarding", "transactions", "watched"),
     },
     "Topic": {"partition", "partitions", "pinned", "recent_info"},
@@ -33,7 +34,7 @@ ELSEWHERE: dict[str, set[str]] = {
         *("patience", "ready", "store"),
     },
     "Group": {
-        *("carry_out", "clamp", "close", "commit", "deciding", "join", "leave"),
+        *("carry_out", "clamp", "close", "commit", "deciding", "expire_unused", "join", "leave"),
         *("prune", "settle", "touch", "was_reset", "watched"),
     },
     "Receipt": {"wait"},

@@ -339,6 +339,7 @@ TABLE: Final = TOPICS + RECORDS + GROUPS_TABLE + TRANSACTIONS + OPERATIONS
 
 BETWEEN_BROKERS: Final[dict[str, Callable[[Scene], Any]]] = {
     "Replicate": lambda _: None,
+    "ReadReplica": lambda scene: pb.ReadReplicaRequest(topic_uuid=scene.led().topic_uuid, end=1),
     "ListReaders": lambda _: pb.ListReadersRequest(),
     "HoldStages": lambda scene: pb.StagesRequest(partition=scene.led()),
     "ApplyStages": lambda scene: pb.StagesRequest(partition=scene.led(), writer=bytes(range(16))),

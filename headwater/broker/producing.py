@@ -178,8 +178,9 @@ class Producing:
         cluster = self._core.cluster
         deadline = time.monotonic() + call.patience(_FORWARDING_MS)
         routed = await self._routed(message, deadline)
-        for partition in routed if cluster is not None else ():
-            await cluster.wait_for_leader(TopicPartition(message.topic, partition), deadline - time.monotonic())
+        if cluster is not None:
+            for partition in routed:
+                await cluster.wait_for_leader(TopicPartition(message.topic, partition), deadline - time.monotonic())
         for partition, records in routed.items():
             place = TopicPartition(message.topic, partition)
             if cluster is not None and not cluster.leads(place) and not call.by_broker:

@@ -12,6 +12,7 @@ from headwater.log.disk import Disk
 from headwater.log.encode import encode, encode_batch
 from headwater.log.frame import Frame, FrameHeader, Identity, StoredFrame
 from headwater.log.memory import MemoryPartition
+from headwater.log.mending import Hole, Mending
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.plain import Plain
 from headwater.log.report import Damage, RecoveryReport
@@ -32,8 +33,10 @@ __all__ = [
     "Extent",
     "Frame",
     "FrameHeader",
+    "Hole",
     "Identity",
     "MemoryPartition",
+    "Mending",
     "Partition",
     "PartitionStatistics",
     "Plain",

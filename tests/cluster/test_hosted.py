@@ -85,7 +85,8 @@ async def test_a_leader_that_is_alone_in_sync_shows_what_it_inherits_and_acknowl
     assert held.told, "those who read are told"
     waiting = held.append()
     await soon()
-    assert (held.hosted.replica.readable, held.hosted.replica.high_watermark, waiting.done()) == (1, 0, False)
+    replica: Any = held.hosted.replica
+    assert (replica.readable, replica.high_watermark, waiting.done()) == (1, 0, False)
     waiting.cancel()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def cluster(running: ClusterProcesses) -> ClusterProcesses:
     return running
 
 
-def fill(cluster: ClusterProcesses, **options: object) -> list[bytes]:
+def fill(cluster: ClusterProcesses, **options: Any) -> list[bytes]:
     """A topic with a record per frame, on every replica; its values."""
     values = [b"%d" % number * 50 for number in range(FRAMES)]
     with hw.open(cluster.address) as store:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import pyarrow as pa
 
@@ -236,7 +237,7 @@ class Workload:
         self._producers = [Producer(self.random.randbytes(16), forever) for forever in (False, False, True)]
 
 
-WEIGHTS = {
+WEIGHTS: Final[dict[Kind, int]] = {
     Kind.APPEND: 30,
     Kind.SYNC: 2,
     Kind.ROLL: 3,
