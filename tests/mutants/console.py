@@ -4,4 +4,92 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="other-hosts-answered",
+        promise="the console answers only to its own names",
+        file="headwater/console/security.py",
+        old="        if not self._is_ours(host):\n",
+        new="        if not host:\n",
+        killers=("tests/test_console_security.py",),
+    ),
+    Mutant(
+        name="other-origins-answered",
+        promise="pages of other sites get nothing from the console",
+        file="headwater/console/security.py",
+        old='        if origin is not None and origin.lower().partition("://")[2] != host:\n',
+        new="        if origin is not None and not origin:\n",
+        killers=("tests/test_console_security.py",),
+    ),
+    Mutant(
+        name="cross-site-fetches-answered",
+        promise="the console refuses what a browser says comes from another site",
+        file="headwater/console/security.py",
+        old=(
+            '        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not'
+            " _opens_the_page(scope, headers):\n"
+        ),
+        new=(
+            '        if headers.get("sec-fetch-site", "none") == "nowhere" and not _opens_the_page(scope, headers):\n'
+        ),
+        killers=("tests/test_console_security.py",),
+    ),
+    Mutant(
+        name="forms-accepted",
+        promise="what changes something is sent as JSON, which forms of other sites cannot",
+        file="headwater/console/security.py",
+        old=(
+            '            if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":\n'
+        ),
+        new='            if headers.get("content-type", "") == "nothing":\n',
+        killers=("tests/test_console_security.py",),
+    ),
+    Mutant(
+        name="bodies-unbounded",
+        promise="a request to the console has a largest size, whatever it says of itself",
+        file="headwater/console/security.py",
+        old="            if taken > MAX_BODY:\n",
+        new="            if taken < 0:\n",
+        killers=("tests/test_console_security.py",),
+    ),
+    Mutant(
+        name="sessions-never-end",
+        promise="a session of the console ends by its age and when nobody uses it",
+        file="headwater/console/sessions.py",
+        old="                if now - one.seen > _IDLE_SECONDS or now - one.began > _LONGEST_SECONDS\n",
+        new="                if now < one.began\n",
+        killers=("tests/test_console_security.py", "tests/test_console.py"),
+    ),
+    Mutant(
+        name="refused-sessions-go-on",
+        promise="a session ends when the broker rejects its token",
+        file="headwater/console/sessions.py",
+        old="            if session is not None and session.watch.refused:\n",
+        new="            if session is not None and not session:\n",
+        killers=("tests/test_console_security.py", "tests/test_console.py", "tests/test_console_processes.py"),
+    ),
+    Mutant(
+        name="guessing-unlimited",
+        promise="wrong tokens from one address are slowed down",
+        file="headwater/console/sessions.py",
+        old="        if self._failures.blocks(source):\n",
+        new="        if self._failures is None:\n",
+        killers=("tests/test_console_security.py",),
+    ),
+    Mutant(
+        name="damage-in-a-backup-ignored",
+        promise="a backup is finished only when every frame in it was verified",
+        file="headwater/cli/backup.py",
+        old='                    if finding.kind == "damage":\n',
+        new='                    if finding.kind == "nothing":\n',
+        killers=("tests/test_cli_backup.py",),
+    ),
+    Mutant(
+        name="another-log-in-a-backup",
+        promise="a backup does not go on with a copy of something else",
+        file="headwater/cli/backup.py",
+        old="    if ours and theirs and ours != theirs:\n",
+        new="    if ours and theirs and not ours:\n",
+        killers=("tests/test_cli_backup.py",),
+    ),
+)

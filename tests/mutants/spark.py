@@ -4,4 +4,48 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="batches-written-again",
+        promise="a batch of a stream that was published before is not published again",
+        file="headwater/spark/sink.py",
+        old=(
+            "            store.transaction(writer=name, sequence=batchId, owner=owner,"
+            " takeover=options.takeover) as block,\n"
+        ),
+        new="            store.transaction() as block,\n",
+        killers=("tests/spark/test_write_stream.py",),
+    ),
+    Mutant(
+        name="aborted-rows-kept",
+        promise="a failed write of a DataFrame publishes nothing and leaves nothing staged",
+        file="headwater/spark/sink.py",
+        old="            store.drop(one.staged for one in _written(messages))\n",
+        new="            pass\n",
+        killers=("tests/spark/test_write.py", "tests/spark/test_write_stream.py"),
+    ),
+    Mutant(
+        name="overwrite-appends",
+        promise="overwriting a topic is refused",
+        file="headwater/spark/sink.py",
+        old="    if overwrite:\n        raise InvalidConfiguration('a topic is appended to: use mode(",
+        new="    if not rows:\n        raise InvalidConfiguration('a topic is appended to: use mode(",
+        killers=("tests/spark/test_write.py",),
+    ),
+    Mutant(
+        name="unknown-partitions-read",
+        promise="positions in partitions that do not exist are refused",
+        file="headwater/spark/reader.py",
+        old='    if beyond:\n        raise InvalidConfiguration(f"topic',
+        new='    if not there:\n        raise InvalidConfiguration(f"topic',
+        killers=("tests/spark/test_batch.py", "tests/spark/test_options.py"),
+    ),
+    Mutant(
+        name="lost-records-passed-over",
+        promise="a batch that asks for removed records says so",
+        file="headwater/spark/reader.py",
+        old="            lose(DataLost(topic.name, number, error.offset, first, why), options)\n",
+        new="            pass\n",
+        killers=("tests/spark/test_batch.py", "tests/spark/test_stream.py"),
+    ),
+)

@@ -4,4 +4,173 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="dead-letter-after-acknowledgement",
+        promise="a record that process gives up is in the dead-letter topic before it is acknowledged",
+        file="headwater/store/processing.py",
+        old=(
+            "            self._producer.sync()  # before the acknowledgement: else a power loss could"
+            " take the record from both\n"
+        ),
+        new="",
+        killers=("tests/test_processing.py", "tests/test_aio_processing.py"),
+    ),
+    Mutant(
+        name="commit-by-another-member",
+        promise="a commit for a partition that is another member's by now is refused",
+        file="headwater/store/group.py",
+        old=(
+            "                if membership.owners.get(place) != member_id or (known is not None and"
+            " self.was_reset(key, known[key])):\n"
+        ),
+        new="                if known is not None and self.was_reset(key, known[key]):\n",
+        killers=("tests/test_group.py",),
+    ),
+    Mutant(
+        name="commit-from-before-a-reset",
+        promise="a commit from before a reset is refused",
+        file="headwater/store/group.py",
+        old=(
+            "                if membership.owners.get(place) != member_id or (known is not None and"
+            " self.was_reset(key, known[key])):\n"
+        ),
+        new="                if membership.owners.get(place) != member_id:\n",
+        killers=("tests/test_group.py",),
+    ),
+    Mutant(
+        name="positions-move-back",
+        promise="positions move back by reset alone",
+        file="headwater/store/group.py",
+        old="        if before is not None and offset < before.offset:\n            raise CommitRefused(",
+        new="        if before is not None and offset < -1:\n            raise CommitRefused(",
+        killers=("tests/test_group.py",),
+    ),
+    Mutant(
+        name="carried-out-over-a-reset",
+        promise="a decided transaction does not undo a later reset",
+        file="headwater/store/group.py",
+        old=("                if before is None or (before.offset <= offset and before.generation <= generation):\n"),
+        new="                if before is None or before.offset <= offset:\n",
+        killers=("tests/test_group.py", "tests/test_transactions.py", "tests/test_transactions_unfinished.py"),
+    ),
+    Mutant(
+        name="reset-below-an-older-decision",
+        promise="a reset has a newer generation than every decision before it",
+        file="headwater/store/group.py",
+        old="            membership.generation = self._newest_generation(membership, positions) + 1\n",
+        new="            membership.generation += 1\n",
+        killers=("tests/test_group.py", "tests/test_transactions.py", "power_loss_in_transactions"),
+    ),
+    Mutant(
+        name="reset-keeps-owners",
+        promise="after a reset members go on from the new positions",
+        file="headwater/store/group.py",
+        old=("            for place in positions:\n                membership.owners.pop(place, None)\n"),
+        new="",
+        killers=("tests/test_group.py",),
+    ),
+    Mutant(
+        name="transaction-of-a-lost-partition",
+        promise="a transaction does not commit positions of a partition that is another member's by now",
+        file="headwater/store/group.py",
+        old="                if membership.owners.get(place) != member_id\n                or (known",
+        new="                if (known",
+        killers=("tests/test_group.py", "tests/test_transactions.py"),
+    ),
+    Mutant(
+        name="dead-members-keep-partitions",
+        promise="a dead member's partitions go to others",
+        file="headwater/store/group.py",
+        old="                if other != member_id and not self._lives(other, oldest):\n",
+        new="                if other != member_id and not other:\n",
+        killers=("tests/test_group_processes.py", "tests/test_group.py"),
+    ),
+    Mutant(
+        name="groups-with-members-expire",
+        promise="a group with a living member is not forgotten",
+        file="headwater/store/group.py",
+        old="            known = self.committed() if len(dead) == len(membership.members) else {}\n",
+        new="            known = self.committed()\n",
+        killers=("tests/test_group.py", "tests/test_steward.py"),
+    ),
+    Mutant(
+        name="two-readers-of-a-partition",
+        promise="a partition has one reader in a group at a time",
+        file="headwater/store/membership.py",
+        old="            self.owners.setdefault(place, member_id)\n",
+        new="            self.owners[place] = member_id\n",
+        killers=("tests/test_membership.py", "tests/test_group.py"),
+    ),
+    Mutant(
+        name="unread-records-deleted",
+        promise="retention keeps what a group has not read yet",
+        file="headwater/store/steward.py",
+        old="        return min(self.readers.values(), default=None)\n",
+        new="        return None\n",
+        killers=("tests/test_steward.py",),
+    ),
+    Mutant(
+        name="unfinished-transactions-left",
+        promise="a steward finishes transactions whose program died after deciding",
+        file="headwater/store/steward.py",
+        old="            finished = self._store.roll_forward(dry_run=self._dry_run)\n",
+        new="            finished = 0\n",
+        killers=("tests/test_steward.py", "tests/test_transactions_unfinished.py"),
+    ),
+    Mutant(
+        name="dry-run-forgets-groups",
+        promise="a dry run changes nothing",
+        file="headwater/store/group.py",
+        old="            if not dry_run:\n                for member_id in dead:",
+        new="            if dead or not dry_run:\n                for member_id in dead:",
+        killers=("tests/test_group.py", "tests/test_steward.py"),
+    ),
+    Mutant(
+        name="keys-scattered",
+        promise="records with the same key go to the same partition in every process and language",
+        file="headwater/store/routing.py",
+        old="% partitions",
+        new="% max(partitions - 1, 1)",
+        killers=("tests/test_store_producer.py", "tests/test_store_topics.py"),
+    ),
+    Mutant(
+        name="damaged-decisions-believed",
+        promise="a damaged decision of a transaction is not carried out",
+        file="headwater/store/decision.py",
+        old="            if magic != _MAGIC or len(content) != size or crc32c(content) != checksum:\n",
+        new="            if magic != _MAGIC or len(content) != size:\n",
+        killers=(
+            "tests/test_transactions.py",
+            "tests/test_transactions_unfinished.py",
+            "tests/test_metadata_round_trips.py",
+        ),
+    ),
+    Mutant(
+        name="pending-lost-at-exit",
+        promise="the end of a program writes what is pending",
+        file="headwater/store/producer.py",
+        old="atexit.register(_write_at_exit)\n",
+        new="",
+        killers=("tests/test_store_exit.py",),
+    ),
+    Mutant(
+        name="child-writes-its-parents-records",
+        promise="what is pending at a fork is written by the parent alone",
+        file="headwater/store/producer.py",
+        old=("        self._batches = [Batch(number) for number in range(self._count)]\n        self._closed = True\n"),
+        new="        self._closed = False\n",
+        killers=("tests/test_store_exit.py",),
+    ),
+    Mutant(
+        name="receipts-lock-held-in-children",
+        promise="a forked child can wait for receipts",
+        file="headwater/store/receipt.py",
+        old=(
+            "os.register_at_fork(before=_waiting.acquire, after_in_parent=_waiting.release,"
+            " after_in_child=_waiting.release)\n"
+        ),
+        new="",
+        killers=("tests/test_fork.py -k receipts",),
+    ),
+)
