@@ -23,6 +23,7 @@ import pytest
 
 from headwater.cluster.local import find_etcd
 from headwater.wire.address import Address
+from tests.patience import Patience
 
 PATIENCE: Final = 60.0
 
@@ -88,8 +89,8 @@ class EtcdServer:
     def wait(self) -> None:
         """Wait until it listens."""
         assert self.process is not None
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and self.process.poll() is None:
+        patience = Patience(PATIENCE)
+        while not patience.exhausted() and self.process.poll() is None:
             with closing(socket.socket()) as probe:
                 if probe.connect_ex(self.address) == 0:
                     return

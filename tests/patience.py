@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 LONGEST_STEP = 1.0
 """Between two looks at most this many seconds count: an observer that was held up knows nothing of the rest."""
@@ -70,6 +73,38 @@ class Patience:
                 return bool(condition())
             time.sleep(PAUSE)
         return True
+
+
+def has_ended(process: subprocess.Popen[Any], seconds: float) -> bool:
+    """Whether the process ends by itself within so many seconds in which it could have."""
+    return Patience(seconds, process.pid).until(lambda: process.poll() is not None)
+
+
+def has_finished(thread: threading.Thread, seconds: float) -> bool:
+    """Whether the thread ends by itself within so many seconds in which it could have."""
+    return Patience(seconds).until(lambda: not thread.is_alive())
+
+
+class Stopwatch:
+    """How long this thread takes for something, without the time in which the machine was busy with others."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._starved = _starved_seconds()
+        self._share = fair_share()
+
+    def seconds(self) -> float:
+        """How many seconds it has taken until now."""
+        took = time.monotonic() - self._began - (_starved_seconds() - self._starved)
+        return max(took, 0.0) * min(self._share, fair_share())
+
+
+def _starved_seconds() -> float:
+    """How long this thread has been ready, all in all, while others had the processors."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def waits_for_disk(pid: int) -> bool:

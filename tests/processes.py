@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from tests.patience import Patience
+
 ROOT = Path(__file__).parent.parent
 PATIENCE = 120.0
 
@@ -53,8 +55,8 @@ class BrokerProcess:
 
     def wait_for(self, message: str) -> dict[str, Any]:
         """The first line of the log with this message."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
+        patience = Patience(PATIENCE)
+        while not patience.exhausted():
             if re.search(r"^hw: ", self._log.read_text(), re.MULTILINE):
                 break
             found = next((line for line in self.lines() if line["message"] == message), None)

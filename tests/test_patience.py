@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from tests.patience import Patience, descendants, fair_share, kill_descendants, processor_seconds
+from tests.patience import (
+    Patience,
+    Stopwatch,
+    descendants,
+    fair_share,
+    has_ended,
+    has_finished,
+    kill_descendants,
+    processor_seconds,
+)
 
 
 class FakeTime:
@@ -91,3 +101,29 @@ def test_processes_are_found_measured_and_killed_with_what_they_started() -> Non
         finally:
             kill_descendants(process.pid)
     assert Patience(120.0).until(lambda: not processor_seconds(child))
+
+
+def test_a_process_and_a_thread_that_end_are_told_from_those_that_do_not() -> None:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert not has_ended(process, 0.2)
+        assert not has_finished(thread, 0.2)
+        over.set()
+        process.communicate(b"\n")
+        assert has_ended(process, 120.0)
+        assert has_finished(thread, 120.0)
+
+
+def test_a_stopwatch_leaves_out_what_the_machine_gave_to_others(
+    clock: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starved = iter([100.0, 103.0, 103.0])
+    monkeypatch.setattr("tests.patience._starved_seconds", lambda: next(starved))
+    shares = iter([1.0, 1.0, 0.5])
+    monkeypatch.setattr("tests.patience.fair_share", lambda: next(shares))
+    stopwatch = Stopwatch()
+    clock.sleep(5.0)
+    assert stopwatch.seconds() == pytest.approx(2.0)
+    assert stopwatch.seconds() == pytest.approx(1.0)

@@ -21,6 +21,7 @@ from headwater.wire.service import Stub
 from tests.broker import BrokerProcess
 from tests.cluster.network import Network
 from tests.etcd_server import EtcdServer, free_port
+from tests.patience import Patience, has_ended
 from tests.proxy import Proxy
 
 PATIENCE: Final = 60.0
@@ -144,19 +145,19 @@ class ClusterProcesses:
 
     def wait(self, topic: str, number: int = 0, *, in_sync: set[int], at: int | None = None) -> pb.PartitionMetadata:
         """Wait until these are in sync, and one of them leads."""
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         while True:
             found = self.partition(topic, number, at=at)
             if set(found.in_sync) == in_sync and found.leader in in_sync:
                 return found
-            assert time.monotonic() < deadline, f"{found.leader} leads, and in sync are {list(found.in_sync)}"
+            assert not patience.exhausted(), f"{found.leader} leads, and in sync are {list(found.in_sync)}"
             time.sleep(0.05)
 
     def wait_for_leader(self, topic: str, leader: int, number: int = 0) -> pb.PartitionMetadata:
         """Wait until a broker leads, as it sees it itself, whoever is in sync."""
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         while (found := self.partition(topic, number, at=leader)).leader != leader:
-            assert time.monotonic() < deadline, f"{found.leader} leads, and in sync are {list(found.in_sync)}"
+            assert not patience.exhausted(), f"{found.leader} leads, and in sync are {list(found.in_sync)}"
             time.sleep(0.05)
         return found
 
@@ -182,10 +183,10 @@ class ClusterProcesses:
 
     def wait_for_copies(self, topic: str, number: int = 0) -> dict[int, list[tuple[int, bytes | None]]]:
         """What is in all replicas, once it is the same; or in the end, if it does not come to be so."""
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         holders = self.partition(topic, number).replicas
         while True:
-            over = time.monotonic() > deadline
+            over = patience.exhausted()
             try:
                 copies = {broker: self.records(broker, topic, number) for broker in holders}
                 if over or len({tuple(one) for one in copies.values()}) == 1:
@@ -197,11 +198,11 @@ class ClusterProcesses:
 
     def wait_for_watermark(self, offset: int, topic: str, *brokers: int) -> None:
         """Wait until brokers know, durably, that what is before an offset is acknowledged."""
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         for broker in brokers:
             file = self.files(broker, topic) / WATERMARK_FILE
             while not file.exists() or json.loads(file.read_bytes().splitlines()[0]) < offset:
-                assert time.monotonic() < deadline, f"broker {broker} does not hear of {offset}"
+                assert not patience.exhausted(), f"broker {broker} does not hear of {offset}"
                 time.sleep(0.02)
 
     def stop(self) -> None:
@@ -209,7 +210,9 @@ class ClusterProcesses:
         for broker in list(self.brokers.values()):
             broker.process.send_signal(signal.SIGTERM)
         for number in list(self.brokers):
-            assert self.brokers.pop(number).process.wait(PATIENCE) == 0
+            process = self.brokers.pop(number).process
+            assert has_ended(process, PATIENCE), f"broker {number} does not end"
+            assert process.returncode == 0
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)

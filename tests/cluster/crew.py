@@ -12,6 +12,7 @@ import headwater as hw
 from headwater.store.catalog import TopicInfo
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.faults.violation import Kind, Violation
+from tests.patience import Patience, has_finished
 
 TOPIC: Final = "numbers"
 IMPATIENT: Final = hw.ClientConfig(attempt_timeout=3.0)
@@ -99,8 +100,8 @@ class Crew:
     def go_on(self, more: int = 50) -> Iterator[Violation]:
         """Wait until everyone has got so much more done, whatever has happened."""
         before = self._done()
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        patience = Patience(PATIENCE)
+        while not patience.exhausted():
             if self.reader.error is not None or any(one.error is not None for one in self.writers):
                 return  # the end tells
             if all(now >= was + more for now, was in zip(self._done(), before, strict=True)):
@@ -115,15 +116,15 @@ class Crew:
         """Let everyone end."""
         for writer in self.writers:
             writer.ended.set()
-            writer.join(PATIENCE + 60)
-        deadline = time.monotonic() + PATIENCE
+            has_finished(writer, PATIENCE + 60)
+        patience = Patience(PATIENCE)
         wanted = {value for writer in self.writers for value in writer.acknowledged}
-        while time.monotonic() < deadline and self.reader.error is None:
+        while not patience.exhausted() and self.reader.error is None:
             if wanted <= {value for _, value in self.reader.seen}:
                 break
             time.sleep(0.1)
         self.reader.ended.set()
-        self.reader.join(PATIENCE)
+        has_finished(self.reader, PATIENCE)
         crew: list[Writer | Reader] = [*self.writers, self.reader]
         for one in crew:
             if one.is_alive():

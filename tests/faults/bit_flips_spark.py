@@ -98,7 +98,7 @@ def _asked(directory: Path) -> list[dict[str, Any]]:
     """What one session of Spark says to the queries."""
     command = [sys.executable, "-m", "tests.spark.flips_driver", str(directory)]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"Spark did not answer: {done.stderr[-2000:]}")
     answers: list[dict[str, Any]] = json.loads((directory / "answers.json").read_text())

@@ -22,6 +22,7 @@ from tests.faults.children import Child, SignallingDisk, failures
 from tests.faults.kill_senders import send
 from tests.faults.kill_writers import THREADS
 from tests.faults.streams import STORE, TOPIC, Reader, verify
+from tests.patience import Patience
 
 SENDERS = 2
 READERS = 2
@@ -101,9 +102,9 @@ def all_go_on(directory: Path) -> Iterator[Violation]:
     names = [f"sender{number}{thread}.sent" for number in range(SENDERS) for thread in range(THREADS)]
     names += [f"reader{number}.read" for number in range(READERS)]
     before = {name: _size(directory / name) for name in names}
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     waiting = set(names)
-    while waiting and time.monotonic() < deadline and not list(directory.glob("*.error")):
+    while waiting and not patience.exhausted() and not list(directory.glob("*.error")):
         time.sleep(0.02)
         waiting = {name for name in waiting if _size(directory / name) <= before[name]}
     for name in sorted(waiting):

@@ -18,6 +18,7 @@ from headwater.log.entropy import random_bytes
 from headwater.testing import seeded
 from tests.faults import stacks
 from tests.faults.violation import Kind, Violation
+from tests.patience import Patience, Stopwatch, descendants
 
 
 class Child:
@@ -66,15 +67,19 @@ class Child:
         return False
 
     def ended_within(self, seconds: float) -> bool:
-        """Whether the process ends by itself in that time."""
-        deadline = time.monotonic() + seconds
-        while self.status is None and time.monotonic() < deadline:
+        """Whether the process ends by itself within so many seconds in which it could have: see `Patience`."""
+        return Patience(seconds, self.pid).until(self._has_ended)
+
+    def _has_ended(self) -> bool:
+        if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
-            else:
-                time.sleep(0.001)
         return self.status is not None
+
+    def hangs(self, detail: str) -> Violation:
+        """The finding that this process does not end, with its stacks and those of its parent."""
+        return Violation(Kind.HANG, detail, stacks.collect([*descendants(self.pid), os.getpid()]))
 
     def __enter__(self) -> Self:
         return self
@@ -159,10 +164,10 @@ class TimedDisk(WatchedDisk):
         self.seconds += time.monotonic() - began
 
     def time_without(self, action: Callable[[], None]) -> float:
-        """How many seconds the action takes, without those of the disk."""
-        began, before = time.monotonic(), self.seconds
+        """How many seconds the action takes, without those of the disk and of a busy machine."""
+        stopwatch, before = Stopwatch(), self.seconds
         action()
-        return time.monotonic() - began - (self.seconds - before)
+        return stopwatch.seconds() - (self.seconds - before)
 
 
 class SignallingDisk(WatchedDisk):

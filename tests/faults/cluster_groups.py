@@ -70,7 +70,7 @@ class Members:
         (self._directory / "all.stop").touch()
         for child in (*self._members.values(), *self._leaving):
             if not child.ended_within(PATIENCE):
-                yield Violation(Kind.HANG, f"process {child.pid} did not leave")
+                yield child.hangs(f"process {child.pid} did not leave")
 
     def kill(self) -> None:
         """End whoever is left."""
@@ -125,7 +125,7 @@ def cluster_groups(run: Run) -> Iterator[Violation]:
                     members.kill_a_broker()
                     kill_at = time.monotonic() + run.random.uniform(2.0, 6.0)
             if not watching.ended_within(seconds + PATIENCE):
-                yield Violation(Kind.HANG, "who watches the positions does not end")
+                yield watching.hangs("who watches the positions does not end")
             yield from members.dismiss()
         finally:
             members.kill()

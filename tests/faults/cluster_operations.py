@@ -23,6 +23,7 @@ from tests.cluster.crew import TOPIC, Crew
 from tests.etcd_server import EtcdMembers
 from tests.faults import Run, Unavailable, Violation, proof
 from tests.faults.cluster_faults import suffer
+from tests.patience import has_ended
 
 _PARTITIONS: Final = 3
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -57,11 +58,13 @@ def cluster_rolling_restart(run: Run) -> Iterator[Violation]:
                 time.sleep(0.05)
             wish.unlink()
             cluster.brokers[broker].process.send_signal(signal.SIGTERM)
-            code = cluster.brokers.pop(broker).process.wait(PATIENCE)
+            process = cluster.brokers.pop(broker).process
+            assert has_ended(process, PATIENCE), f"broker {broker} does not end"
+            code = process.returncode
             assert code == 0, f"broker {broker} ended with {code}"
             cluster.begin(broker)
             done.with_name(f"{done.name}{broker}").touch()
-        said, _ = script.communicate(timeout=PATIENCE)
+        said, _ = script.communicate()  # a hang is the run's: see `timeout`
         assert script.returncode == 0, said
 
     yield from suffer(run, restart_all, 1 if run.quick else 3)

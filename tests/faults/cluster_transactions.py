@@ -15,9 +15,11 @@ from typing import Final
 import headwater as hw
 from headwater.cluster.local import find_etcd
 from tests.cluster.cluster import ClusterProcesses
+from tests.faults import stacks
 from tests.faults.moving import COUNTED, GROUP, OUTPUTS, SOURCE
 from tests.faults.proof import Run, Unavailable, proof
 from tests.faults.violation import Kind, Violation
+from tests.patience import Patience, descendants, has_ended, has_finished
 
 PARTITIONS: Final = 3
 MOVERS: Final = 2
@@ -94,7 +96,7 @@ def cluster_transactions(run: Run) -> Iterator[Violation]:
         try:
             yield from _suffer(run, cluster, programs)
             feeder.ended.set()
-            feeder.join(PATIENCE)
+            has_finished(feeder, PATIENCE)
             if feeder.error is not None:
                 yield Violation(Kind.CRASH, f"the feeder: {type(feeder.error).__name__}: {feeder.error}")
                 return
@@ -142,10 +144,10 @@ def make_topics(address: str) -> None:
 
 def go_on(cluster: ClusterProcesses, more: int = 10) -> Iterator[Violation]:
     """Wait until more records have come to each of the topics that are written in transactions."""
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     with hw.open(cluster.address) as store:
         before = now = {name: _records(store, name) for name in ("shipments", "right")}
-        while time.monotonic() < deadline:
+        while not patience.exhausted():
             now = {name: _records(store, name) for name in before}
             if all(now[name] >= before[name] + more for name in now):
                 return
@@ -159,9 +161,9 @@ def _records(store: hw.Store, name: str) -> int:
 
 def finish(store: hw.Store, sent: int) -> Iterator[Violation]:
     """Wait until all that was sent is moved."""
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     while (done := sum(one.offset for one in store.group(GROUP).committed().values())) < sent:
-        if time.monotonic() > deadline:
+        if patience.exhausted():
             yield Violation(Kind.BLOCKED, f"the group did {done} of {sent} within {PATIENCE:g} s")
             return
         time.sleep(0.05)
@@ -169,12 +171,11 @@ def finish(store: hw.Store, sent: int) -> Iterator[Violation]:
 
 def see_end(program: Program) -> Iterator[Violation]:
     """Wait until a program has ended, which was asked to."""
-    try:
-        code = program.process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        yield Violation(Kind.HANG, f"a {program.kind} did not end")
+    if not has_ended(program.process, PATIENCE):
+        text = stacks.collect(descendants(program.process.pid))
+        yield Violation(Kind.HANG, f"a {program.kind} did not end", text)
         return
-    if code:
+    if program.process.returncode:
         yield Violation(Kind.CRASH, f"a {program.kind} failed: {program.last_words()}")
 
 

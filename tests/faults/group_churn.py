@@ -91,7 +91,7 @@ class Crew:
         (self._directory / "all.stop").touch()
         for child in self._all():
             if not child.ended_within(PATIENCE):
-                yield Violation(Kind.HANG, f"process {child.pid} did not leave")
+                yield child.hangs(f"process {child.pid} did not leave")
 
     def kill(self) -> None:
         """End whoever is left."""

@@ -6,7 +6,6 @@ errors, which names the variable or the option.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
@@ -19,6 +18,7 @@ from headwater.presets import nouns
 from headwater.store import DirectoryStore, MemoryStore
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.hostile_files import VALUES
+from tests.patience import Patience
 
 PATIENCE = 30.0
 RECORDS = 20
@@ -92,9 +92,9 @@ def _used(store: hw.Store) -> Iterator[Violation]:
             out.send(value, key=b"%d" % number)
         out.flush()
     read: set[bytes] = set()
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     with store.consumer("t", group="g") as inbox:
-        while not sent <= read and time.monotonic() < deadline:
+        while not sent <= read and not patience.exhausted():
             with suppress(hw.StaleMember):  # a `max_poll_interval` shorter than a poll takes
                 for record in inbox.poll(timeout=0.1):
                     read.add(record.value)

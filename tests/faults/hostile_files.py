@@ -22,7 +22,7 @@ from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, failures, limit_memory
 from tests.faults.specimen import Author, compare, copy, goes_on, open_log
 
-PATIENCE = 5.0
+PATIENCE = 60.0
 HEADROOM = 512 << 20
 NAMES = (
     "00000000000000000003.log",
@@ -136,7 +136,7 @@ def hostile_files(run: Run) -> Iterator[Violation]:
     found = run.directory / "found"
     with Child(lambda: _use(hostile, segments, name, found), run.directory / "child.error") as child:
         if not child.ended_within(PATIENCE):
-            yield Violation(Kind.HANG, f"{act.__name__} as {name!r}: not over after {PATIENCE:g} s")
+            yield child.hangs(f"{act.__name__} as {name!r}: not over after {PATIENCE:g} s")
     for violation in failures(run.directory):
         yield Violation(violation.kind, f"{act.__name__} as {name!r}: {violation.detail}", violation.traceback)
     if found.exists():

@@ -24,7 +24,7 @@ from tests.faults.mutation import Mutation, mutate, seeds
 BATCH = 4000
 DECODED_LIMIT = 1 << 20
 HEADROOM = 512 << 20
-PATIENCE = 50.0
+PATIENCE = 120.0
 SEEDS = seeds()
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import headwater as hw
 from headwater import ConsumedRecord, StaleMember, Store
 from tests.faults.violation import Kind, Violation
+from tests.patience import Patience
 
 STORE: Final = "store"
 TOPIC: Final = "orders"
@@ -157,9 +158,9 @@ class Positions:
             self._last[partition] = position.offset
 
     def watch(self, seconds: float, expected: int | None = None, pause: float = 0.005) -> Iterator[Violation]:
-        """Look for so long, or until the group has done the `expected` records."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not (expected is not None and self.finished(expected)):
+        """Look for so many seconds, as `Patience` counts them, or until the group has done the `expected` records."""
+        patience = Patience(seconds)
+        while not patience.exhausted() and not (expected is not None and self.finished(expected)):
             yield from self.look()
             time.sleep(pause)
 

@@ -77,13 +77,13 @@ def proof(
     runs: int | None,
     quick: int | None,
     cases: Cases | None = None,
-    timeout: float = 60.0,
+    timeout: float = 120.0,
 ) -> Callable[[Body], Body]:
     """Register a function as the proof of a row of the fault table, under the function's name.
 
     `runs` is how often the full form runs, `quick` the short one. An exhaustive proof says `runs=None` and
     gives `cases`; `run.number` is then the case, from 0, and `quick=None` takes every case in the short form
-    too. A run that takes longer than `timeout` seconds is a hang.
+    too. A run that takes longer than `timeout` seconds, as `Patience` counts them, is a hang.
     """
     if (runs is None) == (cases is None):
         raise ValueError(f"{title}: give either runs, or runs=None and cases")

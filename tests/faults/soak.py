@@ -35,6 +35,7 @@ from tests.faults.cluster_faults import flip, leader_of
 from tests.faults.cluster_operations import small_disk
 from tests.faults.moving import COUNTED, OUTPUTS, SOURCE
 from tests.faults.soak_programs import Programs
+from tests.patience import Patience, has_ended
 
 _BROKERS: Final = 4
 """One more than there are replicas, so that there is somewhere to move them."""
@@ -70,14 +71,14 @@ class Scene:
 
     def settle(self) -> None:
         """Wait until all replicas are in sync, wherever they are by now."""
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         internal = [(name, number) for name in (GROUPS, WRITERS) for number in range(self._partitions(name))]
         for topic, number in [*((name, one) for name, count in _TOPICS.items() for one in range(count)), *internal]:
             while True:
                 found = self.cluster.partition(topic, number)
                 if set(found.in_sync) == set(found.replicas) and not found.moving_to:
                     break
-                assert time.monotonic() < deadline, f"{topic}/{number}: {found.in_sync} of {found.replicas} are in sync"
+                assert not patience.exhausted(), f"{topic}/{number}: {found.in_sync} of {found.replicas} are in sync"
                 time.sleep(0.1)
 
     def _partitions(self, topic: str) -> int:
@@ -146,7 +147,7 @@ def _kill_all(run: Run, scene: Scene) -> None:
 def _restart(run: Run, scene: Scene) -> None:
     broker = run.random.choice(list(scene.cluster.brokers))
     scene.cluster.brokers[broker].process.send_signal(signal.SIGTERM)
-    scene.cluster.brokers.pop(broker).process.wait(PATIENCE)
+    assert has_ended(scene.cluster.brokers.pop(broker).process, PATIENCE), f"broker {broker} does not end"
     scene.cluster.begin(broker)
 
 

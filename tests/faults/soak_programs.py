@@ -20,6 +20,7 @@ from tests.cluster.cluster import ClusterProcesses
 from tests.faults.cluster_transactions import PATIENCE, Feeder, Program, count, finish, go_on, make_topics, see_end
 from tests.faults.members import GROUP, Positions, change, ends_of, open_store, verify
 from tests.faults.violation import Kind, Violation
+from tests.patience import has_finished
 
 _MOVERS: Final = ("mover", "mover", "counter")
 _MOST_MEMBERS: Final = 3
@@ -100,13 +101,13 @@ class Programs:
     def check(self) -> Iterator[Violation]:
         """Let everyone finish; then count."""
         self._feeder.ended.set()
-        self._feeder.join(PATIENCE)
+        has_finished(self._feeder, PATIENCE)
         if self._feeder.error is not None:
             yield Violation(Kind.CRASH, f"the feeder: {type(self._feeder.error).__name__}: {self._feeder.error}")
         with hw.open(self._cluster.address) as store:
             yield from finish(store, self._feeder.sent)
             self._watcher.expected = self._feeder.sent
-            self._watcher.join(PATIENCE)
+            has_finished(self._watcher, PATIENCE)
             if self._watcher.ends is None:
                 yield Violation(Kind.BLOCKED, f"group {GROUP!r} did not do all {self._feeder.sent} records")
             for name in ("stop", "all.stop"):

@@ -25,8 +25,10 @@ from headwater.errors import SparkUnavailable
 from headwater.store import DirectoryStore
 from headwater.wire.address import Address
 from tests.cluster.cluster import ClusterProcesses
+from tests.faults import stacks
 from tests.faults.proof import Run, Unavailable, proof
 from tests.faults.violation import Kind, Violation
+from tests.patience import descendants, has_ended
 
 RECORDS: Final = 200
 BATCHES: Final = 5
@@ -215,10 +217,9 @@ def _see(driver: Driver, directory: Path, random: Random, death: str = "none", b
                 survivors = random.random() < 0.5
                 with suppress(ProcessLookupError):
                     os.killpg(driver.pid, signal.SIGKILL)
-        try:
-            driver.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            yield Violation(Kind.HANG, f"the driver did not end: {_last_words(directory)}")
+        if not has_ended(driver, PATIENCE):
+            text = stacks.collect(descendants(driver.pid))
+            yield Violation(Kind.HANG, f"the driver did not end: {_last_words(directory)}", text)
     finally:
         # Workers have process groups of their own, and outlive a driver for a moment: at times the next one meets them.
         _end(driver, survivors=survivors)

@@ -41,19 +41,23 @@ def register_child() -> None:
         faulthandler.register(SIGNAL, _Registered.file, all_threads=True)
 
 
-def collect(directory: Path, pids: Iterable[int]) -> str:
-    """What these processes are doing: the state of their threads, and stacks of those that take part."""
-    return "\n".join(filter(None, (_stacks_of(directory, pid) for pid in pids)))
+def collect(pids: Iterable[int], directory: Path | None = None) -> str:
+    """What these processes are doing: the state of their threads, and stacks of those that take part.
+
+    `directory` is where they write; it is this process's own where none is given.
+    """
+    place = directory or _Registered.directory
+    return "\n".join(filter(None, (_stacks_of(place, pid) for pid in pids)))
 
 
-def _stacks_of(directory: Path, pid: int) -> str:
+def _stacks_of(directory: Path | None, pid: int) -> str:
     try:
         name = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:120]
     except OSError:
         return ""
     lines = [f"process {pid} ({name}):", *_threads(pid)]
-    file = directory / str(pid)
-    if file.exists():
+    file = directory / str(pid) if directory is not None else None
+    if file is not None and file.exists():
         before = file.stat().st_size
         with suppress(ProcessLookupError):
             os.kill(pid, SIGNAL)

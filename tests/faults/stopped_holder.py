@@ -20,6 +20,7 @@ from headwater.log import DirectoryPartition, Disk
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, SignallingDisk, TimedDisk, failures
 from tests.faults.journal import Follower, Producer, verify
+from tests.patience import Stopwatch
 
 HOLDERS = 8
 """So many are stopped at once, each in a partition of its own: a stop of 30 s costs the same for all of them."""
@@ -95,14 +96,14 @@ class Scene(ABC):
         ]
 
     def _busy(self, what: str, action: Callable[[], None]) -> Iterator[Violation]:
-        began = time.monotonic()
+        stopwatch = Stopwatch()
         try:
             action()
             yield Violation(Kind.FALSE_SUCCESS, f"{what} went through although another process holds the lock")
         except PartitionBusy as busy:
             if busy.pid != self.holder.pid:
                 yield Violation(Kind.BLOCKED, f"{what} was told that {busy.pid} holds the lock: {self.holder.pid} does")
-        took = time.monotonic() - began
+        took = stopwatch.seconds()
         if took > PATIENCE + PROMPTLY:
             yield Violation(Kind.BLOCKED, f"{what} took {took:.2f} s to find the lock taken: {PATIENCE} is its timeout")
 
@@ -114,7 +115,7 @@ class Scene(ABC):
     def after(self) -> Iterator[Violation]:
         """Wait for the resumed holder and look at everything."""
         if not self.holder.ended_within(TO_THE_END):
-            yield Violation(Kind.BLOCKED, "the holder did not end after it was resumed")
+            yield self.holder.hangs("the holder did not end after it was resumed")
         self.go_on()
         self.read()
         self.close()

@@ -98,7 +98,7 @@ class _Worker:
 
     def _interrupt(self) -> None:
         """Take the stacks of all processes down, and have the run end with them."""
-        text = stacks.collect(self._directory, descendants(self._process.pid))
+        text = stacks.collect(descendants(self._process.pid), self._directory)
         (self._directory / "late").write_text(text, encoding="utf-8")
         self._interrupted = True
         self._patience = Patience(GRACE, self._process.pid)

@@ -14,6 +14,7 @@ from tests.faults.children import Child, failures
 from tests.faults.members import GROUP, STORE, TOPIC, produce
 from tests.faults.proof import Run, proof
 from tests.faults.violation import Kind, Violation
+from tests.patience import Patience
 
 PARTITIONS = 6
 OUTPUTS = {"invoices": 3, "shipments": 2}
@@ -76,7 +77,7 @@ def transaction_churn(run: Run) -> Iterator[Violation]:
             (run.directory / "all.stop").touch()
             for worker in workers:
                 if not worker.ended_within(PATIENCE):
-                    yield Violation(Kind.HANG, f"process {worker.pid} did not leave")
+                    yield worker.hangs(f"process {worker.pid} did not leave")
         finally:
             for child in (source, *workers):
                 child.kill()
@@ -86,12 +87,11 @@ def transaction_churn(run: Run) -> Iterator[Violation]:
 
 
 def _finish(store: Store) -> Iterator[Violation]:
-    deadline = time.monotonic() + PATIENCE
-    while sum(position.offset for position in store.group(GROUP).committed().values()) < RECORDS:
-        if time.monotonic() > deadline:
-            yield Violation(Kind.BLOCKED, f"the group did not finish within {PATIENCE:g} s")
-            return
-        time.sleep(0.02)
+    def is_done() -> bool:
+        return sum(position.offset for position in store.group(GROUP).committed().values()) >= RECORDS
+
+    if not Patience(PATIENCE).until(is_done):
+        yield Violation(Kind.BLOCKED, f"the group did not finish within {PATIENCE:g} s")
 
 
 def _count(store: Store, name: str) -> Iterator[Violation]:
