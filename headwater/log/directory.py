@@ -22,6 +22,7 @@ from headwater.log.mending import COMPACTING, COMPACTION_LOCK, Mending
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.reader import OnDamage, Reader
+from headwater.log.refusals import opening, writing
 from headwater.log.report import Damage, RecoveryReport
 from headwater.log.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.rewrite import Rewriter, cut_beginning
@@ -178,7 +179,8 @@ class DirectoryPartition(Partition):
 
     def producers_at(self, offset: int) -> bytes:
         """Who has written what is before an offset, for `restart`."""
-        return load_producers(self.path, self._state().partition, offset).pack()
+        with opening(self.path):
+            return load_producers(self.path, self._state().partition, offset).pack()
 
     def lead(self, epoch: int) -> None:
         """Give frames this leader's epoch from now on."""
@@ -257,12 +259,14 @@ class DirectoryPartition(Partition):
         """
         self._writer.check_open()
         self._writer.check_present()
-        lock = PartitionLock(self.path / COMPACTION_LOCK)
+        with opening(self.path):
+            lock = PartitionLock(self.path / COMPACTION_LOCK)
         try:
             lock.acquire(0)
             self._look()
-            for leftover in sorted(self.path.glob(f"*{COMPACTING}")):
-                self._disk.unlink(leftover)
+            with writing(self.path):
+                for leftover in sorted(self.path.glob(f"*{COMPACTING}")):
+                    self._disk.unlink(leftover)
             return self._compact(survivors, until, markers_until)
         finally:
             lock.close()

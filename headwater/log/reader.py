@@ -42,6 +42,8 @@ from headwater.log.frame import (
 )
 from headwater.log.index import IndexBuilder, IndexEntry, IndexReader, open_index
 from headwater.log.mapping import MappingCache, Span
+from headwater.log.open_files import open_file
+from headwater.log.refusals import opening
 from headwater.log.report import Damage
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
@@ -107,7 +109,8 @@ class Reader:
         """Look at the files; look again when they are not as listed, because someone is changing them."""
         for _ in range(_PATIENCE):
             try:
-                return look(self._state())
+                with opening(self._directory):
+                    return look(self._state())
             except FileNotFoundError:
                 self._writer.check_present()
                 self._listed = (-1, [])
@@ -142,11 +145,13 @@ class Reader:
         self, state: State, offset: int, end: int, take: Take[Taken], on_damage: OnDamage
     ) -> Generator[Taken, None, int]:
         """The frames of the segment that holds `offset`; returns the offset to go on with."""
-        segment, after = self._holding(offset, state)
+        with opening(self._directory):
+            segment, after = self._holding(offset, state)
         stop = end if after is None else min(end, after)
         with self._opened(segment, after, state) as file:
-            position = self._seek(segment, after, state, file, lambda index: index.at_offset(offset))
-            span = self._span(segment, after, file, position)
+            with opening(self._directory):
+                position = self._seek(segment, after, state, file, lambda index: index.at_offset(offset))
+                span = self._span(segment, after, file, position)
             offset, position = yield from _follow(file, span, position, segment.base, offset, stop, take, on_damage)
         if after is None or offset >= stop:
             return offset
@@ -211,7 +216,8 @@ class Reader:
     @contextmanager
     def _opened(self, segment: Segment, after: int | None, state: State) -> Iterator[FrameFile]:
         """The segment's file, bounded by what may be read of it."""
-        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        with opening(self._directory):
+            fd = open_file(segment.path, os.O_RDONLY)
         try:
             # The file of that name may be another one by now: compacted, cut, or mended.
             content = os.pread(fd, SEGMENT_HEADER_BYTES, 0)

@@ -21,7 +21,8 @@ from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
 from headwater.log.frame import FrameHeader, SchemaOf, parse_header, verify_body
 from headwater.log.mapping import map_file
-from headwater.log.refusals import writing
+from headwater.log.open_files import open_file
+from headwater.log.refusals import opening, writing
 from headwater.store.decision import Decision, Output
 from headwater.store.ledger import Ledger, Slot, signed_for
 from headwater.store.stage import SEED, FileStage, Stage
@@ -55,8 +56,8 @@ class DirectoryLedger(Ledger):
             raise StoreClosed("the store")
         if self._pid != os.getpid():
             raise PartitionForked(self._directory)
-        if not (self._directory / _WRITERS).is_dir():
-            with writing(self._directory):
+        with writing(self._directory):
+            if not (self._directory / _WRITERS).is_dir():
                 self._disk.make_directory(self._directory / _WRITERS)
 
     # Writers.
@@ -78,7 +79,7 @@ class DirectoryLedger(Ledger):
 
     def _lock_file(self, path: Path) -> int:
         with writing(path):
-            return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            return open_file(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
 
     def _read_writer(self, path: Path) -> Writer | None:
         """What is known of a writer; None when it has not written yet."""
@@ -132,8 +133,9 @@ class DirectoryLedger(Ledger):
     def decide(self, stage: Stage, decision: Decision) -> None:
         assert isinstance(stage, FileStage)
         with self._others_stages() if decision.files else nullcontext():
-            for file in decision.files:
-                os.stat(self._directory / file)
+            with opening(self._directory):
+                for file in decision.files:
+                    os.stat(self._directory / file)
             if decision.files:
                 self.make_durable()  # their names: a power loss must not leave the decision without them
             with writing(stage.path):
@@ -151,7 +153,7 @@ class DirectoryLedger(Ledger):
         return self._directory / f"{decision.name}{_COMMITTED}"
 
     def _files(self, suffix: str) -> list[Path]:
-        with suppress(FileNotFoundError), os.scandir(self._directory) as entries:
+        with suppress(FileNotFoundError), opening(self._directory), os.scandir(self._directory) as entries:
             return [Path(entry.path) for entry in entries if entry.name.endswith(suffix)]
         return []
 
@@ -217,12 +219,13 @@ class DirectoryLedger(Ledger):
                 self._disk.unlink(self._directory / file)
 
     def answered(self, request: str) -> bool:
-        return (self._directory / _ANSWERED / request).exists()
+        with opening(self._directory):
+            return (self._directory / _ANSWERED / request).exists()
 
     def drop(self, files: Collection[str]) -> None:
         if not files:
             return
-        with self._others_stages():
+        with self._others_stages(), writing(self._directory):
             for file in set(files) - self._needed():
                 self._disk.unlink(self._directory / file)
 
@@ -232,14 +235,15 @@ class DirectoryLedger(Ledger):
 
     def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:
         old = []
-        answered = (self._directory / _ANSWERED).glob("*")
-        for path in [*self._files(_STAGE), *answered, *(self._directory / _WRITERS).glob(f"*{TEMPORARY}")]:
-            with suppress(FileNotFoundError):
-                if is_old(path.stat().st_mtime_ns):
-                    old.append(path)
+        with opening(self._directory):
+            answered = (self._directory / _ANSWERED).glob("*")
+            for path in [*self._files(_STAGE), *answered, *(self._directory / _WRITERS).glob(f"*{TEMPORARY}")]:
+                with suppress(FileNotFoundError):
+                    if is_old(path.stat().st_mtime_ns):
+                        old.append(path)
         if not old:
             return 0
-        with self._others_stages():
+        with self._others_stages(), writing(self._directory):
             needed = self._needed()
             swept = [path for path in old if path.name not in needed]
             for path in swept if not dry_run else ():
@@ -270,7 +274,7 @@ class DirectoryLedger(Ledger):
 
 def _mapped(path: Path) -> pa.Buffer:
     """A file's content. Raises Damaged for an empty one; what else cannot be read now may be sound."""
-    with open(path, "rb") as file:
+    with opening(path), open(path, "rb") as file:
         length = os.fstat(file.fileno()).st_size
         if not length:
             raise Damaged("an empty file", file=path)

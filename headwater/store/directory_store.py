@@ -124,7 +124,9 @@ class DirectoryStore(Store):
 
     def holds_partition(self, info: TopicInfo, number: int) -> bool:
         """Whether there are files of a partition here: one that was never used has none."""
-        return (self._directory.path(info.name) / str(number)).exists()
+        path = self._directory.path(info.name) / str(number)
+        with opening(path):
+            return path.exists()
 
     def partition_statistics(self, info: TopicInfo, number: int) -> PartitionStatistics:
         """One partition of a topic in numbers. One that was never used is not made by this, which takes some syncs."""
@@ -202,11 +204,11 @@ class DirectoryStore(Store):
         """
         key = (info.uuid, number)
         for name in self.group_names():
-            table = OffsetTable(self.path / GROUPS / name / OFFSETS_FILE, self._disk)
             try:
-                position = table.read(*key)
-            finally:
-                table.close()
+                with opening(self.path / GROUPS / name):
+                    position = OffsetTable(self.path / GROUPS / name / OFFSETS_FILE, self._disk).read(*key)
+            except FileNotFoundError:
+                continue  # removed since its name was read
             end = partition.bounds().end  # after the position was read, so that no member can be beyond it by right
             if position is not None and position.offset > end:
                 self.group(name).clamp({TopicPartition(info.name, number): Commit(key, end)})
@@ -215,15 +217,14 @@ class DirectoryStore(Store):
         return self.group_kind(self.path / GROUPS / name, name, self._disk, self._clock)
 
     def group_names(self) -> list[str]:
-        if (self.path / GROUPS / TOPIC_FILE).exists():
-            return []  # this is a broker's of a cluster, which keeps its groups in a topic of this name
         opened = list(self._groups)
         try:
-            names = sorted(os.listdir(self.path / GROUPS))
+            with opening(self.path / GROUPS):
+                if (self.path / GROUPS / TOPIC_FILE).exists():
+                    return []  # this is a broker's of a cluster, which keeps its groups in a topic of this name
+                names = sorted(os.listdir(self.path / GROUPS))
         except FileNotFoundError:
             names = []
-        except OSError as error:
-            raise OpenFailed(self.path / GROUPS, error) from error
         for name in set(opened).difference(names):
             self._groups.pop(name, None)  # nobody used it, and it was removed
         return names

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from headwater.log import Frame
 from headwater.log.disk import Disk
 from headwater.log.frame import GROUP_ONLY
-from headwater.log.refusals import writing
+from headwater.log.refusals import opening, writing
 from headwater.store.decision import Decision, Extent
 
 SEED: Final = 0x5A6E
@@ -117,11 +118,13 @@ class FileStage(Stage):
 
     @property
     def waiting(self) -> bool:
-        return self.path.exists()
+        with opening(self.path):
+            return self.path.exists()
 
     def discard(self) -> None:
         with self._mutex:
             fd, self._fd = self._fd, None
         if fd is not None:
             self._disk.close(fd)
-            self._disk.unlink(self.path)
+            with suppress(OSError):  # what cannot be removed now, a steward removes
+                self._disk.unlink(self.path)
