@@ -6,7 +6,7 @@ It needs no random pages: all of the unsynced data survives or none, with all of
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -21,10 +21,16 @@ from tests.faults.power_loss import events
 from tests.faults.proof import Run, proof
 from tests.faults.verification import Verification
 from tests.faults.violation import Violation
-from tests.faults.workload import Workload
+from tests.faults.workload import CLEANING, WEIGHTS, Kind, Workload
 
 ACTIONS: Final = 40
-MODES: Final[tuple[Sync, ...]] = ("always", "always", "always", "never")
+WORKLOADS: Final[tuple[tuple[Sync, Mapping[Kind, int]], ...]] = (
+    ("always", WEIGHTS),
+    ("always", WEIGHTS),
+    ("always", CLEANING),
+    ("always", CLEANING),
+    ("never", WEIGHTS),
+)
 LOSSES: Final[tuple[tuple[Mood, Mood], ...]] = (
     ("oldest", "newest"),
     ("oldest", "oldest"),
@@ -39,10 +45,11 @@ LOSSES: Final[tuple[tuple[Mood, Mood], ...]] = (
 def traces() -> list[list[Step]]:
     """What each workload does to its files."""
     found: list[list[Step]] = []
-    for number, mode in enumerate(MODES):
+    for number, (mode, weights) in enumerate(WORKLOADS):
         with tempfile.TemporaryDirectory(prefix="headwater-trace-") as directory, seeded(number):
             disk = RecordingDisk(Path(directory))
-            Workload(Path(directory) / "partition", disk, Random(number), disk.mark, mode).run(ACTIONS)
+            workload = Workload(Path(directory) / "partition", disk, Random(number), disk.mark, mode, weights=weights)
+            workload.run(ACTIONS)
             found.append(disk.trace)
     return found
 

@@ -15,21 +15,22 @@ from typing import Final, Literal
 
 from headwater.config import Sync
 from headwater.testing import Device, FailingDisk, ManualClock, RecordingDisk, Step, write_image
-from headwater.testing.trace import DirectorySynced, Marked, Synced
+from headwater.testing.trace import Marked
 from tests.faults.expected import Expected
 from tests.faults.power_loss import events
 from tests.faults.proof import Run, proof
 from tests.faults.verification import Verification
 from tests.faults.violation import Violation
-from tests.faults.workload import WEIGHTS, Ended, Kind, Workload
+from tests.faults.workload import CLEANING, Ended, Kind, Workload
 
 LIVES: Final = 3
 ACTIONS: Final = 14
 """At most so many in each life."""
 IMAGES: Final = 4
+SOON: Final = 4
+"""So many actions later."""
+PARTITION: Final = "partition"
 MODES: Final[tuple[Sync, ...]] = ("always", "always", "always", "never")
-MORE: Final = {Kind.ROLL: 8, Kind.COMPACT: 8, Kind.CLOSE: 1}
-"""What is done more often, or less, than in other workloads."""
 Fate = Literal["anywhere", "before the names are durable", "after a failed sync"]
 FATES: Final[tuple[Fate, ...]] = ("anywhere", "before the names are durable", "after a failed sync")
 
@@ -54,7 +55,7 @@ class MortalDisk(FailingDisk):
     def _ask(self, operation: str, path: Path, size: int = 0) -> None:  # noqa: ARG002 - of a write
         counts = {
             "anywhere": True,
-            "before the names are durable": operation == "sync_directory",
+            "before the names are durable": operation == "sync_directory" and path.name == PARTITION,
             "after a failed sync": operation == "sync" and path.suffix == ".log",
         }[self._fate]
         self._passes -= counts
@@ -81,44 +82,58 @@ def power_loss_after_deaths(run: Run) -> Iterator[Violation]:
     root = run.directory / "first"
     root.mkdir()
     mode = run.random.choice(MODES)
-    trace, died = _live(root, run.random, mode)
+    trace, deaths = _live(root, run.random, mode)
     for number in range(IMAGES):
-        steps = trace[: _until(trace, died, run.random)]
+        steps = trace[: _until(trace, deaths, run.random)]
         after = run.directory / f"after-{number}"
         torn, reordered = run.random.random() < 0.3, run.random.random() < 0.6
         write_image(Device().follow(steps).image(run.random, torn=torn, reordered=reordered), after)
         expected = Expected.after(events(steps))
-        yield from Verification(after / "partition", expected, run.random, power_loss=True).run()
+        yield from Verification(after / PARTITION, expected, run.random, power_loss=True).run()
 
 
-def _live(root: Path, random: Random, mode: Sync) -> tuple[list[Step], int]:
-    """The trace of all lives, and when the first of them ended."""
+def _live(root: Path, random: Random, mode: Sync) -> tuple[list[Step], list[int]]:
+    """The trace of all lives, and at which step each but the last ended."""
     recording, clock = RecordingDisk(root), ManualClock()
-    serial, died = 0, 0
+    serial = 0
+    deaths: list[int] = []
     for life in range(LIVES):
         fate = random.choice(FATES)
         passes = random.randrange(
-            {"anywhere": 150, "before the names are durable": 14, "after a failed sync": 12}[fate]
+            {"anywhere": 150, "before the names are durable": 10, "after a failed sync": 12}[fate]
         )
         if life == LIVES - 1:
             passes = 10_000
         disk = MortalDisk(recording, fate, passes)
-        weights = WEIGHTS | MORE
-        workload = Workload(root / "partition", disk, random, recording.mark, mode, clock, (), weights, serial)
+        workload = Workload(
+            root / PARTITION, disk, random, recording.mark, mode, clock, weights=CLEANING, serial=serial
+        )
         try:
             workload.run(ACTIONS)
         except Died:
             with suppress(Died):
                 workload.abandon()
-        died = died or len(recording.trace)
+        deaths.append(len(recording.trace))
         serial = workload.serial
-    return recording.trace, died
+    return recording.trace, deaths[:-1]
 
 
-def _until(trace: Sequence[Step], died: int, random: Random) -> int:
-    """How many steps happen: mostly up to an acknowledgement, when a promise was just made."""
-    later = trace[died:]
-    told = [step.number for step in later if isinstance(step, Marked) and isinstance(step.note, Ended)]
-    synced = [step.number for step in later if isinstance(step, Synced | DirectorySynced)]
-    among = random.choice((told, told, synced, [step.number for step in later]))
-    return random.choice(among or [len(trace) - 1]) + 1
+def _until(trace: Sequence[Step], deaths: Sequence[int], random: Random) -> int:
+    """How many steps happen: mostly until soon after a death or a compaction, when something was acknowledged again."""
+    told = [step for step in trace if isinstance(step, Marked) and isinstance(step.note, Ended)]
+    after_deaths = [step.number for died in deaths for step in _first(told, died)]
+    compactions = [step.number for step in told if _ended(step).action.kind is Kind.COMPACT]
+    after_compactions = [step.number for ended in compactions for step in _first(told, ended)]
+    anywhere = [step.number for step in trace[deaths[0] :]]
+    among = random.choice((after_deaths, after_deaths, after_compactions, anywhere))
+    return random.choice(among or anywhere or [len(trace) - 1]) + 1
+
+
+def _first(told: Sequence[Marked], since: int) -> list[Marked]:
+    """The first things that were told since a step."""
+    return [step for step in told if step.number >= since][:SOON]
+
+
+def _ended(step: Marked) -> Ended:
+    assert isinstance(step.note, Ended)
+    return step.note

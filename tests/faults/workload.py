@@ -249,6 +249,10 @@ WEIGHTS: Final[dict[Kind, int]] = {
 }
 
 
+CLEANING = WEIGHTS | {Kind.ROLL: 8, Kind.COMPACT: 8, Kind.TRUNCATE: 1, Kind.CLOSE: 1}
+"""For workloads in which much is compacted."""
+
+
 def config(sync: Sync = "always") -> PartitionConfig:
     """Segments so small that a short workload fills many."""
     return PartitionConfig(
