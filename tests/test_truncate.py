@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from errno import EIO
+from pathlib import Path
+from random import Random
+
 import pytest
 
-from headwater import OffsetOutOfRange
-from headwater.log import Appended, Partition, encode
+from headwater import OffsetOutOfRange, WriteFailed
+from headwater.log import Appended, DirectoryPartition, Partition, encode
 from headwater.log.frame import BODY_START
 from headwater.log.report import Damage
 from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, write_image
 from tests.backends import OpenDirectory, OpenPartition
 
 
@@ -142,3 +148,29 @@ def test_a_damaged_frame_is_not_asked_how_many_records_it_has(open_directory: Op
     kept = [record.value for record in partition.records(on_damage=damage.append)]
     assert kept == [b"0", b"1", b"2", b"6", b"7"]
     assert [(one.offset, one.next_offset) for one in damage] == [(3, 6)]
+
+
+def test_a_truncation_whose_end_was_not_durable_takes_nothing_that_is_acknowledged_later(tmp_path: Path) -> None:
+    """The mark of a truncation that was carried out must not come back with the power, and cut what came since."""
+
+    def truncate(root: Path, *failpoints: Failpoint) -> tuple[RecordingDisk, FailingDisk]:
+        root.mkdir()
+        recording = RecordingDisk(root)
+        disk = FailingDisk(recording, *failpoints)
+        with DirectoryPartition(root / "partition", disk=disk, clock=ManualClock()) as partition:
+            partition.append(encode([b"%d" % number for number in range(10)]))
+            with suppress(WriteFailed):
+                partition.truncate(5)
+            partition.append(encode([b"acknowledged"]))
+        return recording, disk
+
+    done = truncate(tmp_path / "undisturbed")[1].operations
+    removed = next(
+        number for number, one in enumerate(done) if (one.operation, one.path.name) == ("unlink", "truncate")
+    )
+    synced = next(number for number in range(removed, len(done)) if done[number].operation == "sync_directory")
+    recording, _ = truncate(tmp_path / "disturbed", Failpoint(number=synced + 1, error=EIO))
+    image = Device().follow(recording.trace).image(Random(1), names="oldest", data="newest")
+    write_image(image, tmp_path / "after")
+    with DirectoryPartition(tmp_path / "after" / "partition") as partition:
+        assert [record.value for record in partition.records()][-1] == b"acknowledged"

@@ -82,6 +82,9 @@ class Recovery:
         for path in sorted(self._directory.glob(f"*{TEMPORARY}")):
             self._disk.unlink(path)
         found = self._read_state()
+        if found is None or found.flags:
+            # Whoever was in the middle of a change may have died before the names it made or removed were durable.
+            self._disk.sync_directory(self._directory)
         partition = self._identify(found)
         self._repair_headers(partition)
         segments, self.report.strangers = list_segments(self._directory, partition)
