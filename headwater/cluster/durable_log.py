@@ -80,6 +80,8 @@ class DurableLog:
         self._led: int | None = None
         self._followed: int | None = None
         self.start, self.end, self.durable_end = partition.bounds()
+        self._epochs_guessed = False
+        """Whether the file of epochs was lost, and the frames that are here do not tell where all of them begin."""
         self._epochs = self._load_epochs()
         self.watermark = self._load_watermark()
         """The last that was made durable."""
@@ -358,7 +360,7 @@ class DurableLog:
                 raise NotLeading
             self.partition.restart(offset, producers)
             self._write(EPOCHS_FILE, epochs)
-            self._epochs = list(epochs)
+            self._epochs, self._epochs_guessed = list(epochs), False
 
     def epochs_before(self, offset: int) -> list[EpochStart]:
         """The epochs that begin before an offset."""
@@ -388,8 +390,8 @@ class DurableLog:
         """
         with self._mutex:
             told = [one for one in epochs if one.start < below]
-            if told == self.epochs_before(below):
-                return True
+            if told == self.epochs_before(below) or not self._epochs_guessed:
+                return told == self.epochs_before(below)
             for epoch, start in self._epochs:
                 number = bisect_right(told, start, key=lambda one: one.start)
                 if start < below and (not number or told[number - 1].epoch != epoch):
@@ -397,7 +399,7 @@ class DurableLog:
             last = told[-1].epoch if told else 0
             merged = [*told, *(one for one in self._epochs if one.start >= below and one.epoch > last)]
             self._write(EPOCHS_FILE, merged)
-            self._epochs = merged
+            self._epochs, self._epochs_guessed = merged, False
             return True
 
     def note_compacted(self, until: int) -> None:
@@ -438,7 +440,8 @@ class DurableLog:
             if not epochs or one.epoch > epochs[-1].epoch:
                 epochs.append(one)
         if epochs != self._epochs:
-            self._write(EPOCHS_FILE, epochs)
+            if not self._epochs_guessed:  # else whoever opens the log next has to know that
+                self._write(EPOCHS_FILE, epochs)
             self._epochs = epochs
 
     def _write(self, name: str, content: object) -> None:
@@ -460,6 +463,7 @@ class DurableLog:
             epoch, base = frame.header.leader_epoch, frame.header.base_offset
             if not found or epoch > found[-1].epoch:
                 if base > end:
+                    self._epochs_guessed = True
                     reason = "it is not known which epoch begins here"
                     self.partition.note_damage(Damage(self.partition.path / EPOCHS_FILE, 0, end, base, reason))
                 found.append(EpochStart(epoch, base))

@@ -619,8 +619,7 @@ class Writer:
             left = without_damage_in(known, start, end)
             if left != known:
                 write_damage(self.disk, self.directory, left)
-                fewer = max(state.damaged - (len(known) - len(left)), len(left))
-                self.state = self.page.write(state._replace(damaged=fewer))
+                self.state = self.page.write(state._replace(damaged=len(left)))
 
     # The handle's life.
 

@@ -37,9 +37,9 @@ def frames_in(directory: Path) -> list[FramePlace]:
     return found
 
 
-def flip(frame: FramePlace, bit: int = 0) -> None:
-    """Change one bit of a frame's body."""
-    position = frame.position + HEADER_BYTES + (bit // 8) % (frame.length - HEADER_BYTES)
+def flip(frame: FramePlace, bit: int = 8 * HEADER_BYTES) -> None:
+    """Change one bit of a frame, by default one of its records."""
+    position = frame.position + bit // 8
     with frame.file.open("r+b") as file:
         file.seek(position)
         (byte,) = file.read(1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import headwater as hw
+from headwater.log import Damage
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.cluster.damage import flip, frames_in
 from tests.etcd_server import needs_etcd
@@ -38,11 +38,11 @@ def cluster(running: ClusterProcesses) -> ClusterProcesses:
     return running
 
 
-def fill(cluster: ClusterProcesses, **options: Any) -> list[bytes]:
+def fill(cluster: ClusterProcesses, segment_bytes: int) -> list[bytes]:
     """A topic with a record per frame, on every replica; its values."""
     values = [b"%d" % number * 50 for number in range(FRAMES)]
     with hw.open(cluster.address) as store:
-        store.create_topic("numbers", **options)
+        store.create_topic("numbers", segment_bytes=segment_bytes)
         with store.producer("numbers") as out:
             for value in values:
                 out.send(value)
@@ -95,4 +95,27 @@ def test_different_damage_on_two_replicas_and_the_third_is_empty(cluster: Cluste
     assert read(cluster) == values
     for copy in cluster.wait_for_copies("numbers").values():
         assert [value for _, value in copy] == values
+    check_lines(cluster)
+
+
+def test_what_is_damaged_everywhere_is_named_and_the_rest_is_served(cluster: ClusterProcesses) -> None:
+    values = fill(cluster, segment_bytes=4096)
+    before = cluster.wait("numbers", in_sync={0, 1, 2})
+    for broker in range(3):
+        for place in (20, 21 + broker, 50):
+            flip(frames_in(cluster.files(broker, "numbers"))[place])
+    lost = [20, 50]
+    rest = [value for offset, value in enumerate(values) if offset not in lost]
+    with hw.open(cluster.address) as store:
+        partition = store.topic("numbers").partition(0)
+        damaged: list[Damage] = []
+        assert [record.value for record in partition.records(on_damage=damaged.append)] == rest
+        assert [offset for one in damaged for offset in range(one.offset, one.next_offset)] == lost
+        with pytest.raises(hw.FrameDamaged):
+            list(partition.records())
+        with store.producer("numbers") as out:
+            out.send(b"after")
+        assert [record.value for record in partition.records(on_damage=lambda _: None)] == [*rest, b"after"]
+    after = cluster.wait("numbers", in_sync={0, 1, 2})
+    assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
     check_lines(cluster)

@@ -1,0 +1,313 @@
+"""A replica is mended on real files, from two others: every frame that one of them has, and no other one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from headwater.cluster.durable_log import DurableLog, EpochStart, Span
+from headwater.cluster.hosted import Hosted
+from headwater.cluster.keys import Member
+from headwater.cluster.link import Link, Links
+from headwater.cluster.metadata import PartitionState
+from headwater.cluster.repair import Repair, answer_replica, sources_of
+from headwater.config import PartitionConfig
+from headwater.errors import BrokerUnavailable, FrameDamaged
+from headwater.log import DirectoryPartition, encode
+from headwater.log.check import Check
+from headwater.log.damage import read_damage
+from headwater.log.frame import HEADER_BYTES
+from headwater.store.directory_store import partition_uuid
+from headwater.store.topic import TopicPartition
+from headwater.v1 import broker_pb2 as pb
+from tests.cluster.damage import FramePlace, flip, frames_in
+
+KEY = (bytes(range(16)), 0)
+CONFIG = PartitionConfig(segment_bytes=4096, index_interval=512, delete_grace=0)
+FRAMES = 40
+STATE = PartitionState((0, 1, 2), {0: 10, 1: 11, 2: 12}, 0, 10, 3)
+MEMBERS = {number: Member(number, 10 + number, "127.0.0.1:1", b"") for number in range(3)}
+
+
+class Threads:
+    """Threads for the work of a disk."""
+
+    def read(self, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+        return asyncio.to_thread(work, *args)
+
+    write = read
+
+
+class NextDoor(Link):
+    """A link to a replica in the same process, or to one that is away."""
+
+    def __init__(self, log: DurableLog | None) -> None:
+        self._log = log
+
+    async def call(self, method: str, request: Any, timeout: float) -> Any:
+        assert method == "ReadReplica"
+        if self._log is None:
+            raise BrokerUnavailable("broker 2", method, timeout, "it is away")
+        answer: pb.ReadReplicaResponse = await asyncio.to_thread(answer_replica, self._log, request)
+        return pb.ReadReplicaResponse.FromString(answer.SerializeToString())
+
+
+class NextDoors(Links):
+    def __init__(self, logs: dict[int, DurableLog]) -> None:
+        self._logs = logs
+
+    def to(self, member: Member) -> Link:
+        return NextDoor(self._logs.get(member.id))
+
+
+class Replicas:
+    """Three of one partition, all with the same records: two epochs, some frames of several records, some in groups."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.logs: dict[int, DurableLog] = {}
+        for number in range(3):
+            partition = DirectoryPartition(directory / str(number), CONFIG, uuid=partition_uuid(*KEY))
+            self.logs[number] = DurableLog(stack.enter_context(partition))
+        leader = self.logs[0]
+        for number in range(FRAMES):
+            if number in (0, FRAMES // 2):
+                leader.lead(1 + (number > 0))
+            with leader.leading():
+                leader.partition.append([encode([b"%d.%d" % (number, one) * 40]) for one in range(1 + number % 3)])
+        leader.refresh()
+        for number in (1, 2):
+            log = self.logs[number]
+            log.follow(2)
+            log.copy(2, leader.frames(Span(0, leader.end), 1 << 30))
+            log.refresh()
+        self.values = self.read(0)
+
+    def read(self, number: int) -> list[bytes | None]:
+        """The values of a replica."""
+        return [record.value for record in self.logs[number].partition.records()]
+
+    def frames(self, number: int) -> list[FramePlace]:
+        """Where the frames of a replica are."""
+        return frames_in(self.logs[number].partition.path)
+
+    def met(self, number: int) -> list[int]:
+        """Read a replica to its end; the offsets that are damaged."""
+        found: list[int] = []
+        for _ in self.logs[number].partition.frames(
+            on_damage=lambda one: found.extend(range(one.offset, one.next_offset))
+        ):
+            pass
+        return found
+
+    def repair(
+        self, number: int, *, without: tuple[int, ...] = (), below: int | None = None, state: PartitionState = STATE
+    ) -> Repair:
+        """Repair a replica, while some of the others are away."""
+        log = self.logs[number]
+        self.met(number)
+        hosted = Hosted(KEY, TopicPartition("numbers", 0), log, number, 2, lambda _: None)
+        hosted.become(10 + number)
+        hosted.observe(state, 100)
+        hosted.replica.high_watermark = log.end if below is None else below
+        links = NextDoors({one: log for one, log in self.logs.items() if one not in without})
+        repair = Repair(hosted, state, sources_of(state, number, MEMBERS), links, Threads())
+        asyncio.run(repair.run())
+        return repair
+
+    def check_whole(self, number: int) -> None:
+        """Nothing of a replica is damaged any more, nor known to be."""
+        log = self.logs[number]
+        assert self.read(number) == self.values
+        assert not self.met(number)
+        assert not read_damage(log.partition.path)
+        assert not log.partition.statistics().damaged
+        assert [one for one in Check(log.partition.path).run() if one.kind == "damage"] == []
+        assert list(log.partition.path.glob("*.compacting")) == []
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    with ExitStack() as stack:
+        yield Replicas(tmp_path, stack)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_frame_that_one_of_the_others_has_is_put_in_its_place(replicas: Replicas, seed: int) -> None:
+    random = Random(seed)
+    places = replicas.frames(0)
+    hit = [set(random.sample(range(len(places)), len(places) // 3)) for _ in range(3)]
+    for number in range(3):
+        for place in hit[number] - (hit[0] & hit[1] & hit[2]):
+            flip(replicas.frames(number)[place], 8 * HEADER_BYTES + random.randrange(64))
+    for number in (0, 1, 2, 0, 1):
+        replicas.repair(number)
+    for number in range(3):
+        replicas.check_whole(number)
+
+
+def test_what_nobody_has_stays_named_and_the_rest_of_the_hole_is_repaired(replicas: Replicas) -> None:
+    places = {number: replicas.frames(number) for number in range(3)}
+    for place in (3, 4, 5):
+        flip(places[0][place])
+    for number in (1, 2):
+        flip(places[number][4])
+    lost = list(range(places[0][4].offset, places[0][4].next_offset))
+    repair = replicas.repair(0)
+    assert repair.mended
+    assert repair.left == [Span(lost[0], lost[-1] + 1)]
+    assert replicas.met(0) == lost
+    with pytest.raises(FrameDamaged):
+        replicas.read(0)
+    rest = [value for offset, value in enumerate(replicas.values) if offset not in lost]
+    assert [one.value for one in replicas.logs[0].partition.records(on_damage=lambda _: None)] == rest
+
+
+def test_where_nobody_helps_not_a_byte_is_changed(replicas: Replicas) -> None:
+    place = replicas.frames(0)[4]
+    flip(place)
+    before = place.file.read_bytes()
+    repair = replicas.repair(0, without=(1, 2))
+    assert (repair.mended, repair.answered) == (0, set())
+    assert place.file.read_bytes() == before
+    assert replicas.repair(0, without=(1,)).helped == {2}
+    replicas.check_whole(0)
+
+
+@pytest.mark.parametrize("how", ["cut", "beginning", "empty", "zeros"])
+def test_a_closed_segment_that_has_lost_more_than_a_bit(replicas: Replicas, how: str) -> None:
+    places = replicas.frames(0)
+    file = sorted({one.file for one in places})[1]
+    mine = [one for one in places if one.file == file]
+    content = file.read_bytes()
+    changed = {
+        "cut": content[: mine[-1].position],
+        "beginning": content[: mine[0].position] + content[mine[1].position :],
+        "empty": content[: mine[0].position],
+        "zeros": content[: mine[0].position] + bytes(len(content) - mine[0].position),
+    }[how]
+    other = file.with_name("other")
+    other.write_bytes(changed)
+    os.replace(other, file)  # as if it had been found so: nobody has mapped it
+    replicas.logs[0].meet(Span(mine[0].offset, mine[-1].next_offset))
+    replicas.repair(0)
+    replicas.check_whole(0)
+
+
+def test_the_growing_segment_is_closed_and_goes_on(replicas: Replicas) -> None:
+    flip(replicas.frames(0)[-2])
+    assert not replicas.repair(0).left
+    replicas.check_whole(0)
+    log = replicas.logs[0]
+    with log.leading():
+        log.partition.append(encode([b"after"]))
+    assert replicas.read(0) == [*replicas.values, b"after"]
+
+
+def test_what_is_not_acknowledged_is_left_alone(replicas: Replicas) -> None:
+    place = replicas.frames(0)[-2]
+    flip(place)
+    before = place.file.read_bytes()
+    repair = replicas.repair(0, below=place.offset)
+    assert repair.left
+    assert place.file.read_bytes() == before
+    assert not replicas.repair(0).left
+    replicas.check_whole(0)
+
+
+def test_records_of_another_leader_are_not_taken(replicas: Replicas) -> None:
+    """A replica that was cut off has others at the same offsets: they were never acknowledged."""
+    stranger, leader = replicas.logs[2], replicas.logs[0]
+    place = replicas.frames(0)[-3]
+    stranger.cut(2, place.offset)
+    stranger.lead(3)
+    with stranger.leading():
+        stranger.partition.append(encode([b"never"] * (leader.end - place.offset)))
+    stranger.refresh()
+    assert stranger.end == leader.end
+    flip(place)
+    assert replicas.repair(0, without=(1,)).left
+    assert replicas.repair(0, without=(1,), state=STATE.without(2)).left
+    assert not replicas.repair(0, without=(2,)).left
+    replicas.check_whole(0)
+
+
+def test_epochs_that_nobody_here_knows_are_learned(replicas: Replicas) -> None:
+    """The first frame of an epoch is damaged, and the file is lost that says where it begins."""
+    log = replicas.logs[1]
+    known = log.epochs_before(log.end)
+    place = next(one for one in replicas.frames(1) if one.offset == known[1].start)
+    flip(place)
+    (log.partition.path / "epochs").unlink()
+    again = replicas.logs[1] = DurableLog(log.partition)
+    again.follow(2)
+    assert again.epochs_before(again.end) != known
+    assert not replicas.repair(1).left
+    assert again.epochs_before(again.end) == known == [EpochStart(1, 0), known[1]]
+    replicas.check_whole(1)
+
+
+# Compacted logs.
+
+
+def compacted(directory: Path, stack: ExitStack, *, markers: bool) -> Replicas:
+    """Three with keys, each compacted by itself, two of them further than the first."""
+    replicas = Replicas.__new__(Replicas)
+    replicas.logs = {}
+    for number in range(3):
+        partition = DirectoryPartition(directory / str(number), CONFIG, uuid=partition_uuid(*KEY))
+        replicas.logs[number] = DurableLog(stack.enter_context(partition))
+    leader = replicas.logs[0]
+    leader.lead(1)
+    for number in range(FRAMES):
+        with leader.leading():
+            keys = [b"%d" % (number % 7), b"once %d" % number]
+            leader.partition.append(encode([b"%d" % number * 100, b"." * 100], keys=keys))
+    leader.refresh()
+    for number, log in replicas.logs.items():
+        if number:
+            log.follow(1)
+            log.copy(1, leader.frames(Span(0, leader.end), 1 << 30))
+            log.refresh()
+    for number, log in replicas.logs.items():
+        log.keep_watermark(log.end if number else log.end // 2)
+        log.forgettable = log.watermark if markers else 0
+        assert log.compact() is not None
+    return replicas
+
+
+def newest(log: DurableLog) -> dict[bytes | None, tuple[int, bytes | None]]:
+    """The newest record of each key."""
+    return {one.key: (one.offset, one.value) for one in log.partition.records()}
+
+
+def test_a_compacted_replica_is_repaired_by_one_that_was_compacted_further(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        replicas = compacted(tmp_path, stack, markers=False)
+        expected = newest(replicas.logs[1])
+        for place in replicas.frames(0)[2:9]:
+            flip(place)
+        assert replicas.met(0)
+        assert not replicas.repair(0).left
+        assert newest(replicas.logs[0]) == expected
+        assert not replicas.met(0)
+        assert [one for one in Check(replicas.logs[0].partition.path).run() if one.kind == "damage"] == []
+
+
+def test_where_delete_markers_are_gone_nothing_is_mixed(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        replicas = compacted(tmp_path, stack, markers=True)
+        flip(replicas.frames(0)[2])
+        repair = replicas.repair(0)
+        assert repair.left
+        assert repair.anew
+        assert asyncio.run(repair.whole_elsewhere())
+        for number in (1, 2):
+            flip(replicas.frames(number)[-3])
+        assert not asyncio.run(repair.whole_elsewhere())  # what it would throw away may be the only copy
