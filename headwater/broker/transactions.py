@@ -168,9 +168,8 @@ class Transactions:
             transaction.abort()  # does nothing unless it is still open
         if transaction.state == "repeated":
             return pb.CommitTransactionResponse(repeated=True)
-        decided = transaction.decision
         bases = {key: one.base_offset for key, one in transaction.applied.items() if one is not None}
-        return pack_answer(places, bases, 0 if decided is None else decided.generation)
+        return pack_answer(places, bases, transaction.generation)
 
     def _inputs(self, request: pb.CommitTransactionRequest, caller: Caller) -> _Inputs | None:
         if not request.group:

@@ -164,6 +164,7 @@ class RemoteTransaction(Transaction):
         self._connection = transactions.leaders.connection
         self._reader = consumer
         self._unsure = False
+        self._generation = 0
         super().__init__(store, transactions, consumer, named)
 
     def _begin(self) -> StageSink:
@@ -174,6 +175,10 @@ class RemoteTransaction(Transaction):
         if staged.outputs and not staged.tokens:
             raise InvalidConfiguration("this was staged in another store: stage it at this broker")
         super().adopt(staged)
+
+    @property
+    def generation(self) -> int:
+        return self._generation
 
     @property
     def _decided(self) -> bool:
@@ -198,6 +203,7 @@ class RemoteTransaction(Transaction):
             raise
         self.state = "repeated" if response.repeated else "committed"
         self._remote.staged = []
+        self._generation = response.generation
         if self._reader is not None and commits:
             self._reader.decided(commits, response.generation)
         if not response.repeated:

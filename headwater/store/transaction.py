@@ -183,9 +183,9 @@ class Transaction:
         return self.look_after(self._store._producer(topic, config, options, self._sink))
 
     @property
-    def decision(self) -> Decision | None:
-        """What was decided, once it is."""
-        return self._decision
+    def generation(self) -> int:
+        """The generation of the consumer's group in which its positions were set; 0 before, and without a consumer."""
+        return 0 if self._decision is None else self._decision.generation
 
     @property
     def sink(self) -> StageSink:
