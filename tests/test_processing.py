@@ -459,3 +459,17 @@ def test_acknowledging_by_itself_is_not_mixed_with_processing(store: Store) -> N
         with pytest.raises(InvalidConfiguration, match="auto_ack"):
             inbox.process(Worker())
         inbox.poll()
+
+
+def test_a_dead_letter_is_durable_before_its_record_is_acknowledged(store: Store) -> None:
+    store.create_topic("letters", sync="never")  # nobody else syncs it
+    worker = Worker(last=b"1", bad={b"0": ALWAYS, b"1": ALWAYS})
+    seen: list[tuple[int, list[int]]] = []
+
+    def told(_: ConsumedRecord, __: Exception) -> None:
+        seen.append((store.topic("letters").bounds()[0].durable_end, position(store)))
+
+    with store.consumer("in", group="g") as inbox:
+        inbox.process(worker, dead_letter="letters", on_error=told, retries=0, batch_size=1, stop=worker.stop)
+    assert seen == [(1, [0]), (2, [1])]
+    assert position(store) == [2]
