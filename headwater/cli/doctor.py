@@ -205,7 +205,7 @@ def _descriptors() -> Finding:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = soft < _FEW_FILES
-    advice = "ulimit -n 65536: each open partition takes four" if soft <= _FEW_FILES else ""
+    advice = "ulimit -n 65536: with few, files are closed and opened again all the time" if soft <= _FEW_FILES else ""
     return Finding("descriptors", "optional" if few else "good", f"{soft:,} for each process", advice)
 
 
