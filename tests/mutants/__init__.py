@@ -2,7 +2,7 @@
 
 `python -m tests.mutants` makes each change in a copy of the tree and runs what must notice it. A mutant that survives
 is a promise that nothing guards. To add one, append a `Mutant` to the list of its area: `log`, `store`, `broker`,
-`cluster`, `console` or `spark`.
+`cluster`, `console`, `spark` or `security`.
 """
 
 from tests.mutants.mutant import Mutant

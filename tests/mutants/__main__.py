@@ -22,7 +22,7 @@ from rich.markup import escape
 from tests.mutants.mutant import Mutant
 from tests.mutants.runner import Laboratory, Outcome, Verdict
 
-AREAS = ("log", "store", "broker", "cluster", "console", "spark")
+AREAS = ("log", "store", "broker", "cluster", "console", "spark", "security")
 _STYLES = {Verdict.KILLED: "green", Verdict.SURVIVED: "red", Verdict.UNDECIDED: "yellow"}
 
 

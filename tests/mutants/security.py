@@ -1,0 +1,398 @@
+"""Mutants of what keeps callers within their rights and bounds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_CHECKS: Final = (
+    (
+        "cluster-access-get-access",
+        "cluster_access",
+        '-> pb.AccessRules:  # noqa: ARG002\n        call.check("admin", "broker", BROKER)',
+        "GetAccess",
+    ),
+    (
+        "cluster-access-set-access",
+        "cluster_access",
+        '-> pb.SetAccessResponse:\n        call.check("admin", "broker", BROKER)',
+        "SetAccess",
+    ),
+    (
+        "cluster-groups-poll",
+        "cluster_groups",
+        '-> pb.PollResponse:\n        call.check("read", "group", request.group)',
+        "Poll",
+    ),
+    ("cluster-groups-poll-2", "cluster_groups", '                call.check("read", "topic", place.topic)', "Poll"),
+    ("cluster-groups-list-readers", "cluster_groups", "        if not call.by_broker:", "ListReaders"),
+    ("cluster-topics-describe-topic", "cluster_topics", "        call.check_seen(request.name)", "DescribeTopic"),
+    ("cluster-topics-get-schema", "cluster_topics", "        call.check_seen(request.topic)", "GetSchema"),
+    (
+        "cluster-topics-create-topic",
+        "cluster_topics",
+        (
+            "    async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:\n"
+            '        call.check("admin", "topic", request.name)'
+        ),
+        "CreateTopic",
+    ),
+    (
+        "cluster-topics-alter-topic",
+        "cluster_topics",
+        (
+            "    async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:\n"
+            '        call.check("admin", "topic", request.name)'
+        ),
+        "AlterTopic",
+    ),
+    (
+        "cluster-topics-delete-topic",
+        "cluster_topics",
+        '-> pb.DeleteTopicResponse:\n        call.check("admin", "topic", request.name)',
+        "DeleteTopic",
+    ),
+    (
+        "cluster-transactions-stage",
+        "cluster_transactions",
+        '                call.check("write", "topic", request.message.topic)',
+        "Stage",
+    ),
+    (
+        "cluster-transactions-shares",
+        "cluster_transactions",
+        '                call.check("write", "topic", topic)',
+        "DropStages",
+    ),
+    (
+        "cluster-transactions-commit-transaction",
+        "cluster_transactions",
+        '            call.check("write", "group", request.writer)',
+        "CommitTransaction",
+    ),
+    (
+        "cluster-transactions-commit-progress",
+        "cluster_transactions",
+        (
+            '        """Decide together with the positions of a consumer, in the log of its group."""\n'
+            '        call.check("read", "group", request.group)'
+        ),
+        "CommitTransaction",
+    ),
+    (
+        "cluster-transactions-commit-progress-2",
+        "cluster_transactions",
+        '            call.check("read", "topic", one.topic)',
+        "CommitTransaction",
+    ),
+    (
+        "cluster-transactions-roll-forward",
+        "cluster_transactions",
+        '            call.check("read", "group", request.group)',
+        "RollForward",
+    ),
+    (
+        "cluster-transactions-roll-forward-2",
+        "cluster_transactions",
+        '        call.check("admin", "broker", BROKER)',
+        "RollForward",
+    ),
+    (
+        "cluster-transactions-hold-stages",
+        "cluster_transactions",
+        "-> pb.HoldStagesResponse:\n        _check_broker(call)",
+        "HoldStages",
+    ),
+    (
+        "cluster-transactions-apply-stages",
+        "cluster_transactions",
+        "-> pb.ApplyStagesResponse:\n        _check_broker(call)",
+        "ApplyStages",
+    ),
+    (
+        "cluster-transactions-list-undone",
+        "cluster_transactions",
+        "-> pb.ListUndoneResponse:\n        _check_broker(call)",
+        "ListUndone",
+    ),
+    ("electing-elect-leader", "electing", '        call.check("admin", "topic", place.topic)', "ElectLeader"),
+    (
+        "groups-describe-group",
+        "groups",
+        '-> pb.Group:\n        call.check("read", "group", request.group)',
+        "DescribeGroup",
+    ),
+    (
+        "groups-join-group",
+        "groups",
+        '-> pb.JoinGroupResponse:\n        call.check("read", "group", request.group)',
+        "JoinGroup",
+    ),
+    ("groups-join-group-2", "groups", '            call.check("read", "topic", name)', "JoinGroup"),
+    (
+        "groups-settle-group",
+        "groups",
+        '-> pb.SettleGroupResponse:\n        call.check("read", "group", request.group)',
+        "SettleGroup",
+    ),
+    (
+        "groups-heartbeat",
+        "groups",
+        '-> pb.HeartbeatResponse:\n        call.check("read", "group", request.group)',
+        "Heartbeat",
+    ),
+    (
+        "groups-leave-group",
+        "groups",
+        '-> pb.LeaveGroupResponse:\n        call.check("read", "group", request.group)',
+        "LeaveGroup",
+    ),
+    ("groups-commit", "groups", '-> pb.CommitResponse:\n        call.check("read", "group", request.group)', "Commit"),
+    (
+        "groups-commit-2",
+        "groups",
+        '        call.check("read", "group", request.group)\n        _check_topics(request.positions, call)',
+        "Commit",
+    ),
+    (
+        "groups-reset-group",
+        "groups",
+        '        call.check("read" if request.clamp else "write", "group", request.group)',
+        "ResetGroup",
+    ),
+    (
+        "groups-reset-group-2",
+        "groups",
+        (
+            '        call.check("read" if request.clamp else "write", "group", request.group)\n'
+            "        _check_topics(request.positions, call)"
+        ),
+        "ResetGroup",
+    ),
+    ("groups-expire-group", "groups", '        call.check("write", "group", request.group)', "ExpireGroup"),
+    ("groups-poll", "groups", '-> pb.PollResponse:\n        call.check("read", "group", request.group)', "Poll"),
+    ("groups-poll-2", "groups", '                call.check("read", "topic", place.topic)', "Poll"),
+    (
+        "moving-begin-moves",
+        "moving",
+        '-> pb.BeginMovesResponse:\n        call.check("admin", "broker", BROKER)',
+        "BeginMoves",
+    ),
+    ("operations-get-statistics", "operations", '            call.check("read", "topic", name)', "GetStatistics"),
+    (
+        "operations-list-segments",
+        "operations",
+        '        call.check("read", "topic", request.partition.topic)',
+        "ListSegments",
+    ),
+    (
+        "operations-work-on-partition",
+        "operations",
+        '        call.check("admin", "topic", request.partition.topic)',
+        "WorkOnPartition",
+    ),
+    ("operations-run-steward", "operations", '        call.check("admin", "broker", BROKER)', "RunSteward"),
+    ("operations-get-status", "operations", '        call.check("read", "broker", BROKER)', "GetStatus"),
+    ("producing-accept", "producing", '        call.check("write", "topic", message.topic)', "Produce"),
+    ("producing-sync", "producing", '            call.check("write", "topic", place.topic)', "Sync"),
+    ("reading-check", "reading", '            call.check("read", "topic", position.partition.topic)', "Fetch"),
+    ("reading-check-2", "reading", '            call.check("read", "group", request.group)', "Fetch"),
+    ("reading-list-offsets", "reading", '            call.check("read", "topic", place.topic)', "ListOffsets"),
+    ("replicating-list-log-ends", "replicating", '        call.check("read", "broker", BROKER)', "ListLogEnds"),
+    (
+        "topics-create-topic",
+        "topics",
+        (
+            "    async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:\n"
+            '        call.check("admin", "topic", request.name)'
+        ),
+        "CreateTopic",
+    ),
+    ("topics-describe-topic", "topics", "        call.check_seen(request.name)", "DescribeTopic"),
+    (
+        "topics-alter-topic",
+        "topics",
+        (
+            "    async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:\n"
+            '        call.check("admin", "topic", request.name)'
+        ),
+        "AlterTopic",
+    ),
+    (
+        "topics-delete-topic",
+        "topics",
+        '-> pb.DeleteTopicResponse:\n        call.check("admin", "topic", request.name)',
+        "DeleteTopic",
+    ),
+    ("topics-get-schema", "topics", "        call.check_seen(request.topic)", "GetSchema"),
+    (
+        "transactions-stage",
+        "transactions",
+        '                call.check("write", "topic", request.message.topic)',
+        "Stage",
+    ),
+    ("transactions-checked", "transactions", '            call.check("write", "topic", topic)', "DropStages"),
+    (
+        "transactions-commit-transaction",
+        "transactions",
+        (
+            "        staged = self._checked(request.staged, call)\n"
+            "        if request.group:\n"
+            '            call.check("read", "group", request.group)'
+        ),
+        "CommitTransaction",
+    ),
+    (
+        "transactions-commit-transaction-2",
+        "transactions",
+        '                call.check("read", "topic", one.topic)',
+        "CommitTransaction",
+    ),
+    (
+        "transactions-commit-transaction-3",
+        "transactions",
+        '            call.check("write", "group", request.writer)',
+        "CommitTransaction",
+    ),
+    (
+        "transactions-roll-forward",
+        "transactions",
+        '-> pb.RollForwardResponse:\n        if request.group:\n            call.check("read", "group", request.group)',
+        "RollForward",
+    ),
+    ("transactions-roll-forward-2", "transactions", '            call.check("admin", "broker", BROKER)', "RollForward"),
+)
+"""Checks of rights, by name, module, text that ends in the check, and the RPC that is served without it."""
+
+
+def _unchecked(name: str, module: str, old: str, rpc: str) -> Mutant:
+    """The mutant that leaves out a check: the last line of the text."""
+    before, line = old[: old.rfind("\n") + 1], old[old.rfind("\n") + 1 :]
+    indent = line[: len(line) - len(line.lstrip())]
+    without = f"{indent}if False:" if line.endswith(":") else f"{indent}pass"
+    return Mutant(
+        name=name,
+        promise=f"{rpc} is for callers alone that have every right it needs",
+        file=f"headwater/broker/{module}.py",
+        old=old,
+        new=before + without,
+        killers=(f"tests/test_rpc_rights.py -k {rpc}",),
+    )
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    *(_unchecked(*check) for check in _CHECKS),
+    Mutant(
+        name="positions-unfiltered",
+        promise="a group shows no positions in topics that the caller does not see",
+        file="headwater/broker/groups.py",
+        old="        if not call.sees_everything:\n",
+        new="        if False:\n",
+        killers=("tests/test_rpc_rights.py -k group_shows",),
+    ),
+    Mutant(
+        name="uuid-of-another-topic",
+        promise="a position is set in the topic whose name was checked",
+        file="headwater/broker/groups.py",
+        old="                if names.get(one.topic_uuid, one.topic) != one.topic:\n",
+        new="                if False:\n",
+        killers=("tests/test_rpc_rights.py -k position_in_one_topic",),
+    ),
+    Mutant(
+        name="groups-unlisted",
+        promise="groups are listed for those alone who may know of them",
+        file="headwater/broker/groups.py",
+        old='[name for name in found if call.sees(name, "group")]',
+        new="list(found)",
+        killers=("tests/test_rpc_rights.py -k lists_have",),
+    ),
+    Mutant(
+        name="tokens-blocked-for-all",
+        promise="wrong tokens block the address alone that they come from",
+        file="headwater/broker/guard.py",
+        old="self._verifier.user(_token_in(authorization), source_of_peer(peer))",
+        new='self._verifier.user(_token_in(authorization), "")',
+        killers=("tests/test_broker_access.py -k right_one_out",),
+    ),
+    Mutant(
+        name="tokens-hashed-in-the-loop",
+        promise="a token that is being hashed holds up nobody else",
+        file="headwater/broker/core.py",
+        old="        if not self.access.hashes(said.metadata):\n",
+        new="        if True:\n",
+        killers=("tests/test_broker_security.py -k few_tokens_hashed",),
+    ),
+    Mutant(
+        name="logins-blocked-for-all",
+        promise="wrong logins block the address alone that they come from",
+        file="headwater/console/server.py",
+        old='source_of(request.client.host) if request.client is not None else ""',
+        new='""',
+        killers=("tests/test_console_abuse.py -k launch_tokens",),
+    ),
+    Mutant(
+        name="connections-unbounded",
+        promise="half-open connections keep nobody out of the console",
+        file="headwater/sources.py",
+        old="            if len(self._sources[source]) > self._most_of_source:\n",
+        new="            if False:\n",
+        killers=("tests/test_sources.py",),
+    ),
+    Mutant(
+        name="heads-waited-for",
+        promise="a request whose head does not come is not waited for",
+        file="headwater/console/serving.py",
+        old="        if state in (h11.IDLE, h11.SEND_BODY) and not",
+        new="        if state in (h11.SEND_BODY,) and not",
+        killers=("tests/test_console_abuse.py -k trickle",),
+    ),
+    Mutant(
+        name="sessions-never-idle",
+        promise="a session ends when nobody uses it",
+        file="headwater/console/sessions.py",
+        old="now - one.seen > _IDLE_SECONDS or ",
+        new="",
+        killers=("tests/test_console_abuse.py -k sessions_end",),
+    ),
+    Mutant(
+        name="sessions-never-old",
+        promise="a session ends by its age",
+        file="headwater/console/sessions.py",
+        old=" or now - one.began > _LONGEST_SECONDS",
+        new="",
+        killers=("tests/test_console_abuse.py -k sessions_end",),
+    ),
+    Mutant(
+        name="streams-outlive-sessions",
+        promise="a stream of the console ends with its session",
+        file="headwater/console/server.py",
+        old='            raise StoreClosed("the console")\n        self._session(request)\n',
+        new='            raise StoreClosed("the console")\n',
+        killers=("tests/test_console_abuse.py -k stream_ends",),
+    ),
+    Mutant(
+        name="bytes-of-cancelled-streams",
+        promise="a stream that is cancelled while a request is accepted gives its bytes back",
+        file="headwater/broker/producing.py",
+        old="                except BaseException:\n                    hold.give_back()\n                    raise\n",
+        new="",
+        killers=("tests/test_broker_producing.py -k cancelled_while",),
+    ),
+    Mutant(
+        name="record-count",
+        promise="an untrusted frame has as many records as it says",
+        file="headwater/log/untrusted.py",
+        old="    if batch.num_rows != header.record_count:\n",
+        new="    if False:\n",
+        killers=("tests/test_untrusted_frames.py", "hostile_frames"),
+    ),
+    Mutant(
+        name="header-times",
+        promise="the times of an untrusted frame are those of its records",
+        file="headwater/log/untrusted.py",
+        old="    if span != (header.min_timestamp, header.max_timestamp):\n",
+        new="    if False:\n",
+        killers=("tests/test_untrusted_frames.py", "hostile_frames"),
+    ),
+)
