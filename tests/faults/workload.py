@@ -249,7 +249,7 @@ WEIGHTS: Final[dict[Kind, int]] = {
 }
 
 
-CLEANING = WEIGHTS | {Kind.ROLL: 8, Kind.COMPACT: 8, Kind.TRUNCATE: 1, Kind.CLOSE: 1}
+CLEANING = WEIGHTS | {Kind.ROLL: 8, Kind.COMPACT: 8, Kind.CLOSE: 1}
 """For workloads in which much is compacted."""
 
 
