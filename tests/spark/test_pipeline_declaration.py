@@ -313,6 +313,10 @@ def test_status_and_reset_need_no_spark(tmp_path: Path) -> None:
         done = hw_pipeline("reset", "--yes", str(path))
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == {"reset": "revenue", "removed": []}
+        for name in ("archive", ".archive.headwater"):
+            (tmp_path / name).mkdir()
+        assert hw_pipeline("reset", "--yes", "--tables", str(path)).returncode == 0
+        assert not [one for one in tmp_path.iterdir() if "archive" in one.name]
         assert store.group("revenue").committed()[orders.info.uuid, 0].offset == 0
 
 
