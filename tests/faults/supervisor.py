@@ -28,6 +28,8 @@ from tests.patience import Patience, descendants, kill_descendants
 
 GRACE = 120.0
 """A worker that was interrupted, or told to stop, has so long to clean up. Seconds, as `Patience` counts them."""
+BEGINNING = 300.0
+"""A worker has so long to import its proof and count its cases, counted likewise."""
 _LOOK = 0.25
 
 Progress = Callable[[int, int], None]
@@ -53,7 +55,7 @@ class _Worker:
         self._proof = proof
         self._directory = directory
         self._limit = proof.timeout + (plan.seconds or 0.0)
-        self._patience = Patience(self._limit)
+        self._patience = Patience(BEGINNING + self._limit)
         self._interrupted = False
         self._result = Result(proof)
         self._unread = b""
