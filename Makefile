@@ -85,7 +85,7 @@ test-spark: $(STAMP) ## the tests that start Spark
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test-early-faults: FAULT_ROWS := 1-13
-test-late-faults: FAULT_ROWS := 14-24
+test-late-faults: FAULT_ROWS := 14-31
 test-early-faults test-late-faults: $(STAMP)
 	@$(BIN)/python -m tests.faults all --quick --seed 1 --rows $(FAULT_ROWS) --json $(VERDICTS)/$@.json
 

@@ -17,7 +17,6 @@ from headwater.config import BrokerConfig
 from headwater.errors import InvalidRecord, PartitionDeleted, StoreError, UnknownTopic, UntrustedFrame
 from headwater.log import Frame, Identity, encode, encode_batch
 from headwater.schema import Schema
-from headwater.store.catalog import TopicInfo
 from headwater.store.routing import partition_of
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
@@ -280,35 +279,6 @@ def test_more_than_may_be_in_flight_waits_and_is_not_refused(tmp_path: Path) -> 
         frame = frame_of(bytes(100_000))
         answers = list(broker.stub.ProduceStream(produce("t", frame, id=number) for number in range(100)))
         assert [answer.id for answer in answers if not answer.HasField("error")] == list(range(100))
-
-
-def test_a_stream_that_is_cancelled_while_it_is_accepted_holds_nothing(
-    broker: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.create("t")
-    begun, may_go_on = threading.Event(), threading.Event()
-    describe = broker.store.describe_topic
-
-    def describe_later(name: str) -> TopicInfo:
-        begun.set()
-        may_go_on.wait()
-        return describe(name)
-
-    monkeypatch.setattr(broker.store, "describe_topic", describe_later)
-    records = [pb.Record(value=bytes(100_000))]
-    try:
-        stream = broker.stub.ProduceStream(iter([pb.ProduceRequest(topic="t", records=records)]))
-        assert begun.wait(60)
-        assert broker.broker._core is not None
-        requests = broker.broker._core.requests
-        assert requests.used >= 100_000
-        stream.cancel()
-        deadline = time.monotonic() + 60
-        while requests.used:
-            assert time.monotonic() < deadline, f"{requests.used} bytes are held for nobody"
-            time.sleep(0.01)
-    finally:
-        may_go_on.set()
 
 
 def test_what_waits_for_its_turn_is_limited_too(tmp_path: Path) -> None:

@@ -86,10 +86,11 @@ class Crew:
         seed: int = 0,
         client: hw.ClientConfig = IMPATIENT,
         pace: float = 0.0,
+        sync: str | float = "always",
     ) -> None:
         self._cluster = cluster
         with hw.open(cluster.address) as store:
-            store.create_topic(TOPIC, partitions=partitions, segment_bytes=64 * 1024)
+            store.create_topic(TOPIC, partitions=partitions, segment_bytes=64 * 1024, sync=sync)
         self.writers = [
             Writer(f"writer{number}", cluster.address, seed + number, client, pace) for number in range(writers)
         ]

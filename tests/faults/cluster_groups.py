@@ -82,7 +82,7 @@ class Members:
     row=14,
     title="members of a group join, leave and die every 2 s while a cluster's brokers are killed; 50 runs take an hour",
     runs=50,
-    quick=1,
+    quick=2,
     timeout=400.0,
 )
 def cluster_groups(run: Run) -> Iterator[Violation]:

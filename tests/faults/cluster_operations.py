@@ -37,7 +37,7 @@ def until_in_sync(cluster: ClusterProcesses) -> None:
         cluster.wait(TOPIC, number, in_sync=set(range(3)))
 
 
-@proof(row=15, title="brokers are restarted one by one while others write", runs=50, quick=1, timeout=400.0)
+@proof(row=15, title="brokers are restarted one by one while others write", runs=50, quick=2, timeout=400.0)
 def cluster_rolling_restart(run: Run) -> Iterator[Violation]:
     """By the script that operators have, which stops the next one when all are in sync again. No write fails."""
 
@@ -70,7 +70,7 @@ def cluster_rolling_restart(run: Run) -> Iterator[Violation]:
     yield from suffer(run, restart_all, 1 if run.quick else 3)
 
 
-@proof(row=19, title="a broker comes back with an empty disk", runs=50, quick=1, timeout=400.0)
+@proof(row=19, title="a broker comes back with an empty disk", runs=50, quick=2, timeout=400.0)
 def cluster_replaced_disk(run: Run) -> Iterator[Violation]:
     """Kill one, remove its directory, start it again: it copies everything, and never leads with less."""
 
@@ -86,7 +86,7 @@ def cluster_replaced_disk(run: Run) -> Iterator[Violation]:
 
 
 @proof(
-    row=10, title="the disk of one broker of three is full, and has room again later", runs=50, quick=1, timeout=400.0
+    row=10, title="the disk of one broker of three is full, and has room again later", runs=50, quick=2, timeout=400.0
 )
 def cluster_full_disk(run: Run) -> Iterator[Violation]:
     """A file takes all the room on the disk of one broker, which leads some partitions and follows others."""
@@ -125,7 +125,7 @@ def small_disk(path: Path, size: int = _DISK_BYTES) -> Iterator[Path]:
 
 
 @proof(
-    row=20, title="two of three members of a cluster's etcd are lost, and come back", runs=50, quick=1, timeout=400.0
+    row=20, title="two of three members of a cluster's etcd are lost, and come back", runs=50, quick=2, timeout=400.0
 )
 def cluster_etcd_quorum(run: Run) -> Iterator[Violation]:
     """What is led goes on without a majority of etcd, also for longer than leases last; changes wait."""

@@ -80,7 +80,7 @@ class Program:
     row=14,
     title="programs move records in transactions over a cluster whose brokers and etcd die: each counts once",
     runs=200,
-    quick=1,
+    quick=2,
     timeout=600.0,
 )
 def cluster_transactions(run: Run) -> Iterator[Violation]:
