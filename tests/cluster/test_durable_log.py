@@ -13,7 +13,8 @@ from headwater.cluster.replica import EpochEnd, NotLeading
 from headwater.config import PartitionConfig, StewardConfig
 from headwater.log import DirectoryPartition, Disk, encode
 from headwater.log.disk import REAL_DISK
-from headwater.testing import RecordingDisk
+from headwater.option import DAY
+from headwater.testing import ManualClock, RecordingDisk
 
 UUID = bytes(range(16))
 
@@ -197,3 +198,30 @@ def test_retention_spares_what_is_not_acknowledged_or_not_read(
         log.partition.append(encode([bytes(3000)]))  # a segment each
     log.retain(acknowledged, unread, steward)
     assert log.partition.bounds().start == start
+
+
+def test_a_clock_that_is_set_deletes_neither_segments_nor_delete_markers(tmp_path: Path) -> None:
+    clock = ManualClock()
+    config = PartitionConfig(retention_age=DAY, delete_grace=DAY)
+    partition = DirectoryPartition(tmp_path, config, uuid=UUID, clock=clock)
+    _opened.append(partition)
+    log = DurableLog(partition)
+    log.lead(1)
+    for value in (b"old", None, b"another"):
+        partition.append(encode([value], keys=[b"key" if value != b"another" else b"other"]))
+        partition.roll()
+    log.refresh()
+    log.keep_watermark(3)
+    log.forgettable = 3
+    clock.advance(60)
+    for jump in (365 * DAY, -366 * DAY, DAY):
+        clock.jump(jump)
+        log.retain(3, 3, StewardConfig(force_after=DAY))
+        log.compact()
+        assert [record.offset for record in partition.records()] == [1, 2]
+        clock.advance(60)
+    clock.advance(DAY)
+    log.compact()
+    assert [record.offset for record in partition.records()] == [2]
+    log.retain(3, 3, StewardConfig())
+    assert partition.bounds().start == 3

@@ -153,6 +153,22 @@ def test_stages_of_yesterday_are_given_up_and_go(
         block.adopt(new)
 
 
+def test_stages_stay_when_the_clock_is_set(store: Store, shared_cluster: SharedCluster, clock: ManualClock) -> None:
+    staged = [stage(store, b"first")]
+    clock.advance(2 * HOUR)
+    for jump in (365 * DAY, -366 * DAY, DAY):
+        staged.append(stage(store, b"next"))  # in another segment, as time has passed
+        clock.jump(jump)
+        clock.advance(HOUR)
+        leader = Leader(shared_cluster)
+        leader.clean()
+        assert leader.staged == len(staged)
+    for one in staged:
+        with store.transaction() as block:
+            block.adopt(one)
+    assert values(store) == [b"first", b"next", b"next", b"next"]
+
+
 def test_what_is_decided_and_not_written_stays_however_old_it_is(
     store: Store, shared_cluster: SharedCluster, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
