@@ -32,6 +32,7 @@ from headwater.log import ClosedSegment, CompactionReport, DirectoryPartition, S
 from headwater.log.damage import read_damage
 from headwater.log.disk import REAL_DISK, Disk, read_plain
 from headwater.log.frame import GROUP_LAST
+from headwater.log.mending import Hole
 from headwater.log.report import Damage
 from headwater.log.retention import expired
 
@@ -259,10 +260,13 @@ class DurableLog:
         """A segment was written anew: what is left of its damage is noted by now."""
         self._met = {one for one in self._met if one.end <= closed.first or closed.end <= one.start}
 
-    def forget_damage(self, closed: ClosedSegment) -> None:
-        """Nothing is damaged in a segment any more."""
+    def note_holes(self, closed: ClosedSegment, holes: Sequence[Hole]) -> None:
+        """A segment was looked at: this is all that is damaged there."""
         self.partition.forget_damage(closed.first, closed.end)
         self.forget_met(closed)
+        for hole in holes:
+            path = closed.segment.path
+            self.partition.note_damage(Damage(path, hole.position, hole.offset, hole.next_offset, hole.reason))
 
     def intact(self, span: Span, max_bytes: int) -> Intact:
         """What is here of a span, for a replica that lacks it: as far as it is durable and intact."""

@@ -465,9 +465,11 @@ class ClusterNode:
         if hosted is None or state is None or len(state.replicas) < 2 or error.offset is None:
             return error
         damage = Span(error.offset, error.next_offset or error.offset + 1)
-        if self._repairs.is_left(hosted.key, damage):
+        others = [one for one in state.replicas if one != self.broker and one in self.membership.view.members]
+        if self._repairs.is_left(hosted.key, damage) and not self._repairs.is_pending(hosted.key, others):
             return error
         hosted.log.meet(damage)
+        self._repairs.try_again([hosted.key])
         return NotLeader(*place, None)
 
     def _leader(self, hosted: Hosted) -> Member | None:

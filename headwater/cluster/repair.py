@@ -93,9 +93,9 @@ class Repairs:
             self._due.pop(key, None)
 
     def is_left(self, key: PartitionKey, damage: Span) -> bool:
-        """In any thread: whether the last attempt could not repair some of this."""
+        """In any thread: whether the last attempt could repair nothing of this."""
         last = self._last.get(key)
-        return last is not None and any(one.start < damage.end and damage.start < one.end for one in last.left)
+        return last is not None and any(one.start <= damage.start and damage.end <= one.end for one in last.left)
 
     def is_pending(self, key: PartitionKey, brokers: Iterable[int]) -> bool:
         """Whether some of these brokers have not told yet what they have of what is damaged here."""
@@ -138,7 +138,8 @@ class Repair:
         agreed = await self._agree_on_epochs(below)
         for closed in await self.threads.write(log.damaged_segments, below):
             await self._mend(closed, below, agreed=agreed)
-        self.left = await self.threads.read(log.known_damage)
+        known: list[Span] = await self.threads.read(log.known_damage)
+        self.left += [one for one in known if one.end > below]
 
     async def _agree_on_epochs(self, below: int) -> bool:
         """Learn from a replica in sync where epochs begin; whether there was one that agrees with what is here."""
@@ -156,17 +157,18 @@ class Repair:
         log = self.hosted.log
         mending: Mending = await self.threads.write(log.partition.mending, closed)
         try:
-            if not mending.holes:
-                if agreed:
-                    await self.threads.write(log.forget_damage, closed)
-                return
-            if any(hole.offset < below < hole.next_offset for hole in mending.holes):
-                return  # a part of it may still be taken back: when all of it is acknowledged, it is repaired
-            for hole in mending.holes:
-                await self._fill(mending, hole, below)
+            left = [Span(hole.offset, hole.next_offset) for hole in mending.holes]
+            # Where a part of a hole may still be taken back, all of it is repaired when all of it is acknowledged.
+            if not any(hole.offset < below < hole.next_offset for hole in mending.holes):
+                for hole in mending.holes:
+                    await self._fill(mending, hole, below)
             if mending.mended and await self.threads.write(mending.finish):
                 self.mended += mending.mended
+                left = [Span(one.offset, one.next_offset) for one in mending.left]
                 log.forget_met(closed)
+            elif agreed:  # readers may have noted what was repaired meanwhile
+                await self.threads.write(log.note_holes, closed, mending.holes)
+            self.left += left
         finally:
             await self.threads.write(mending.close)
 

@@ -124,7 +124,8 @@ class Mending:
         self._segment = segment
         self._end = end
         self._replace = replace
-        self._left: list[Damage] = []
+        self.left: list[Damage] = []
+        """What is still damaged in the new file."""
         self._fd = -1
         self._rewriter: Rewriter | None = None
         self._lock = PartitionLock(directory / COMPACTION_LOCK)
@@ -164,8 +165,8 @@ class Mending:
         """Leave a hole, or a part of one, as it is."""
         self._write_until(hole.offset)
         position = self._writer().position
-        self._writer().keep_damaged(self._fd, hole.position, hole.until)
-        self._left.append(Damage(self._segment.path, position, hole.offset, hole.next_offset, hole.reason))
+        self._writer().keep_damaged(self._file, hole.position, hole.until)
+        self.left.append(Damage(self._segment.path, position, hole.offset, hole.next_offset, hole.reason))
         self._offset = hole.next_offset
 
     def finish(self) -> bool:
@@ -173,7 +174,7 @@ class Mending:
         self._write_until(self._end)
         writer = self._writer()
         writer.finish(compacted=self._gaps or self._offset < self._end)
-        return self._replace(self._segment, writer.path, self._left)
+        return self._replace(self._segment, writer.path, self.left)
 
     def _write_until(self, offset: int) -> None:
         """Write the good frames of the old file that begin before an offset."""

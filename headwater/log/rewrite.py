@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,16 +57,20 @@ class Rewriter:
         self.position += frame.length
         self.frames += 1
 
-    def keep_damaged(self, fd: int, start: int, end: int) -> None:
-        """Keep bytes of the old file that are no frame, or in place of none something that is none either.
+    def keep_damaged(self, file: FrameFile, start: int, end: int) -> None:
+        """Keep bytes of the old file that are no good frames; or, in place of none, something that is no frame either.
 
-        So a reader goes on to meet damage here.
+        So a reader goes on to meet damage here. Where only the body of a frame is damaged, the next one still names it.
         """
-        if start < end:
-            self.copy(fd, start, end, self._stamp)
-        else:
+        if start == end:
             self._disk.write(self._fd, bytes(HEADER_BYTES), self.position)
             self.position += HEADER_BYTES
+            return
+        stamp = self._stamp
+        with suppress(FrameDamaged):
+            for _, header in FrameFile(file.fd, end, file.seed, file.path).walk(start):
+                stamp = header.stamp_crc
+        self.copy(file.fd, start, end, stamp)
 
     def finish(self, *, compacted: bool) -> SegmentHeader:
         """Complete the file and make it durable; it still has to be renamed."""

@@ -165,8 +165,29 @@ def test_what_nobody_has_stays_named_and_the_rest_of_the_hole_is_repaired(replic
     assert replicas.met(0) == lost
     with pytest.raises(FrameDamaged):
         replicas.read(0)
-    rest = [value for offset, value in enumerate(replicas.values) if offset not in lost]
-    assert [one.value for one in replicas.logs[0].partition.records(on_damage=lambda _: None)] == rest
+    check_rest(replicas, lost)
+
+
+def test_a_hole_that_stays_does_not_spoil_its_neighbours(replicas: Replicas) -> None:
+    """One hole of a segment is repaired, and the one behind it is not: from wherever one reads, the rest is there."""
+    places = {number: replicas.frames(number) for number in range(3)}
+    file = places[0][4].file
+    first, _, second, *_ = [number for number, place in enumerate(places[0]) if place.file == file]
+    flip(places[0][first])
+    for number in range(3):
+        flip(places[number][second])
+    lost = list(range(places[0][second].offset, places[0][second].next_offset))
+    repair = replicas.repair(0)
+    assert (repair.mended, repair.left) == (1, [Span(lost[0], lost[-1] + 1)])
+    check_rest(replicas, lost)
+
+
+def check_rest(replicas: Replicas, lost: list[int]) -> None:
+    """What is not lost is read, from wherever one begins."""
+    partition = replicas.logs[0].partition
+    for start in range(len(replicas.values)):
+        rest = [value for offset, value in enumerate(replicas.values) if offset not in lost and offset >= start]
+        assert [one.value for one in partition.records(start, on_damage=lambda _: None)] == rest
 
 
 def test_where_nobody_helps_not_a_byte_is_changed(replicas: Replicas) -> None:
