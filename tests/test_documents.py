@@ -145,6 +145,12 @@ def test_the_page_of_proofs_names_proofs_that_exist() -> None:
     assert [(row, name) for row, name in lines if name not in proofs or proofs[name].row != int(row)] == []
 
 
+def test_every_proof_is_among_those_that_the_tests_run() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    spans = [(int(first), int(last)) for first, last in re.findall(r"FAULT_ROWS := (\d+)-(\d+)", text)]
+    assert [name for name, one in load().items() if not any(first <= one.row <= last for first, last in spans)] == []
+
+
 def test_every_error_is_in_the_operations_manual() -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     table = text[text.index("## Errors") : text.index("## What to watch")]

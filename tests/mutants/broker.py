@@ -14,7 +14,7 @@ MUTANTS: tuple[Mutant, ...] = (
             '        call.check("read", "group", request.group)\n'
         ),
         new="    async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:\n",
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="heartbeat-without-the-group",
@@ -26,7 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
             '        call.check("read", "group", request.group)\n'
         ),
         new=("    async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:\n"),
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="leave-without-the-group",
@@ -38,7 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
             '        call.check("read", "group", request.group)\n'
         ),
         new=("    async def leave_group(self, request: pb.LeaveGroupRequest, call: Call) -> pb.LeaveGroupResponse:\n"),
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="transaction-without-the-group",
@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/transactions.py",
         old=('            call.check("read", "group", request.group)\n            for one in request.inputs:\n'),
         new="            for one in request.inputs:\n",
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="transaction-without-the-inputs",
@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/transactions.py",
         old=('            for one in request.inputs:\n                call.check("read", "topic", one.topic)\n'),
         new="            pass\n",
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="transaction-under-anothers-name",
@@ -62,7 +62,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/transactions.py",
         old='            call.check("write", "group", request.writer)\n',
         new="            pass\n",
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="staging-without-the-topic",
@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/transactions.py",
         old='                call.check("write", "topic", request.message.topic)\n',
         new="                pass\n",
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="producing-without-the-topic",
@@ -78,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/producing.py",
         old='        call.check("write", "topic", message.topic)\n',
         new="",
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="fetching-without-the-topic",
@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/reading.py",
         old='            call.check("read", "topic", position.partition.topic)\n',
         new="            pass\n",
-        killers=("tests/test_broker_access.py", "tests/test_broker_security.py"),
+        killers=("tests/test_rpc_rights.py", "tests/test_broker_access.py", "tests/test_broker_security.py"),
     ),
     Mutant(
         name="streams-outlive-rights",

@@ -148,7 +148,12 @@ MUTANTS: tuple[Mutant, ...] = (
             "            self._check()\n"
         ),
         new="",
-        killers=("tests/cluster/test_groups.py", "tests/cluster/test_hosted.py", "tests/cluster/test_group_model.py"),
+        killers=(
+            "tests/cluster/test_internal.py",
+            "tests/cluster/test_groups.py",
+            "tests/cluster/test_hosted.py",
+            "tests/cluster/test_group_model.py",
+        ),
     ),
     Mutant(
         name="registered-before-the-replay",
@@ -156,7 +161,12 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/internal.py",
         old=("                await log.replay(found.replay)\n                self._serving[number] = (log, found)\n"),
         new=("                self._serving[number] = (log, found)\n                await log.replay(found.replay)\n"),
-        killers=("tests/cluster/test_groups.py", "tests/cluster/test_hosted.py", "tests/cluster/test_group_model.py"),
+        killers=(
+            "tests/cluster/test_internal.py",
+            "tests/cluster/test_groups.py",
+            "tests/cluster/test_hosted.py",
+            "tests/cluster/test_group_model.py",
+        ),
     ),
     Mutant(
         name="coordinators-append-unsynced",
@@ -164,7 +174,12 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/internal.py",
         old=("            appended = partition.append(frames)\n            partition.sync()\n"),
         new="            appended = partition.append(frames)\n",
-        killers=("tests/cluster/test_hosted.py", "tests/cluster/test_groups.py", "cluster_power_loss"),
+        killers=(
+            "tests/cluster/test_internal.py",
+            "tests/cluster/test_hosted.py",
+            "tests/cluster/test_groups.py",
+            "cluster_power_loss",
+        ),
     ),
     Mutant(
         name="copies-unsynced",
@@ -172,7 +187,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/durable_log.py",
         old="            self.partition.sync()  # whatever the mode: a follower tells what is durable\n",
         new="",
-        killers=("tests/cluster/test_durable_log.py", "cluster_power_loss"),
+        killers=("tests/cluster/test_sync_modes.py", "tests/cluster/test_durable_log.py", "cluster_power_loss"),
     ),
     Mutant(
         name="copies-of-another-leader",

@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/sessions.py",
         old="                if now - one.seen > _IDLE_SECONDS or now - one.began > _LONGEST_SECONDS\n",
         new="                if now < one.began\n",
-        killers=("tests/test_console_security.py", "tests/test_console.py"),
+        killers=("tests/test_console_abuse.py", "tests/test_console_security.py", "tests/test_console.py"),
     ),
     Mutant(
         name="refused-sessions-go-on",
@@ -74,7 +74,10 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/sessions.py",
         old="        if self._failures.blocks(source):\n",
         new="        if self._failures is None:\n",
-        killers=("tests/test_console_security.py",),
+        killers=(
+            "tests/test_console_abuse.py",
+            "tests/test_console_security.py",
+        ),
     ),
     Mutant(
         name="damage-in-a-backup-ignored",

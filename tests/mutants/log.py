@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
 """,
         new="""            self.disk.rename(temporary, old.path)
 """,
-        killers=("directory_sync", "power_loss"),
+        killers=("power_loss_after_deaths", "directory_sync", "power_loss"),
     ),
     Mutant(
         name="unsynced-pages-not-rewritten",
@@ -32,7 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/recovery.py",
         old="            rewrite(self._disk, file.fd, next(unsynced, tail.position), tail.position)\n",
         new="            next(unsynced, tail.position)\n",
-        killers=("sync_failure", "tests/test_recovery.py"),
+        killers=("power_loss_after_deaths", "sync_failure", "tests/test_recovery.py"),
     ),
     Mutant(
         name="name-of-a-dead-writers-segment-not-synced",
@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 self._disk.sync_directory(self._directory)
 """,
         new="",
-        killers=("directory_sync", "death_everywhere", "power_loss"),
+        killers=("power_loss_after_deaths", "directory_sync", "death_everywhere", "power_loss"),
     ),
     Mutant(
         name="rows-of-untrusted-frames-not-counted",
@@ -51,7 +51,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if batch.num_rows != header.record_count:\n",
         new="    if batch.num_rows < 0:\n",
-        killers=("hostile_frames", "tests/test_unverified_headers.py"),
+        killers=("tests/test_untrusted_frames.py", "hostile_frames", "tests/test_unverified_headers.py"),
     ),
     Mutant(
         name="times-of-untrusted-frames-unchecked",
@@ -59,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if span != (header.min_timestamp, header.max_timestamp):\n",
         new="    if span != span:\n",
-        killers=("hostile_frames", "tests/test_unverified_headers.py"),
+        killers=("tests/test_untrusted_frames.py", "hostile_frames", "tests/test_unverified_headers.py"),
     ),
     Mutant(
         name="future-of-untrusted-frames-unchecked",
@@ -75,7 +75,10 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if crc32c(view[BODY_START:]) != header.body_crc:\n",
         new="    if crc32c(view[BODY_START:]) != header.body_crc and not view:\n",
-        killers=("hostile_frames",),
+        killers=(
+            "tests/test_untrusted_frames.py",
+            "hostile_frames",
+        ),
     ),
     Mutant(
         name="decompression-unbounded",
@@ -91,7 +94,10 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="        if offset < 0 or length < 0 or offset + length > len(body):\n",
         new="        if length < 0:\n",
-        killers=("hostile_frames",),
+        killers=(
+            "tests/test_untrusted_frames.py",
+            "hostile_frames",
+        ),
     ),
     Mutant(
         name="control-frames-from-outside",
@@ -99,7 +105,12 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if header.attributes & CONTROL or (header.attributes & EXPLICIT_OFFSETS and not explicit_offsets):\n",
         new="    if header.attributes & EXPLICIT_OFFSETS and not explicit_offsets:\n",
-        killers=("hostile_frames", "tests/test_unverified_headers.py", "tests/test_broker_producing.py"),
+        killers=(
+            "tests/test_untrusted_frames.py",
+            "hostile_frames",
+            "tests/test_unverified_headers.py",
+            "tests/test_broker_producing.py",
+        ),
     ),
     Mutant(
         name="roll-without-sync",
