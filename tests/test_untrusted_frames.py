@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from headwater.errors import UntrustedFrame
 from headwater.log import admit
-from headwater.log.frame import BODY, BODY_START
+from headwater.log.frame import BODY, BODY_START, CONTROL, EXPLICIT_OFFSETS, HEADER_BYTES
 from tests.faults.mutation import ROWS, TIME, Seed, seeds
 
 SEEDS: Final = seeds()
@@ -50,6 +50,17 @@ def shifting(field: int, by: int) -> Callable[[Fields], None]:
     return lie
 
 
+def marking(attribute: int) -> Callable[[Fields], None]:
+    """It says that it is of another kind."""
+
+    def lie(fields: Fields) -> None:
+        attributes = fields[ATTRIBUTES]
+        assert isinstance(attributes, int)
+        fields[ATTRIBUTES] = attributes | attribute
+
+    return lie
+
+
 def setting(field: int, value: int | bytes) -> Callable[[Fields], None]:
     def lie(fields: Fields) -> None:
         fields[field] = value
@@ -73,6 +84,8 @@ LIES: Final[dict[str, tuple[Callable[[Fields], None], str]]] = {
     "a reserved field": (setting(RESERVED, 1), "features that this version does not know"),
     "a sequence below zero": (setting(SEQUENCE, -2), "who produced it"),
     "another schema": (setting(SCHEMA, 1), "a frame has schema"),
+    "a control frame": (marking(CONTROL), "a kind that is not accepted"),
+    "a compacted frame": (marking(EXPLICIT_OFFSETS), "a kind that is not accepted"),
 }
 
 
@@ -89,3 +102,26 @@ def test_a_frame_from_the_future_is_refused() -> None:
         admit(pa.py_buffer(seed.frame), seed.schema, latest_timestamp=TIME + ROWS - 1)
         with pytest.raises(UntrustedFrame, match="from the future"):
             admit(pa.py_buffer(seed.frame), seed.schema, latest_timestamp=TIME - 1)
+
+
+def test_a_frame_whose_body_was_changed_is_refused() -> None:
+    for seed in SEEDS:
+        content = bytearray(seed.frame)
+        content[-1] ^= 1
+        with pytest.raises(UntrustedFrame, match="does not match its checksum"):
+            admit(pa.py_buffer(bytes(content)), seed.schema)
+
+
+def test_a_frame_with_a_buffer_outside_itself_is_refused_before_it_is_decoded() -> None:
+    """Every number in the description of the buffers is tried: those that are places must be checked."""
+    refusals = set()
+    for seed in SEEDS:
+        for position in range(HEADER_BYTES, min(len(seed.frame), HEADER_BYTES + 400), 8):
+            content = bytearray(seed.frame)
+            struct.pack_into("<q", content, position, 1 << 40)
+            struct.pack_into("<I", content, BODY_START - 8, crc32c(content[BODY_START:]))
+            try:
+                admit(pa.py_buffer(bytes(content)), seed.schema)
+            except UntrustedFrame as refusal:
+                refusals.add(str(refusal))
+    assert any("a buffer outside itself" in refusal for refusal in refusals)

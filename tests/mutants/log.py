@@ -252,7 +252,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/segment.py",
         old="    seed: int = crc32c(partition)\n",
         new="    seed: int = crc32c(partition[:0])\n",
-        killers=("tests/test_damage.py", "bit_flips", "stale_frame"),
+        killers=("tests/test_foreign_frames.py", "tests/test_damage.py", "bit_flips", "stale_frame"),
     ),
     Mutant(
         name="good-frames-behind-damage-lost",
