@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import queue
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from rich.markup import escape
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.runner import Laboratory, Outcome, Verdict
+from tests.patience import descendants, kill_descendants
 
 AREAS = ("log", "store", "broker", "cluster", "console", "spark", "security")
 _STYLES = {Verdict.KILLED: "green", Verdict.SURVIVED: "red", Verdict.UNDECIDED: "yellow"}
@@ -76,7 +78,8 @@ def _is_chosen(name: str, patterns: Sequence[str] | None) -> bool:
 
 def _examine(mutants: Sequence[Mutant], jobs: int) -> Iterator[Outcome]:
     """The outcomes in the order of the mutants."""
-    with tempfile.TemporaryDirectory(prefix="headwater-mutants-") as directory, ThreadPoolExecutor(jobs) as pool:
+    pool = ThreadPoolExecutor(jobs)
+    with tempfile.TemporaryDirectory(prefix="headwater-mutants-") as directory:
         laboratories: queue.SimpleQueue[Laboratory] = queue.SimpleQueue()
         for number in range(jobs):
             (place := Path(directory, str(number))).mkdir()
@@ -89,7 +92,13 @@ def _examine(mutants: Sequence[Mutant], jobs: int) -> Iterator[Outcome]:
             finally:
                 laboratories.put(laboratory)
 
-        yield from pool.map(examine, mutants)
+        try:
+            yield from pool.map(examine, mutants)
+        finally:  # an interruption leaves mutants that have not begun, and some whose killers are running
+            pool.shutdown(wait=False, cancel_futures=True)
+            for pid in descendants(os.getpid())[1:]:
+                kill_descendants(pid)
+            pool.shutdown()
 
 
 def _tell(outcome: Outcome, console: Console) -> None:
@@ -117,4 +126,7 @@ def _write_json(file: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
