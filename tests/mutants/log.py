@@ -126,7 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/writer.py",
         old="            self.page.write(self._sync(state)._replace(flags=CHANGING))\n",
         new="            self.page.write(state._replace(flags=CHANGING))\n",
-        killers=("power_loss", "torn_writes", "directory_sync"),
+        killers=("tests/test_truncate.py", "power_loss", "torn_writes", "directory_sync"),
     ),
     Mutant(
         name="truncation-mark-not-synced",
@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
 """,
         new="""            self.disk.replace(self.directory / TRUNCATE_FILE, pack_mark(TRUNCATE_FILE, offset))
 """,
-        killers=("directory_sync", "power_loss"),
+        killers=("tests/test_truncate.py", "directory_sync", "power_loss"),
     ),
     Mutant(
         name="deletion-mark-not-synced",
