@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,16 @@ class Pace:
         PartitionSink.append(PartitionSink(), *given)
         self.writes += 1
         self.now_ns += self.write_ns
+
+
+def test_a_clock_that_is_set_back_holds_up_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hw.open("memory:") as store:
+        store.create_topic("orders")
+        with store.producer("orders", linger=0.01) as out:
+            with monkeypatch.context() as patch:
+                patch.setattr(producing, "time_ns", lambda: time.time_ns() + 86_400 * 10**9)
+                receipt = out.send(b"1")
+            assert receipt.wait(60) == 0
 
 
 @pytest.mark.parametrize(

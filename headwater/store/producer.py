@@ -431,12 +431,13 @@ class Producer:
         would wait for each other. The next look is arranged before anything is written: a slow one holds up no other.
         """
         now = time_ns() - _GRACE_NS
+        longest = _LONGEST_PAUSE * self._linger_ns + 2 * _GRACE_NS  # more than that is left if the clock was set back
         with self._mutex:
             pending = [batch for batch in self._batches if batch.values]
-            overdue = [batch for batch in pending if now >= batch.due_ns]
+            overdue = [batch for batch in pending if not 0 < batch.due_ns - now <= longest]
             self._watched = len(overdue) < len(pending)
         if self._watched:
-            left = (min(batch.due_ns for batch in pending if now < batch.due_ns) - now) / 1e9
+            left = min(batch.due_ns - now for batch in pending if batch not in overdue) / 1e9
             IDLE.call(max(min(left, self.config.linger), _SHORTEST_LOOK), self.write_overdue)
         for batch in overdue[1:]:
             IDLE.call(0, partial(self._write_idle, batch))
