@@ -99,6 +99,7 @@ def _good(member_id: str, token: bytes) -> dict[str, Message]:
         "GetAccess": pb.GetAccessRequest(),
         "SetAccess": pb.SetAccessRequest(users=[pb.AccessUser(name="u", rights='{"broker": ["read"]}')]),
         "Replicate": pb.ReplicaFetch(topic_uuid=bytes(16), replica=1, incarnation=1, epoch=1, max_bytes=1000),
+        "ReadReplica": pb.ReadReplicaRequest(topic_uuid=bytes(16), end=1 << 40, max_bytes=1000),
         "ListLogEnds": pb.ListLogEndsRequest(partitions=[place]),
         "ListReaders": pb.ListReadersRequest(),
         "HoldStages": stages,
