@@ -130,6 +130,10 @@ class IndexDamaged(Damaged):
     """An index does not belong to its log or has a bad entry. The engine rebuilds it; users never see this."""
 
 
+class SegmentListDamaged(Damaged):
+    """A partition's list of closed segments is not sound. Recovery makes it anew; users never see this."""
+
+
 class UntrustedFrame(FrameDamaged):
     """A frame from outside is well checksummed but says something that cannot be true or is not allowed."""
 

@@ -19,7 +19,7 @@ from headwater import errors
 from tests.test_tidy import is_documented
 
 PACKAGES = [headwater, headwater.aio, headwater.log, headwater.spark, headwater.testing]
-INTERNAL = {"IndexDamaged"}
+INTERNAL = {"IndexDamaged", "SegmentListDamaged"}
 """Errors that never reach a user."""
 
 

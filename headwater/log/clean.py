@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from headwater.errors import Damaged
-from headwater.log.disk import TEMPORARY
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.recovery import index_sound
-from headwater.log.segment import list_segments
+from headwater.log.segment import Segment
+from headwater.log.segment_list import SegmentList
 from headwater.log.state import State, StatePage
 
 
@@ -34,21 +34,34 @@ def clean_state(directory: Path, page: StatePage) -> State | None:
 
 
 def _in_order(directory: Path, state: State) -> bool:
-    """Whether the files are those that the state speaks of, with nothing unfinished beside them."""
-    if any(name.endswith(TEMPORARY) for name in os.listdir(directory)):
-        return False
+    """Whether the files are those that the state speaks of: the marks, the list, and the growing segment.
+
+    This takes as long for many closed segments as for few. Their files are held against the list by those that open
+    them, by recovery and by whoever asks for the partition's health.
+    """
     if (read_mark(directory, START_FILE) or 0) > state.start or read_mark(directory, TRUNCATE_FILE) is not None:
         return False
-    segments, strangers = list_segments(directory, state.partition)
-    if strangers or not segments:
-        return False
-    missing = segments[0].base > state.start
-    doomed = len(segments) > 1 and segments[1].base <= state.start
-    growing = segments[-1]
+    growing = Segment.read(directory / f"{state.segment_base:020d}.log")
     return (
-        not missing
-        and not doomed
+        growing.header.partition == state.partition
         and growing.header.log == state.segment
         and os.stat(growing.path).st_size == state.position
         and index_sound(state, growing)
+        and _list_in_order(directory, state)
     )
+
+
+def _list_in_order(directory: Path, state: State) -> bool:
+    """Whether the list is the one that was written last, and reaches from the log's start to the growing segment."""
+    if not state.listed:
+        return state.list_generation > 0 and state.start >= state.segment_base
+    listed = SegmentList.read(directory, state.partition)
+    try:
+        return (
+            listed.generation == state.list_generation
+            and len(listed) == state.listed
+            and listed[0].base <= state.start < listed[0].end
+            and listed[len(listed) - 1].end == state.segment_base
+        )
+    finally:
+        listed.close()

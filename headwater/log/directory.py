@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, Ope
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.commit import Appended, CommitQueue, Extent, Stretch, Ticket
 from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
+from headwater.log.damage import read_damage, with_damage
 from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.elapsed import Elapsed
 from headwater.log.frame import GROUP_LAST, Frame, FrameHeader, StoredFrame, Take, Taken
@@ -28,6 +28,7 @@ from headwater.log.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.rewrite import Rewriter, cut_beginning
 from headwater.log.schemas import SchemaDirectory, Schemas
 from headwater.log.segment import Segment
+from headwater.log.segment_list import Successor
 from headwater.log.state import State
 from headwater.log.survivors import Survivors
 from headwater.log.writer import Writer
@@ -225,13 +226,18 @@ class DirectoryPartition(Partition):
 
     def segments(self) -> list[SegmentFacts]:
         self._writer.check_present()
-        found = self._reader.sizes()
-        closing: list[int | None] = [segment.header.created_ns for segment, _ in found[1:]]
-        begun = [*(segment.header.created_ns for segment, _ in found[:-1]), self._state().segment_created_ns]
-        return [
-            SegmentFacts(segment.base, size, begun_ns, closed_ns)
-            for (segment, size), begun_ns, closed_ns in zip(found, begun, [*closing, None], strict=True)
-        ]
+        state, closed = self._reader.closed()
+        facts = [SegmentFacts(entry.base, entry.length, entry.created_ns, entry.sealed_ns) for entry in closed]
+        return [*facts, SegmentFacts(state.segment_base, state.position, state.segment_created_ns, None)]
+
+    def missing(self) -> list[Damage]:
+        """What is lost of closed segments: their files are gone, or shorter than when they were closed.
+
+        The names and the sizes of the files tell, so it takes a moment. What is damaged inside of a file is found by
+        reading, and by scrubbing.
+        """
+        self._writer.check_present()
+        return self._reader.missing()
 
     def retain(self, *, keep_from: int | None = None) -> RetentionReport:
         self._look()
@@ -303,11 +309,17 @@ class DirectoryPartition(Partition):
         return CompactionReport(len(closed), rewritten, damaged, removed, before, after)
 
     def closed(self) -> list[ClosedSegment]:
-        """The closed segments, each with the offsets that are readable there."""
-        start = self._state().start
+        """The closed segments, each with the offsets that are readable there. Their files need not be sound."""
+        state, entries = self._reader.closed()
         found = [
-            ClosedSegment(segment, size, max(segment.base, start), after.base, after.header.created_ns)
-            for (segment, size), (after, _) in pairwise(self._reader.sizes())
+            ClosedSegment(
+                entry.segment(self.path, state.partition),
+                entry.length,
+                max(entry.base, state.start),
+                entry.end,
+                entry.sealed_ns,
+            )
+            for entry in entries
         ]
         return [one for one in found if one.first < one.end]
 
@@ -327,15 +339,15 @@ class DirectoryPartition(Partition):
         count = sum(frame.header.record_count for frame in self.frames(first, end))
         path = segment.path.with_suffix(COMPACTING)
         try:
-            kept, size = self._rewrite(segment, path, rewrite_frames(self.frames(first, end), masks))
-            swapped = self._writer.swap(segment, path)
+            successor = self._rewrite(segment, path, rewrite_frames(self.frames(first, end), masks))
+            swapped = self._writer.swap(segment, successor)
         except HeadwaterError:
             raise
         except OSError as error:
             raise WriteFailed(self.path, error) from error
         finally:
             self._disk.unlink(path)  # gone by now if all went well; else the space it takes is given back
-        return (count - kept, size) if swapped else (0, 0)
+        return (count - successor.records, successor.length) if swapped else (0, 0)
 
     def mending(self, closed: ClosedSegment) -> Mending:
         """Write a closed segment anew, with frames of another replica in the place of what is damaged."""
@@ -343,9 +355,9 @@ class DirectoryPartition(Partition):
             self.path, self._disk, self.schemas, closed.segment, closed.first, closed.end, self._replace_segment
         )
 
-    def _replace_segment(self, segment: Segment, path: Path, left: Sequence[Damage]) -> bool:
+    def _replace_segment(self, segment: Segment, successor: Successor, left: Sequence[Damage]) -> bool:
         """Put a mended file in a segment's place; the damage that was known there is no more, but what is left."""
-        if not self._writer.swap(segment, path):
+        if not self._writer.swap(segment, successor):
             return False
         self.forget_damage(segment.base, next(one.end for one in self.closed() if one.segment.base == segment.base))
         for damage in left:
@@ -357,31 +369,28 @@ class DirectoryPartition(Partition):
         self._writer.forget_damage(start, end)
         self._reader.forget_damage(start, end)
 
-    def _rewrite(self, segment: Segment, path: Path, frames: Iterator[Rewritten]) -> tuple[int, int]:
-        """Write the successor of a segment; how many records and bytes it has."""
+    def _rewrite(self, segment: Segment, path: Path, frames: Iterator[Rewritten]) -> Successor:
+        """Write the successor of a segment."""
         rewriter = Rewriter(self._disk, segment, path)
-        kept = 0
         try:
             for frame, base_offset, leader_epoch in frames:
                 rewriter.add(frame, base_offset, leader_epoch)
-                kept += frame.record_count
-            rewriter.finish(compacted=True)
+            return rewriter.finish(compacted=True)
         finally:
             rewriter.close()
-        return kept, rewriter.position
 
     # The handle.
 
     def statistics(self) -> PartitionStatistics:
         self._writer.check_present()
-        found = self._reader.sizes()
-        state = self._state()
+        missing = self._reader.missing()
+        state, closed = self._reader.closed()
         return PartitionStatistics(
             start=state.start,
             end=state.end,
             durable_end=state.durable_end,
-            segments=len(found),
-            bytes=sum(size for _, size in found),
+            segments=len(closed) + 1,
+            bytes=sum(entry.length for entry in closed) + state.position,
             total_records=state.total_records,
             total_frames=state.total_frames,
             total_bytes=state.total_bytes,
@@ -389,7 +398,7 @@ class DirectoryPartition(Partition):
             total_syncs=state.total_syncs,
             last_append_ns=state.last_append_ns,
             recoveries=state.recoveries,
-            damaged=state.damaged,
+            damaged=state.damaged + with_damage(read_damage(self.path), missing)[1],
             poisoned=state.poisoned,
             mapped_bytes=self._reader.mappings.mapped_bytes,
         )
@@ -397,7 +406,7 @@ class DirectoryPartition(Partition):
     def close(self) -> None:
         self._writer.close()
         # Now, and not when garbage is collected: until then a file that was deleted keeps its place on the disk.
-        self._reader.mappings.keep_only(set())
+        self._reader.mappings.drop(self._reader.mappings.mapped())
 
 
 def _outcome(ticket: Ticket, failure: Exception | None) -> Appended | Exception:

@@ -11,6 +11,7 @@ import mmap
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -70,32 +71,39 @@ class MappingCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._mutex = threading.Lock()
-        self._spans: OrderedDict[bytes, Span] = OrderedDict()
+        self._spans: OrderedDict[tuple[int, bytes], Span] = OrderedDict()
         self._bytes = 0
 
-    def get(self, log: bytes, length: int, fd: int) -> Span:
-        """The first `length` bytes, or more, of the file that `log` names and `fd` is open on."""
+    def get(self, base: int, log: bytes, length: int, fd: int) -> Span:
+        """The first `length` bytes, or more, of the segment that `base` and `log` name and `fd` is open on."""
+        key = (base, log)
         with self._mutex:
-            span = self._spans.get(log)
+            span = self._spans.get(key)
             if span is not None and len(span.view) >= length:
-                self._spans.move_to_end(log)
+                self._spans.move_to_end(key)
                 return span
         buffer = map_file(fd, length)
         span = Span(0, buffer, memoryview(buffer))
         with self._mutex:
-            old = self._spans.pop(log, None)
+            old = self._spans.pop(key, None)
             self._bytes += length - (len(old.view) if old else 0)
-            self._spans[log] = span
+            self._spans[key] = span
             while self._bytes > self._limit and self._spans:
                 _, evicted = self._spans.popitem(last=False)
                 self._bytes -= len(evicted.view)
         return span
 
-    def keep_only(self, logs: set[bytes]) -> None:
-        """Drop the mappings of files that are no longer part of the log."""
+    def mapped(self) -> list[tuple[int, bytes]]:
+        """The base and the log of each segment that is mapped."""
         with self._mutex:
-            for log in [log for log in self._spans if log not in logs]:
-                self._bytes -= len(self._spans.pop(log).view)
+            return list(self._spans)
+
+    def drop(self, segments: Iterable[tuple[int, bytes]]) -> None:
+        """Drop the mappings of segments that are no longer part of the log."""
+        with self._mutex:
+            for key in segments:
+                span = self._spans.pop(key, None)
+                self._bytes -= len(span.view) if span else 0
 
     @property
     def mapped_bytes(self) -> int:

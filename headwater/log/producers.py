@@ -171,6 +171,8 @@ class ProducerTable:
 
 def load_producers(directory: Path, partition: bytes, base: int) -> ProducerTable:
     """The table as it was at `base`: from the nearest snapshot that can be read, and the frames since then."""
+    with contextlib.suppress(Damaged, FileNotFoundError):
+        return ProducerTable.load(directory / f"{base:020d}.producers")
     table = ProducerTable()
     walked: list[Segment] = []
     for segment in reversed(list_segments(directory, partition)[0]):

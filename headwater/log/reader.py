@@ -7,22 +7,31 @@ place, so a view stays valid for as long as someone holds it, whatever is append
 
 from __future__ import annotations
 
+import errno
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from crc32c import crc32c
 
 from headwater.config import PartitionConfig
-from headwater.errors import FrameDamaged, IndexDamaged, OffsetOutOfRange
+from headwater.errors import (
+    Damaged,
+    FrameDamaged,
+    IndexDamaged,
+    OffsetOutOfRange,
+    OpenFailed,
+    SegmentListDamaged,
+    WriteFailed,
+)
 from headwater.log.commit import Extent
 from headwater.log.damage import DamageNotes
-from headwater.log.disk import Disk
+from headwater.log.disk import Disk, open_plain
 from headwater.log.frame import (
     AFTER_GAP,
     ALL_ATTRIBUTES,
@@ -41,12 +50,13 @@ from headwater.log.frame import (
     verify_body,
 )
 from headwater.log.index import IndexBuilder, IndexEntry, IndexReader, open_index
+from headwater.log.inventory import EMPTY, FOREIGN, MISSING, SHORTER
 from headwater.log.mapping import MappingCache, Span
-from headwater.log.open_files import open_file
 from headwater.log.refusals import opening
 from headwater.log.report import Damage
 from headwater.log.schemas import Schemas
-from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
+from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of
+from headwater.log.segment_list import LIST_FILE, ListedSegment, SegmentList
 from headwater.log.state import State
 from headwater.log.writer import Writer
 
@@ -55,6 +65,9 @@ MAPPED_FROM: Final = 1024 * 1024
 
 _PATIENCE: Final = 10
 """How often a reader looks again when the files are not as the state says, because someone is changing them."""
+
+_NO_FILE: Final = (errno.EINVAL, errno.ELOOP, errno.ENXIO, errno.ENOTDIR)
+"""What is there under the name of a segment cannot be its file."""
 
 _Found = TypeVar("_Found")
 OnDamage = Callable[[Damage], None]
@@ -80,41 +93,95 @@ class Reader:
         self._state = state
         self._writer = writer
         self._notes = DamageNotes(writer)
-        self._strangers: set[Path] = set()
-        self._listed: tuple[int, list[Segment]] = (-1, [])
+        self._mended: set[int] = set()
+        """The bases of segments whose headers recovery was asked to mend: once is enough."""
+        self._known = (-1, 0, 0)
+        """The layout, and the list's generation and length, when mappings were last sorted out."""
         self.mappings = MappingCache(config.mapping_cache_bytes)
 
-    def segments(self, state: State) -> list[Segment]:
-        """The segments as of this state."""
-        layout, segments = self._listed
-        if layout != state.layout:
-            found, strangers = list_segments(self._directory, state.partition)
-            if not self._strangers.issuperset(strangers):
-                # One of them may be ours with a damaged header, which recovery can tell and mend.
-                self._strangers.update(strangers)
-                self._writer.mend()
-                return self.segments(self._state())
-            segments = [segment for segment in found if segment.base <= state.segment_base]
-            self._listed = (state.layout, segments)
-            self.mappings.keep_only({segment.header.log for segment in segments})
-        return segments
+    # The segments.
 
-    def sizes(self) -> list[tuple[Segment, int]]:
-        """The segments as they are now, with the sizes of their files."""
-        return self._patiently(
-            lambda state: [(segment, os.stat(segment.path).st_size) for segment in self.segments(state)]
-        )
+    def closed(self) -> tuple[State, list[ListedSegment]]:
+        """A state, and the closed segments that the list names then."""
+        return self._patiently(self._closed)
+
+    def _closed(self, state: State) -> tuple[State, list[ListedSegment]]:
+        with self._list(state) as listed:
+            return state, [] if listed is None else _below(listed.entries(), state.segment_base)
+
+    def missing(self) -> list[Damage]:
+        """What is lost of closed segments, as far as the names and sizes of their files tell."""
+
+        def look(state: State) -> list[Damage]:
+            _, entries = self._closed(state)
+            lost = [entry for entry in entries if entry.end > state.start and self._is_short(entry)]
+            if lost and self._closed(self._state())[1] != entries:
+                raise FileNotFoundError(self._directory)  # someone is changing them
+            found: list[Damage] = []
+            for entry in lost:
+                with suppress(OffsetOutOfRange):
+                    first = max(entry.base, state.start)
+                    for _ in self.read(first, entry.end, lambda *_: None, found.append):
+                        pass
+            return found
+
+        return self._patiently(look)
+
+    def _is_short(self, entry: ListedSegment) -> bool:
+        """Whether less is there of a segment's file than when it was closed."""
+        try:
+            size = os.stat(self._directory / f"{entry.base:020d}.log").st_size
+        except OSError:
+            return True
+        return entry.lost or (size < entry.length and size != entry.former_length)
+
+    @contextmanager
+    def _list(self, state: State) -> Iterator[SegmentList | None]:
+        """The list of closed segments as it is now, None where there are none."""
+        self._sort_out_mappings(state)
+        found = _read_list(self._directory, state)
+        try:
+            yield found
+        finally:
+            if found is not None:
+                found.close()
+
+    def _sort_out_mappings(self, state: State) -> None:
+        """Give back mappings of files that were replaced or removed: until then they keep their place on the disk."""
+        layout, generation, listed = self._known
+        now = (state.layout, state.list_generation, state.listed)
+        if now == self._known:
+            return
+        self._known = now
+        only_rolls = state.list_generation == generation and state.layout - layout == state.listed - listed
+        mapped = self.mappings.mapped()
+        if only_rolls or not mapped:
+            return
+        with suppress(SegmentListDamaged):
+            found = _read_list(self._directory, state)
+            try:
+                self.mappings.drop([one for one in mapped if not _is_part(one, state, found)])
+            finally:
+                if found is not None:
+                    found.close()
 
     def _patiently(self, look: Callable[[State], _Found]) -> _Found:
         """Look at the files; look again when they are not as listed, because someone is changing them."""
-        for _ in range(_PATIENCE):
+        for attempt in range(_PATIENCE):
             try:
                 with opening(self._directory):
                     return look(self._state())
             except FileNotFoundError:
                 self._writer.check_present()
-                self._listed = (-1, [])
+            except SegmentListDamaged:
+                self._mend_list(attempt)
         return look(self._state())
+
+    def _mend_list(self, attempt: int) -> None:
+        """Have an unsound list made anew, unless an entry of it was just being written."""
+        self._writer.check_present()
+        if attempt:
+            self._writer.mend()
 
     # Frames in order.
 
@@ -135,8 +202,9 @@ class Reader:
             try:
                 offset = yield from self._read_segment(state, offset, end, take, report)
             except FileNotFoundError:
-                self._writer.check_present()
-                self._listed = (-1, [])  # retention, compaction or a truncation was faster than this reader
+                self._writer.check_present()  # retention, compaction or a truncation was faster than this reader
+            except SegmentListDamaged:
+                self._mend_list(attempts)
             attempts = 0 if offset > before else attempts + 1
             if attempts > _PATIENCE:
                 raise FrameDamaged("the log ends before its published end", file=self._directory, offset=offset)
@@ -146,26 +214,55 @@ class Reader:
     ) -> Generator[Taken, None, int]:
         """The frames of the segment that holds `offset`; returns the offset to go on with."""
         with opening(self._directory):
-            segment, after = self._holding(offset, state)
-        stop = end if after is None else min(end, after)
-        with self._opened(segment, after, state) as file:
-            with opening(self._directory):
-                position = self._seek(segment, after, state, file, lambda index: index.at_offset(offset))
-                span = self._span(segment, after, file, position)
-            offset, position = yield from _follow(file, span, position, segment.base, offset, stop, take, on_damage)
-        if after is None or offset >= stop:
+            entry = self._holding(offset, state)
+        stop = end if entry is None else min(end, entry.end)
+        try:
+            with self._opened(entry, state) as found:
+                segment, file = found.segment, found.file
+                with opening(self._directory):
+                    position = self._seek(found, state, lambda index: index.at_offset(offset))
+                    span = self._span(found, position)
+                offset, position = yield from _follow(file, span, position, segment.base, offset, stop, take, on_damage)
+        except _SegmentLost as lost:
+            if entry is None or not self._stays(entry, lost):
+                self._mend(lost, state)
+                raise FileNotFoundError(lost.file) from None
+            on_damage(Damage(lost.file, 0, offset, stop, lost.reason))
+            return stop
+        if entry is None or offset >= stop:
             return offset
-        if not segment.header.compacted:
+        if not found.whole:
+            on_damage(Damage(segment.path, position, offset, stop, SHORTER))
+        elif not segment.header.compacted:
             on_damage(Damage(segment.path, position, offset, stop, "the end of a segment is missing"))
         return stop
 
-    def _holding(self, offset: int, state: State) -> tuple[Segment, int | None]:
-        """The segment that holds an offset, and where the next one begins, if there is one."""
-        segments = self.segments(state)
-        number = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
-        if number < 0:
+    def _holding(self, offset: int, state: State) -> ListedSegment | None:
+        """The closed segment that holds an offset; None for the growing one."""
+        if offset >= state.segment_base:
+            return None
+        with self._list(state) as listed:
+            number = -1 if listed is None else listed.holding(offset)
+            entry = listed[number] if listed is not None and number >= 0 else None
+        if entry is None or entry.end <= offset:
             raise FileNotFoundError(self._directory)
-        return segments[number], segments[number + 1].base if number + 1 < len(segments) else None
+        return entry
+
+    def _stays(self, entry: ListedSegment, lost: _SegmentLost) -> bool:
+        """Whether a segment that could not be opened is lost: nobody has changed the list meanwhile."""
+        state = self._state()
+        with suppress(FileNotFoundError, SegmentListDamaged):
+            unchanged = entry.end > state.start and self._holding(entry.base, state) == entry
+            return unchanged and (not lost.mendable or entry.base in self._mended)
+        return False
+
+    def _mend(self, lost: _SegmentLost, state: State) -> None:
+        """Have recovery look at a header that is damaged: frames may prove that the file is the log's own."""
+        base = int(lost.file.stem)
+        if lost.mendable and base not in self._mended and base <= state.segment_base:
+            with suppress(WriteFailed):
+                self._writer.mend()
+            self._mended.add(base)
 
     def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
         """Where frames with records in [start, end) lie, about so many bytes of them; and the offset to go on with.
@@ -174,19 +271,20 @@ class Reader:
         see. None where not even that can be said: reading tells what is wrong.
         """
         state = self._state()
-        with suppress(FileNotFoundError, FrameDamaged):
-            segment, after = self._holding(start, state)
-            with self._opened(segment, after, state) as file:
-                position = self._seek(segment, after, state, file, lambda index: index.at_offset(start))
-                found = _extent(file, position, start, end, most_bytes)
-                if found is None:
+        with suppress(FileNotFoundError, SegmentListDamaged, FrameDamaged):
+            entry = self._holding(start, state)
+            with self._opened(entry, state) as found:
+                segment = found.segment
+                position = self._seek(found, state, lambda index: index.at_offset(start))
+                extent_found = _extent(found.file, position, start, end, most_bytes)
+                if extent_found is None:
                     return None
-                first, stop, last, following = found
+                first, stop, last, following = extent_found
                 extent = Extent(str(segment.path), segment.header.log, first, stop - first, last.stamp_crc)
-                limit = state.end if after is None else after
+                limit = state.end if entry is None else entry.end
                 if following is not None and following < limit:
                     reached = following
-                elif last.next_offset == limit or segment.header.compacted:
+                elif last.next_offset == limit or (segment.header.compacted and found.whole):
                     reached = limit
                 else:
                     return None  # the end of the segment is missing
@@ -214,53 +312,61 @@ class Reader:
         on_damage(damage)
 
     @contextmanager
-    def _opened(self, segment: Segment, after: int | None, state: State) -> Iterator[FrameFile]:
-        """The segment's file, bounded by what may be read of it."""
-        with opening(self._directory):
-            fd = open_file(segment.path, os.O_RDONLY)
+    def _opened(self, entry: ListedSegment | None, state: State) -> Iterator[_OpenSegment]:
+        """The file of a closed segment, or of the growing one, bounded by what may be read of it.
+
+        Raises _SegmentLost when it is not there, or another one.
+        """
+        base = state.segment_base if entry is None else entry.base
+        path = self._directory / f"{base:020d}.log"
         try:
-            # The file of that name may be another one by now: compacted, cut, or mended.
+            fd = open_plain(path)
+        except FileNotFoundError:
+            raise _SegmentLost(path, MISSING) from None
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise OpenFailed(self._directory, error) from error
+            raise _SegmentLost(path, FOREIGN) from error
+        try:
             content = os.pread(fd, SEGMENT_HEADER_BYTES, 0)
-            if content != segment.header.pack() or (after is None and segment.header.log != state.segment):
-                raise FileNotFoundError(segment.path)
-            limit = state.position if after is None else os.fstat(fd).st_size
-            yield FrameFile(fd, limit, seed_of(state.partition), segment.path)
+            size = os.fstat(fd).st_size
+            if entry is None:
+                segment, length = _growing(path, content, state), state.position
+            else:
+                segment, length = _matching(path, content, entry, state)
+            file = FrameFile(fd, min(size, length), seed_of(state.partition), path)
+            yield _OpenSegment(segment, file, size >= length, None if entry is None else entry.end)
         finally:
             os.close(fd)
 
-    def _span(self, segment: Segment, after: int | None, file: FrameFile, position: int) -> Span:
-        if after is None and file.end - position < MAPPED_FROM:
+    def _span(self, found: _OpenSegment, position: int) -> Span:
+        file = found.file
+        if found.end is None and file.end - position < MAPPED_FROM:
             content = os.pread(file.fd, file.end - position, position)
             return Span(position, pa.py_buffer(content), memoryview(content))
-        return self.mappings.get(segment.header.log, file.end, file.fd)
+        return self.mappings.get(found.segment.base, found.segment.header.log, file.end, file.fd)
 
     # Finding a place.
 
-    def _seek(
-        self,
-        segment: Segment,
-        after: int | None,
-        state: State,
-        file: FrameFile,
-        search: Callable[[IndexReader], IndexEntry | None],
-    ) -> int:
+    def _seek(self, found: _OpenSegment, state: State, search: Callable[[IndexReader], IndexEntry | None]) -> int:
         """The position that `search` finds in the index, or the segment's first. An unsound index is made anew."""
-        entries = state.index_entries if after is None else None
+        segment, file = found.segment, found.file
+        entries = state.index_entries if found.end is None else None
         for attempt in range(2):
             with suppress(IndexDamaged):
                 with open_index(segment.index_path, segment.header.log, entries) as index:
                     entry = search(index)
                 return entry.position if entry and entry.position < file.end else SEGMENT_HEADER_BYTES
-            if after is None or attempt:
+            if found.end is None or attempt:
                 break  # the growing segment's index is its writers' to mend
-            self._rebuild_index(segment, after, file)
+            self._rebuild_index(segment, found.end, file)
         return SEGMENT_HEADER_BYTES
 
-    def _rebuild_index(self, segment: Segment, after: int, file: FrameFile) -> None:
+    def _rebuild_index(self, segment: Segment, end: int, file: FrameFile) -> None:
         """Index a closed segment anew by walking over its headers. Where it cannot be written, readers walk."""
         builder = IndexBuilder(self.config.index_interval)
         for position, header in file.walk_stamped(SEGMENT_HEADER_BYTES, segment.base):
-            if header.base_offset >= after:
+            if header.base_offset >= end:
                 break
             builder.add(position, header.length, header.base_offset, header.max_timestamp)
         with suppress(OSError):
@@ -274,17 +380,102 @@ class Reader:
         return self._patiently(lambda state: self._time_position(timestamp, state))
 
     def _time_position(self, timestamp: int, state: State) -> int | None:
-        segments = self.segments(state)
-        for number, segment in enumerate(segments):
-            after = segments[number + 1].base if number + 1 < len(segments) else None
-            with self._opened(segment, after, state) as file:
-                position = self._seek(segment, after, state, file, lambda index: index.at_time(timestamp))
-                for _, header in file.walk_stamped(position, segment.base):
-                    if after is not None and header.base_offset >= after:
+        with self._list(state) as listed:
+            if listed is not None:
+                for entry in listed.entries(listed.at_time(timestamp)):
+                    if entry.base >= state.segment_base:
+                        break
+                    if entry.max_timestamp >= timestamp and entry.end > state.start:
+                        found = self._time_in_segment(timestamp, entry, state)
+                        if found is not None:
+                            return found
+        return self._time_in_segment(timestamp, None, state)
+
+    def _time_in_segment(self, timestamp: int, entry: ListedSegment | None, state: State) -> int | None:
+        try:
+            with self._opened(entry, state) as found:
+                position = self._seek(found, state, lambda index: index.at_time(timestamp))
+                for _, header in found.file.walk_stamped(position, found.segment.base):
+                    if entry is not None and header.base_offset >= entry.end:
                         break
                     if header.max_timestamp >= timestamp:
                         return header.base_offset
+        except _SegmentLost as lost:
+            if entry is None or not self._stays(entry, lost):
+                self._mend(lost, state)
+                raise FileNotFoundError(lost.file) from None
+            self.note(Damage(lost.file, 0, max(entry.base, state.start), entry.end, lost.reason))
         return None
+
+
+class _OpenSegment(NamedTuple):
+    """A segment that is open. It is `whole` when nothing of it is missing at its end; `end` is None while it grows."""
+
+    segment: Segment
+    file: FrameFile
+    whole: bool
+    end: int | None
+
+
+class _SegmentLost(FrameDamaged):
+    """The file of a segment is not there, or another one. If its header alone is damaged, recovery may mend it."""
+
+    def __init__(self, file: Path, reason: str, *, mendable: bool = False) -> None:
+        super().__init__(reason, file=file, position=0)
+        self.file: Path = file
+        self.mendable = mendable
+
+
+def _growing(path: Path, content: bytes, state: State) -> Segment:
+    """The growing segment, if this is its header."""
+    try:
+        header = SegmentHeader.unpack(content)
+    except Damaged as error:
+        raise _SegmentLost(path, error.reason, mendable=True) from None
+    if header.log != state.segment or header.partition != state.partition:
+        raise _SegmentLost(path, FOREIGN)
+    return Segment(path, header)
+
+
+def _matching(path: Path, content: bytes, entry: ListedSegment, state: State) -> tuple[Segment, int]:
+    """The closed segment, or the one that it is just replacing, with its length; raises unless this is its header."""
+    directory = path.parent
+    segment = entry.segment(directory, state.partition)
+    if content == segment.header.pack():
+        return segment, entry.length
+    former = entry.former(directory, state.partition)
+    if former is not None and content == former.header.pack():
+        return former, entry.former_length
+    if not content:
+        raise _SegmentLost(path, EMPTY)
+    try:
+        SegmentHeader.unpack(content)
+    except Damaged as error:
+        raise _SegmentLost(path, error.reason, mendable=not entry.lost) from None
+    raise _SegmentLost(path, FOREIGN)
+
+
+def _read_list(directory: Path, state: State) -> SegmentList | None:
+    if not state.listed:
+        return None
+    try:
+        return SegmentList.read(directory, state.partition)
+    except FileNotFoundError as error:
+        raise SegmentListDamaged("the list of segments is missing", file=directory / LIST_FILE) from error
+
+
+def _below(entries: Iterator[ListedSegment], base: int) -> list[ListedSegment]:
+    """The entries of segments before the growing one."""
+    return list(takewhile(lambda entry: entry.base < base, entries))
+
+
+def _is_part(mapped: tuple[int, bytes], state: State, listed: SegmentList | None) -> bool:
+    """Whether a segment that is mapped, given by its base and log, is still part of the log."""
+    base, log = mapped
+    if base >= state.segment_base or listed is None:
+        return log == state.segment
+    number = listed.holding(base)
+    return number >= 0 and log in (listed[number].log, listed[number].former_log)
 
 
 def _follow(
@@ -303,7 +494,8 @@ def _follow(
     those that do the same at leisure.
     """
     start, buffer, view = span
-    seed, limit, size = file.seed, file.end, len(view)
+    seed, limit = file.seed, file.end
+    size = min(len(view), limit - start)  # a file that was cut may have been mapped when it was longer
     position, previous, passed = _skip(file, view, start, position, base, offset)
     while position < limit:
         resume = position

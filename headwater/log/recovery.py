@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +32,7 @@ from headwater.log.index import (
     open_index,
     pack_entry,
 )
+from headwater.log.inventory import Inventory, described, take_inventory
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.report import Damage, RecoveryReport
@@ -45,10 +45,20 @@ from headwater.log.segment import (
     Segment,
     SegmentHeader,
     delete_segment,
-    delete_segments_below,
     list_segments,
     new_segment_header,
     seed_of,
+)
+from headwater.log.segment_list import (
+    COMPACTED,
+    LIST_FILE,
+    UNCUT,
+    ListedSegment,
+    SegmentList,
+    Successor,
+    lost_segment,
+    replace_list,
+    with_newest,
 )
 from headwater.log.state import BLANK, CHANGING, State, StatePage, begin_segment
 from headwater.log.tail import Tail, rewrite, walk
@@ -68,13 +78,17 @@ class Recovery:
         clock: Clock,
         schemas: Schemas,
         partition: bytes | None = None,
+        *,
+        thorough: bool = False,
     ) -> None:
+        """A `thorough` recovery also opens files of closed segments that are as long as the list says."""
         self._directory = directory
         self._config = config
         self._disk = disk
         self._clock = clock
         self._schemas = schemas
         self._partition = partition
+        self._thorough = thorough
         self.report = RecoveryReport(directory)
 
     def run(self) -> State:
@@ -86,30 +100,71 @@ class Recovery:
             # Whoever was in the middle of a change may have died before the names it made or removed were durable.
             self._disk.sync_directory(self._directory)
         partition = self._identify(found)
-        self._repair_headers(partition)
-        segments, self.report.strangers = list_segments(self._directory, partition)
-        if found is None and segments:
-            self.report.rebuilt.append(STATE_FILE)
         state = found or BLANK._replace(partition=partition, damaged=len(read_damage(self._directory)))
         start = max(state.start, self._read_mark(START_FILE) or 0)
         target = self._read_mark(TRUNCATE_FILE)
         if target is not None:
-            return self._truncate(state._replace(start=min(start, target)), segments, target)
-        state = self._find_start(state, segments, start, known=found is not None)
-        if not segments:
-            state = self._begin(state, max(state.durable_end, state.start))
+            start = min(start, target)
+        inventory = self._take_inventory(found, partition, start)
+        if found is None and (inventory.growing or inventory.closed):
+            self.report.rebuilt.append(STATE_FILE)
+        self.report.strangers = inventory.strangers
+        state = state._replace(start=self._find_start(inventory, start, known=found is not None))
+        if target is not None:
+            return self._truncate(state, inventory, target)
+        self.report.damage += inventory.damage
+        if inventory.made:
+            self.report.rebuilt.append(LIST_FILE)
+        if inventory.growing is None:
+            ends = inventory.closed[-1].end if inventory.closed else state.start
+            base = max(state.durable_end, ends)
+            if base > ends:
+                lost = self._directory / f"{ends:020d}.log"
+                self._lost(lost, 0, ends, base, "the end of the log is missing")
+                inventory.closed.append(lost_segment(ends, base, NEVER))
+            state = self._begin(state, base, inventory)
         else:
-            state = self._recover_end(state, segments)
-            if delete_segments_below(self._disk, self._directory, partition, state.start):
-                state = state._replace(layout=state.layout + 1)
+            state = self._recover_end(state, inventory.growing, inventory)
+        state = self._save_list(state, inventory)
+        for path in inventory.leftovers:
+            delete_segment(self._disk, path)
         return state if state == found else self._publish(state)
 
-    def _find_start(self, state: State, segments: list[Segment], start: int, *, known: bool) -> State:
-        """The state with the log's start: what was deleted on purpose, or what is no longer there."""
-        first = segments[0].base if segments else max(state.durable_end, start)
-        if first > start and known:
-            self._lost(self._directory, 0, start, first, "the beginning of the log is missing")
-        return state._replace(start=max(start, first))
+    def _find_start(self, inventory: Inventory, start: int, *, known: bool) -> int:
+        """Where the log begins: where its records were deleted up to; if nobody knows that, where its files begin."""
+        if known:
+            return start
+        first = [entry.base for entry in inventory.closed[:1]] + ([inventory.growing.base] if inventory.growing else [])
+        return max(start, min(first, default=start))
+
+    def _take_inventory(self, state: State | None, partition: bytes, start: int) -> Inventory:
+        """Hold the files against the list, after mending headers of files that prove to be the log's own."""
+        found = take_inventory(self._directory, partition, state, start, thorough=self._thorough)
+        listed = {entry.base: entry for entry in found.closed}
+        mended = [self._mend_header(path, partition, listed.get(int(path.stem))) for path in found.garbled]
+        if any(mended):
+            found = take_inventory(self._directory, partition, state, start, thorough=self._thorough)
+        return found
+
+    def _save_list(self, state: State, inventory: Inventory) -> State:
+        """Make the list say what the inventory does, durably; the state that goes with it."""
+        wanted = list(with_newest(inventory.closed))
+        generation = max(inventory.generation, state.list_generation, 1)
+        unchanged = wanted == inventory.on_disk and len(wanted) == inventory.entries
+        if not unchanged or state.list_generation > inventory.generation or inventory.made:
+            if wanted == inventory.on_disk[: len(wanted)] and not inventory.made and inventory.generation == generation:
+                listed = SegmentList.open(self._disk, self._directory, state.partition)
+                try:
+                    listed.cut(self._disk, len(wanted))
+                finally:
+                    listed.close(self._disk)
+            elif wanted or inventory.generation:
+                generation += 1
+                replace_list(self._disk, self._directory, state.partition, generation, wanted)
+                self._disk.sync_directory(self._directory)
+            inventory.on_disk, inventory.entries, inventory.made = wanted, len(wanted), False
+            inventory.generation = generation
+        return state._replace(list_generation=generation, listed=len(wanted))
 
     # What identifies the partition, and its state.
 
@@ -171,44 +226,53 @@ class Recovery:
             with contextlib.suppress(PermissionError):
                 self._disk.sync_directory(parent)
 
-    def _repair_headers(self, partition: bytes) -> None:
-        """Give a segment whose header is damaged a new one, when its first frame proves that it is ours."""
-        for path in list_segments(self._directory, partition)[1]:
-            if not stat.S_ISREG(os.lstat(path).st_mode):
-                continue
-            fd = self._disk.open(path)
-            try:
-                with contextlib.suppress(Damaged):
-                    SegmentHeader.unpack(os.pread(fd, SEGMENT_HEADER_BYTES, 0))
-                    continue  # a sound header, of another log or under another's name
-                found = os.fstat(fd)
-                file = FrameFile(fd, found.st_size, seed_of(partition), path)
-                first = file.find(SEGMENT_HEADER_BYTES, int(path.stem))
-                if first is None:
-                    continue
+    def _mend_header(self, path: Path, partition: bytes, entry: ListedSegment | None) -> bool:
+        """Give a segment whose header is damaged a new one, when a frame in it proves that it is ours.
+
+        A closed one gets the very header that the list says it had.
+        """
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return False
+        fd = self._disk.open(path)
+        try:
+            with contextlib.suppress(Damaged):
+                SegmentHeader.unpack(os.pread(fd, SEGMENT_HEADER_BYTES, 0))
+                return False  # a sound header, of another log or under another's name
+            found = os.fstat(fd)
+            base = int(path.stem)
+            file = FrameFile(fd, found.st_size, seed_of(partition), path)
+            first = file.find(SEGMENT_HEADER_BYTES, base)
+            if first is None:
+                return False
+            former = entry.former(self._directory, partition) if entry is not None else None
+            if former is not None and entry is not None and entry.former_length == found.st_size:
+                header = former.header
+            elif entry is not None and not entry.lost:
+                header = entry.segment(self._directory, partition).header
+            else:
                 header = SegmentHeader(
                     SEGMENT_MAGIC,
                     partition,
                     log=random_bytes(16),
-                    base=int(path.stem),
+                    base=base,
                     created_ns=found.st_mtime_ns,
-                    length=found.st_size if file.has_gaps(int(path.stem)) else 0,
+                    length=found.st_size if file.has_gaps(base) else 0,
                     chain=first[1].previous if first[0] == SEGMENT_HEADER_BYTES else 0,
                     reserved=0,
                 )
-                self._disk.write(fd, header.pack(), 0)
-                self._disk.sync(fd)
-                self.report.rebuilt.append(path.name)
-            finally:
-                self._disk.close(fd)
+            self._disk.write(fd, header.pack(), 0)
+            self._disk.sync(fd)
+            self.report.rebuilt.append(path.name)
+        finally:
+            self._disk.close(fd)
+        return True
 
     def _lost(self, file: Path, position: int, offset: int, next_offset: int, reason: str) -> None:
         self.report.damage.append(Damage(file, position, offset, next_offset, reason))
 
     # The growing end.
 
-    def _recover_end(self, state: State, segments: list[Segment]) -> State:
-        active = segments[-1]
+    def _recover_end(self, state: State, active: Segment, inventory: Inventory) -> State:
         fd = self._disk.open(active.path)
         try:
             size = os.fstat(fd).st_size
@@ -217,21 +281,31 @@ class Recovery:
             if not same:
                 # Whoever created it may have died before its name was durable.
                 self._disk.sync_directory(self._directory)
+            elif not state.list_generation:  # written before there were lists, when nobody counted this
+                walked = FrameFile(fd, state.position, file.seed, active.path)
+                count = sum(frame.record_count for _, frame in walked.walk_stamped(SEGMENT_HEADER_BYTES, active.base))
+                state = state._replace(records_before=state.total_records - count)
             if same and state.poisoned:
-                return self._leave_poisoned(state, active, file)
+                return self._leave_poisoned(state, active, file, inventory)
             if same and state.durable_end == state.end and state.position == size:
                 return self._extend_index(state._replace(flags=0), active, file, [])
             if active.header.compacted:  # it was followed by another one, which is gone
-                last = _last_end(file)
-                if state.durable_end > last:
-                    self._lost(active.path, file.end, last, state.durable_end, "the end of the log is missing")
-                return self._begin(state, max(last, state.durable_end, active.base))
+                last = max(_last_end(file), active.base)
+                base = max(last, state.durable_end)
+                if base > last:
+                    self._lost(active.path, file.end, last, base, "the end of the log is missing")
+                if last > active.base:
+                    inventory.closed.append(described(active, last, self._clock.now_ns()))
+                if base > last:
+                    inventory.closed.append(lost_segment(last, base, NEVER))
+                return self._begin(state, base, inventory)
             tail = self._tail(state, active, file, same)
             self.report.damage += tail.damage
             if tail.floor > tail.end:
                 # Acknowledged records are missing. Their offsets are not given out again, their bytes not touched.
                 self._lost(active.path, tail.position, tail.end, tail.floor, "the end of the log is missing")
-                return self._begin(state, tail.floor)
+                inventory.closed.append(described(active, tail.floor, self._clock.now_ns()))
+                return self._begin(state, tail.floor, inventory)
             return self._settle(state, active, file, tail, same)
         finally:
             self._disk.close(fd)
@@ -268,7 +342,9 @@ class Recovery:
         log = active.header.log
         if same and tail.position < state.position:
             # A reader may have mapped what was published: those bytes go with the old file, which is left as it is.
-            log = copy_prefix(self._disk, active, file, tail.position).log
+            successor = copy_prefix(self._disk, active, file, tail.position)
+            log = successor.header.log
+            self._disk.rename(successor.path, active.path)
             self._disk.sync_directory(self._directory)
         else:
             if file.end > tail.position:
@@ -279,10 +355,11 @@ class Recovery:
             rewrite(self._disk, file.fd, next(unsynced, tail.position), tail.position)
             self._disk.sync(file.fd)
         adopted = [header for _, header in tail.frames if header.base_offset >= state.end]
+        total = state.total_records + sum(header.record_count for header in adopted)
         settled = state._replace(
             flags=0,
             layout=state.layout + 1,
-            total_records=state.total_records + sum(header.record_count for header in adopted),
+            total_records=total,
             total_frames=state.total_frames + len(adopted),
             total_bytes=state.total_bytes + sum(header.length for header in adopted),
             end=tail.end,
@@ -295,12 +372,14 @@ class Recovery:
             segment_base=active.base,
             segment_created_ns=state.segment_created_ns if same else active.header.created_ns,
         )
+        if not same:  # then all of its frames were walked over
+            settled = settled._replace(records_before=total - sum(header.record_count for _, header in tail.frames))
         if log != state.segment:
             settled = settled._replace(index_entries=0, index_position=0, identified_position=0)
             return self._rebuild_index(settled, active, file)
         return self._extend_index(settled, active, file, [found for found in tail.frames if found[0] >= state.position])
 
-    def _leave_poisoned(self, state: State, active: Segment, file: FrameFile) -> State:
+    def _leave_poisoned(self, state: State, active: Segment, file: FrameFile, inventory: Inventory) -> State:
         """After a failed sync only what is read back from the device counts, and only up to the durable end."""
         drop_page_cache(file.fd)
         durable = FrameFile(file.fd, min(state.durable_position, file.end), file.seed, file.path)
@@ -311,10 +390,14 @@ class Recovery:
         self.report.dropped_records = max(state.end - state.durable_end, 0)
         self.report.cut_bytes = max(file.end - state.durable_position, 0)
         self.report.poisoned = True
-        return self._begin(state, state.durable_end)
+        if state.durable_end > active.base:
+            entry = described(active, state.durable_end, self._clock.now_ns(), flags=UNCUT)
+            inventory.closed.append(entry._replace(length=state.durable_position))
+        return self._begin(state, state.durable_end, inventory)
 
-    def _begin(self, state: State, base: int) -> State:
-        """Go on in a new segment at `base`."""
+    def _begin(self, state: State, base: int, inventory: Inventory) -> State:
+        """Go on in a new segment at `base`, behind those that are listed before it can be found."""
+        state = self._save_list(state, inventory)
         header = new_segment_header(state.partition, base, self._clock.now_ns())
         path = self._directory / f"{base:020d}.log"
         if not path.with_suffix(".producers").exists():
@@ -325,19 +408,32 @@ class Recovery:
         self._disk.sync_directory(self._directory)
         return begin_segment(state, header)
 
-    def _truncate(self, state: State, segments: list[Segment], target: int) -> State:
-        """Carry out a truncation whose intent is durable. Doing it twice does no harm."""
+    def _truncate(self, state: State, inventory: Inventory, target: int) -> State:
+        """Carry out a truncation whose intent is durable. Doing it twice does no harm.
+
+        The list leaves out what is to go before any file does, and names both files while one takes the other's place.
+        """
         self.report.truncated_to = target
-        kept = [segment for segment in segments if segment.base < target]
-        self._remember_producers(state.partition, segments, target)
-        for segment in reversed(segments[len(kept) :]):
-            delete_segment(self._disk, segment, producers=False)
+        segments = list_segments(self._directory, state.partition)[0]
+        self._remember_producers(state.partition, inventory.closed, target)
+        inventory.closed = [entry for entry in inventory.closed if entry.base < target]
+        if inventory.growing is not None and inventory.growing.base < target:
+            inventory.closed.append(described(inventory.growing, target, self._clock.now_ns()))
+        self.report.damage += [damage for damage in inventory.damage if damage.offset < target]
+        successor = self._cut_last(inventory, target)
+        state = self._save_list(state, inventory)
+        kept = {entry.base for entry in inventory.closed}
+        for segment in reversed(segments):
+            if segment.base not in kept:
+                delete_segment(self._disk, segment.path, producers=False)
         for snapshot in sorted(self._directory.glob("*.producers")):
             if snapshot.stem.isdecimal() and int(snapshot.stem) > target:
                 self._disk.unlink(snapshot)
-        if kept:
-            cut_segment(self._disk, kept[-1], target, self._schemas)
-        state = self._begin(state, target)
+        if successor is not None:
+            self._disk.rename(successor.path, self._directory / f"{inventory.closed[-1].base:020d}.log")
+            self._disk.sync_directory(self._directory)
+            inventory.closed[-1] = inventory.closed[-1].settled()
+        state = self._begin(state, target, inventory)
         # The mark goes before anyone may append: else it would be found later, and cut what was appended since.
         state = self._publish(state, flags=CHANGING)
         self._disk.unlink(self._directory / TRUNCATE_FILE)
@@ -347,7 +443,23 @@ class Recovery:
             write_damage(self._disk, self._directory, without_damage(known, target))
         return self._publish(state)
 
-    def _remember_producers(self, partition: bytes, segments: list[Segment], target: int) -> None:
+    def _cut_last(self, inventory: Inventory, target: int) -> Successor | None:
+        """End the last closed segment at `target`. If that takes another file, it is ready for its place."""
+        if not inventory.closed:
+            return None
+        last = inventory.closed[-1] = inventory.closed[-1]._replace(end=target, sealed_ns=self._clock.now_ns())
+        try:
+            segment = Segment.read(self._directory / f"{last.base:020d}.log")
+        except (FileNotFoundError, Damaged):
+            return None  # it is lost, which the list goes on to say
+        if segment.header.log != last.log:
+            return None
+        successor = cut_segment(self._disk, segment, target, self._schemas)
+        if successor is not None:
+            inventory.closed[-1] = last.replaced(successor)
+        return successor
+
+    def _remember_producers(self, partition: bytes, closed: list[ListedSegment], target: int) -> None:
         """Save who had written what below `target`, while the segments that tell are still there.
 
         Compaction forgets who wrote a record; the snapshot behind a compacted segment remembers, and may know of
@@ -357,10 +469,10 @@ class Recovery:
         if snapshot.exists():
             return
         table = None
-        for segment, after in pairwise(segments):
-            if segment.base < target < after.base and segment.header.compacted:
+        for entry in closed:
+            if entry.base < target < entry.end and entry.flags & COMPACTED:
                 with contextlib.suppress(Damaged, FileNotFoundError):
-                    table = ProducerTable.load(after.producers_path)
+                    table = ProducerTable.load(self._directory / f"{entry.end:020d}.producers")
         table = table or load_producers(self._directory, partition, target)
         table.forget_beyond(target)
         self._disk.replace(snapshot, table.pack())

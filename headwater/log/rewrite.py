@@ -14,9 +14,11 @@ from headwater.log.disk import TEMPORARY, Disk
 from headwater.log.encode import reencode
 from headwater.log.entropy import random_bytes
 from headwater.log.frame import AFTER_GAP, GROUP_ONLY, HEADER_BYTES, Frame, FrameHeader, StoredFrame, verify_body
+from headwater.log.index import NEVER
 from headwater.log.projection import Projection
 from headwater.log.schemas import Schemas
-from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of
+from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+from headwater.log.segment_list import FOREVER, UNKNOWN, Successor
 
 _COPY: Final = 1024 * 1024
 
@@ -32,7 +34,9 @@ class Rewriter:
         self._fd = disk.create(path)
         self._stamp = segment.header.chain
         self.position = SEGMENT_HEADER_BYTES
-        self.frames = 0
+        self._counted = True
+        self.records = 0
+        self._max_timestamp = NEVER
 
     def copy(self, fd: int, start: int, end: int, stamp: int) -> None:
         """Bytes of the old file as they are; `stamp` is that of the last frame among them."""
@@ -42,6 +46,7 @@ class Rewriter:
             self.position += len(content)
             start += len(content)
         self._stamp = stamp
+        self._counted = False
 
     def add(self, frame: Frame, base_offset: int, leader_epoch: int, group: int = GROUP_ONLY) -> None:
         """A frame made anew."""
@@ -55,7 +60,8 @@ class Rewriter:
         )
         self._disk.writev(self._fd, [header, frame.message], self.position, frame.length)
         self.position += frame.length
-        self.frames += 1
+        self.records += frame.record_count
+        self._max_timestamp = max(self._max_timestamp, frame.max_timestamp)
 
     def keep_damaged(self, file: FrameFile, start: int, end: int) -> None:
         """Keep bytes of the old file that are no good frames; or, in place of none, something that is no frame either.
@@ -65,6 +71,7 @@ class Rewriter:
         if start == end:
             self._disk.write(self._fd, bytes(HEADER_BYTES), self.position)
             self.position += HEADER_BYTES
+            self._counted = False
             return
         stamp = self._stamp
         with suppress(FrameDamaged):
@@ -72,13 +79,14 @@ class Rewriter:
                 stamp = header.stamp_crc
         self.copy(file.fd, start, end, stamp)
 
-    def finish(self, *, compacted: bool) -> SegmentHeader:
+    def finish(self, *, compacted: bool) -> Successor:
         """Complete the file and make it durable; it still has to be renamed."""
         length = self.position if compacted else 0
         header = self._old._replace(log=random_bytes(16), length=length)
         self._disk.write(self._fd, header.pack(), 0)
         self._disk.sync(self._fd)
-        return header
+        records, newest = (self.records, self._max_timestamp) if self._counted else (UNKNOWN, FOREVER)
+        return Successor(self.path, header, self.position, records, newest)
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -94,8 +102,8 @@ def copy_prefix(
     last: tuple[Frame, FrameHeader] | None = None,
     *,
     compacted: bool = False,
-) -> SegmentHeader:
-    """Replace a segment by its bytes below `position`, and one frame more. The directory is the caller's to sync.
+) -> Successor:
+    """Write the segment's bytes below `position`, and one frame more, to a file of another name, and make it durable.
 
     With `compacted` its end is left out as well, as compaction may do it.
     """
@@ -105,15 +113,13 @@ def copy_prefix(
         if last is not None:
             frame, old = last
             rewriter.add(frame, old.base_offset, old.leader_epoch, GROUP_ONLY | (old.group & AFTER_GAP))
-        header = rewriter.finish(compacted=compacted or segment.header.compacted)
+        return rewriter.finish(compacted=compacted or segment.header.compacted)
     finally:
         rewriter.close()
-    disk.rename(rewriter.path, segment.path)
-    return header
 
 
-def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> None:
-    """Replace a segment by its records below `target`, unless it has no others."""
+def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> Successor | None:
+    """Write a segment's records below `target` to a file of another name; None if it has no others."""
     fd = disk.open(segment.path)
     try:
         file = FrameFile(fd, os.fstat(fd).st_size, seed_of(segment.header.partition), segment.path)
@@ -131,11 +137,11 @@ def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> 
                     rest = cut_frame(StoredFrame(header, data, schemas.get(header.schema_id)), target)
                     within_gap = rest is None or header.base_offset + rest.last_offset_delta + 1 < target
                 kept = (rest, header) if rest else None
-                copy_prefix(disk, segment, file, position, stamp, kept, compacted=within_gap)
-                return
+                return copy_prefix(disk, segment, file, position, stamp, kept, compacted=within_gap)
             stamp = header.stamp_crc
     finally:
         disk.close(fd)
+    return None
 
 
 def _is_sound(content: bytes, header: FrameHeader) -> bool:

@@ -11,24 +11,20 @@ from contextlib import suppress
 
 from headwater.errors import FrameDamaged, OffsetOutOfRange
 from headwater.log.directory import ClosedSegment, DirectoryPartition
-from headwater.log.disk import drop_page_cache
+from headwater.log.disk import drop_page_cache, open_plain
 from headwater.log.report import Damage
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, seed_of
 
 
 def scrub(partition: DirectoryPartition, closed: ClosedSegment) -> Iterator[int]:
-    """Verify the frames of a segment; each step says how many bytes it has read. One that is gone is passed over."""
+    """Verify the frames of a segment; each step says how many bytes it has read. A deleted one is passed over."""
     segment = closed.segment
-    try:
-        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
+    whole = False
+    with suppress(OSError), open(open_plain(segment.path), "rb", buffering=0) as opened:
+        fd = opened.fileno()
         drop_page_cache(fd)
-        file = FrameFile(fd, os.fstat(fd).st_size, seed_of(segment.header.partition), segment.path)
+        file = FrameFile(fd, min(os.fstat(fd).st_size, closed.size), seed_of(segment.header.partition), segment.path)
         whole = yield from _verify(partition, closed, file)
-    finally:
-        os.close(fd)
     if not whole:  # a reader tells what exactly is lost, and notes it; or that the file is another one by now
         with suppress(OffsetOutOfRange):
             for _ in partition.frames(closed.first, closed.end, on_damage=lambda _: None):
@@ -55,4 +51,4 @@ def _verify(partition: DirectoryPartition, closed: ClosedSegment, file: FrameFil
         reason = f"the device does not give it back: {error.strerror}"
         partition.note_damage(Damage(file.path, position, max(offset, closed.first), closed.end, reason))
         return True
-    return offset >= closed.end or closed.segment.header.compacted
+    return offset >= closed.end or (closed.segment.header.compacted and file.end == closed.size)

@@ -12,7 +12,6 @@ import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -167,21 +166,12 @@ def list_segments(directory: Path, partition: bytes | None) -> tuple[list[Segmen
     return segments, strangers
 
 
-def delete_segment(disk: Disk, segment: Segment, *, producers: bool = True) -> None:
+def delete_segment(disk: Disk, path: Path, *, producers: bool = True) -> None:
     """Remove a segment with what belongs to it. The log goes last: while it is there, the rest can be made again."""
-    disk.unlink(segment.index_path)
+    disk.unlink(path.with_suffix(".index"))
     if producers:
-        disk.unlink(segment.producers_path)
-    disk.unlink(segment.path)
-
-
-def delete_segments_below(disk: Disk, directory: Path, partition: bytes, start: int) -> int:
-    """Delete the segments that end at or below `start`; how many."""
-    segments = list_segments(directory, partition)[0]
-    doomed = [segment for segment, after in pairwise(segments) if after.base <= start]
-    for segment in doomed:
-        delete_segment(disk, segment)
-    return len(doomed)
+        disk.unlink(path.with_suffix(".producers"))
+    disk.unlink(path)
 
 
 class FrameFile:

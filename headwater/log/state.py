@@ -36,7 +36,11 @@ CHANGING: Final = 2
 
 
 class State(NamedTuple):
-    """A partition at one moment. `end` is what readers may see; everything below `durable_end` is on the device."""
+    """A partition at one moment. `end` is what readers may see; everything below `durable_end` is on the device.
+
+    The list of closed segments had `listed` entries then, and was of `list_generation`: 0 says that there was none yet.
+    `records_before` is what `total_records` was when the growing segment was begun.
+    """
 
     magic: bytes
     sequence: int
@@ -66,6 +70,9 @@ class State(NamedTuple):
     last_append_ns: int
     recoveries: int
     damaged: int
+    list_generation: int
+    listed: int
+    records_before: int
 
     @property
     def poisoned(self) -> bool:
@@ -73,7 +80,7 @@ class State(NamedTuple):
         return bool(self.flags & POISONED)
 
 
-_LAYOUT = struct.Struct("<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqII")
+_LAYOUT = struct.Struct("<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqIIQIq")
 BLANK: Final = tuple.__new__(State, _LAYOUT.unpack(MAGIC + bytes(_LAYOUT.size - 8)))._replace(
     segment_max_timestamp=NEVER
 )
@@ -98,6 +105,7 @@ def begin_segment(state: State, header: SegmentHeader) -> State:
         index_entries=0,
         index_position=0,
         identified_position=0,
+        records_before=state.total_records,
     )
 
 

@@ -30,6 +30,7 @@ from headwater.errors import (
     PartitionDeleted,
     PartitionForked,
     PartitionPoisoned,
+    SegmentListDamaged,
     WriteFailed,
 )
 from headwater.log import fork
@@ -53,9 +54,20 @@ from headwater.log.segment import (
     SEGMENT_HEADER_BYTES,
     FrameFile,
     Segment,
-    delete_segments_below,
+    SegmentHeader,
+    delete_segment,
     new_segment_header,
     seed_of,
+)
+from headwater.log.segment_list import (
+    LIST_FILE,
+    UNKNOWN,
+    ListedSegment,
+    SegmentList,
+    Successor,
+    listed_segment,
+    replace_list,
+    with_newest,
 )
 from headwater.log.state import CHANGING, POISONED, State, StatePage, begin_segment
 from headwater.log.syncer import sync_later
@@ -231,7 +243,7 @@ class Writer:
     def mend(self) -> None:
         """Bring the files in order, when a reader has found them otherwise."""
         with self.locked():
-            self._recover()
+            self._recover(thorough=True)
 
     def _open_clean(self) -> bool:
         """Open without the lock, if there is nothing to recover; whether that was so."""
@@ -250,8 +262,10 @@ class Writer:
         page.close()
         return False
 
-    def _recover(self, partition: bytes | None = None) -> State:
-        recovery = Recovery(self.directory, self.config, self.disk, self.clock, self.schemas, partition)
+    def _recover(self, partition: bytes | None = None, *, thorough: bool = False) -> State:
+        recovery = Recovery(
+            self.directory, self.config, self.disk, self.clock, self.schemas, partition, thorough=thorough
+        )
         state = recovery.run()
         if not recovery.report.clean:
             self.reports.append(recovery.report)
@@ -491,9 +505,21 @@ class Writer:
     def _roll(self, state: State, base: int | None = None, producers: ProducerTable | None = None) -> State:
         """Everything in the old segment is durable before the new one can be found: recovery builds on that.
 
-        The new one begins at the end, or further on at `base`, with who has written what up to there.
+        So is its entry in the list of closed segments. If nothing lies behind the segment that the state calls the
+        growing one, the entry is of a roll that did not come to its end. The new segment begins at the end, or further
+        on at `base`, with who has written what up to there.
         """
-        state = self.page.write(self._sync(state)._replace(flags=CHANGING))
+        state, listed = self._open_list(self._sync(state))
+        try:
+            return self._begin_next(state, listed, base, producers)
+        finally:
+            if listed is not None:
+                listed.close(self.disk)
+
+    def _begin_next(
+        self, state: State, listed: SegmentList | None, base: int | None, producers: ProducerTable | None
+    ) -> State:
+        state = self.page.write(state._replace(flags=CHANGING))
         table = producers or self.producers()
         now = self.clock.now_ns()
         table.expire(self.elapsed.is_older(self.config.producer_expiry))
@@ -504,6 +530,7 @@ class Writer:
             self.disk.write(self._index_fd, sealed.pack(), 0)
         self.disk.replace(path.with_suffix(".producers"), table.pack())
         self.disk.replace(path.with_suffix(".index"), IndexHeader(header.log, 0, NEVER, 0).pack(), sync=False)
+        count = self._list_closed(listed, state, header.base, now)
         Segment.create(self.disk, self.directory, header)
         try:
             self.disk.sync_directory(self.directory)
@@ -511,10 +538,45 @@ class Writer:
             self._poison = str(error)
             self._tell_poison(state)
             raise PartitionPoisoned(self.directory, self._poison) from error
-        self.state = state = self.page.write(begin_segment(state, header))
+        self.state = state = self.page.write(begin_segment(state, header)._replace(listed=count))
         self._open_segment(state)
         self._producers, self._producers_position = table, SEGMENT_HEADER_BYTES
         return state
+
+    def _list_closed(self, listed: SegmentList | None, state: State, end: int, now_ns: int) -> int:
+        """Add the growing segment, which is durable, to the list; how many entries that has then.
+
+        One without offsets is not listed: the new segment takes its place.
+        """
+        if end == state.segment_base:
+            return state.listed
+        header = SegmentHeader.unpack(os.pread(self._log_fd, SEGMENT_HEADER_BYTES, 0))
+        records = max(state.total_records - state.records_before, UNKNOWN)
+        entry = listed_segment(header, end, state.position, records, state.segment_max_timestamp, now_ns)
+        if listed is None:
+            replace_list(self.disk, self.directory, state.partition, state.list_generation, [entry])
+        else:
+            newest = max(entry.max_timestamp, listed[state.listed - 1].newest if state.listed else NEVER)
+            listed.write(self.disk, state.listed, entry._replace(newest=newest))
+        return state.listed + 1
+
+    def _open_list(self, state: State) -> tuple[State, SegmentList | None]:
+        """The list for writing, None while there is none. One that is not as the state says is made anew before."""
+        for attempt in range(2):
+            try:
+                listed = SegmentList.open(self.disk, self.directory, state.partition)
+            except FileNotFoundError:
+                if not state.listed:
+                    return state, None
+            except SegmentListDamaged:
+                if attempt:
+                    raise
+            else:
+                if listed.generation == state.list_generation and len(listed) == state.listed:
+                    return state, listed
+                listed.close(self.disk)
+            state = self._recover()
+        raise SegmentListDamaged("the list of segments cannot be kept", file=self.directory / LIST_FILE)
 
     # Idempotence.
 
@@ -570,25 +632,82 @@ class Writer:
                 state = self._roll(state)
             if offset > state.durable_end:
                 state = self._sync(state)
+            state, doomed, kept = self._divided_list(state, offset)
             state = self.page.write(state._replace(flags=CHANGING))
             self.disk.replace(self.directory / START_FILE, pack_mark(START_FILE, offset))
             self.disk.sync_directory(self.directory)
-            self.state = self.page.write_both(state._replace(flags=0, start=offset, layout=state.layout + 1))
-            return delete_segments_below(self.disk, self.directory, state.partition, offset)
+            if doomed:
+                state = state._replace(list_generation=state.list_generation + 1, listed=len(kept))
+                replace_list(self.disk, self.directory, state.partition, state.list_generation, kept)
+                self.disk.sync_directory(self.directory)
+            forgotten = self._forget_damage(offset)
+            self.state = self.page.write_both(
+                state._replace(
+                    flags=0, start=offset, layout=state.layout + 1, damaged=max(state.damaged - forgotten, 0)
+                )
+            )
+            for entry in doomed:
+                delete_segment(self.disk, self.directory / f"{entry.base:020d}.log")
+            return len(doomed)
 
-    def swap(self, old: Segment, temporary: Path) -> bool:
-        """Put a rewritten segment in the place of `old`, unless that is gone or changed in the meantime."""
+    def _divided_list(self, state: State, start: int) -> tuple[State, list[ListedSegment], list[ListedSegment]]:
+        """The entries of segments that lie wholly below `start`, and the others."""
+        state, listed = self._open_list(state)
+        if listed is None:
+            return state, [], []
+        try:
+            entries = list(listed.entries())
+        finally:
+            listed.close(self.disk)
+        number = sum(entry.end <= start for entry in entries)
+        return state, entries[:number], list(with_newest(entries[number:]))
+
+    def _forget_damage(self, start: int) -> int:
+        """Forget damage to records that are deleted; how many stretches that were."""
+        known = read_damage(self.directory)
+        kept = [one for one in known if one.next_offset > start]
+        if kept != known:
+            write_damage(self.disk, self.directory, kept)
+        return len(known) - len(kept)
+
+    def swap(self, old: Segment, successor: Successor) -> bool:
+        """Put a rewritten segment in the place of `old`, unless that is gone or changed in the meantime.
+
+        The list names both until the new one has the name: so whichever a crash leaves is the right one, and neither
+        can come back later in the place of the other.
+        """
         with self.locked() as state:
+            state, listed = self._open_list(state)
+            if listed is None:
+                return False
             try:
-                current = Segment.read(old.path)
-            except (FileNotFoundError, Damaged):
-                return False
-            if current.header.log != old.header.log or old.base >= state.segment_base:
-                return False
-            self.disk.rename(temporary, old.path)
-            self.disk.sync_directory(self.directory)
+                if not self._put_in_place(listed, old, successor):
+                    return False
+            finally:
+                listed.close(self.disk)
             self.state = self.page.write_both(state._replace(layout=state.layout + 1))
             return True
+
+    def _put_in_place(self, listed: SegmentList, old: Segment, successor: Successor) -> bool:
+        number = listed.holding(old.base)
+        entry = listed[number] if number >= 0 else None
+        if entry is None or entry.base != old.base or entry.log != old.header.log:
+            return False
+        try:
+            if Segment.read(old.path).header.log != entry.log:
+                return False
+        except (FileNotFoundError, Damaged):
+            return False
+        try:
+            listed.write(self.disk, number, entry.replaced(successor))
+            self.disk.rename(successor.path, old.path)
+        except OSError:
+            with suppress(OSError):
+                listed.write(self.disk, number, entry, sync=False)
+            raise
+        self.disk.sync_directory(self.directory)
+        listed.write(self.disk, number, entry.replaced(successor).settled(), sync=False)
+        return True
 
     # Damage.
 
