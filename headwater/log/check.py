@@ -22,6 +22,7 @@ from headwater.errors import Damaged, FrameDamaged, HeadwaterError, IndexDamaged
 from headwater.log.disk import TEMPORARY, Disk
 from headwater.log.frame import AFTER_GAP, CONTROL, FrameHeader
 from headwater.log.index import INDEX_HEADER_BYTES, NEVER, IndexEntry, IndexHeader, open_index
+from headwater.log.inventory import Inventory, take_inventory
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.producers import ProducerTable
 from headwater.log.recovery import STATE_FILE
@@ -35,6 +36,7 @@ from headwater.log.segment import (
     list_segments,
     seed_of,
 )
+from headwater.log.segment_list import LIST_FILE, UNCUT, ListedSegment
 from headwater.log.state import STATE_BYTES, State, StatePage, unpack_copies
 from headwater.log.tail import walk
 from headwater.log.untrusted import admit
@@ -101,6 +103,7 @@ class Check:
         self._on_progress = on_progress
         self._state: State | None = None
         self._listed: list[Segment] = []
+        self._closed: dict[int, ListedSegment] = {}
 
     @property
     def end(self) -> int:
@@ -117,19 +120,38 @@ class Check:
     # The parts of a run, for those that share out the segments: each worker begins, and checks its own.
 
     def begin(self) -> Iterator[Finding]:
-        """List the segments, and tell what is wrong besides: the state, the marks, files that do not belong."""
-        state, segments, strangers = self._listing()
-        if state is None and not segments and not strangers:
+        """List the segments, and tell what is wrong besides: lost files, the state, the marks, files beside the log."""
+        state, inventory = self._take_inventory()
+        if state is None and not inventory.own and not inventory.garbled and not inventory.closed:
             raise HeadwaterError(f"{self.directory} is not a partition: it has neither a state nor segments")
-        yield from self._check_state(state, bool(segments))
+        yield from self._check_state(state)
         yield from self._check_marks(state)
-        segments, notes = self._adopt_strangers(segments, strangers)
-        yield from notes
-        self._state, self._listed = state, segments
-        self.start = max(state.start if state else 0, self._mark(START_FILE) or 0)
-        self.bytes_total = sum(_size(segment.path) for segment in segments)
-        if segments and segments[0].base > self.start:
-            yield self._lost(segments[0].path, None, self.start, segments[0].base, "the first segment is missing")
+        if inventory.made:
+            reason = "missing, damaged or of another time: it is made anew from the files"
+            yield Finding("note", self.directory / LIST_FILE, reason)
+        self._state = state
+        self._closed = {entry.base: entry for entry in inventory.closed}
+        self._listed = [own for base, own in inventory.own.items() if self._is_part(base, inventory)]
+        adopted, findings = self._adopt_garbled(inventory)
+        yield from findings
+        self._listed = sorted((*self._listed, *adopted), key=lambda segment: segment.base)
+        self.bytes_total = sum(_size(segment.path) for segment in self._listed)
+        for lost in inventory.damage:
+            if int(lost.file.stem) not in self.bases:
+                yield self._lost(lost.file, None, lost.offset, lost.next_offset, lost.reason)
+        for path in inventory.leftovers:
+            yield Finding("note", path, "a segment that had been deleted: it goes with the next recovery")
+        ends = max((entry.end for entry in inventory.closed), default=self.start)
+        if inventory.growing is None and not adopted and state is not None and state.durable_end > ends:
+            yield self._lost(self.directory, None, ends, state.durable_end, "the growing segment is missing")
+
+    def _is_part(self, base: int, inventory: Inventory) -> bool:
+        """Whether an own segment is the one that the list means, or the growing one."""
+        growing = inventory.growing
+        entry = self._closed.get(base)
+        if entry is None:
+            return growing is not None and growing.base == base
+        return entry.log == inventory.own[base].header.log
 
     @property
     def bases(self) -> list[int]:
@@ -142,11 +164,10 @@ class Check:
 
     def check(self, base: int) -> Iterator[Finding]:
         """What is wrong in one segment."""
-        for number, segment in enumerate(self._listed):
+        for segment in self._listed:
             if segment.base == base:
-                after = self._listed[number + 1].base if number + 1 < len(self._listed) else None
                 try:
-                    yield from self._check_segment(segment, after, self._state)
+                    yield from self._check_segment(segment, self._closed.get(base), self._state)
                 except FileNotFoundError:
                     yield Finding("note", segment.path, "removed while the partition was being checked")
 
@@ -170,20 +191,23 @@ class Check:
         finally:
             page.close()
 
-    def _listing(self) -> tuple[State | None, list[Segment], list[Path]]:
-        """The state and the segments that belong together, although others may be at work."""
+    def _take_inventory(self) -> tuple[State | None, Inventory]:
+        """The state and the files that belong together, although others may be at work."""
         state = self._read_state()
         for _ in range(_ATTEMPTS):
-            segments, strangers = list_segments(self.directory, state.partition if state else None)
+            self.partition = state.partition if state else self._partition_of_files()
+            self.start = max(state.start if state else 0, self._mark(START_FILE) or 0)
+            inventory = take_inventory(self.directory, self.partition, state, self.start, thorough=True)
             before, state = state, self._read_state()
             if state is None or before is None or before.layout == state.layout:
-                break
-        else:
-            raise HeadwaterError(f"{self.directory} changes too fast to be checked: try again")
-        self.partition = state.partition if state else segments[0].header.partition if segments else self.partition
-        return state, segments, strangers
+                return state, inventory
+        raise HeadwaterError(f"{self.directory} changes too fast to be checked: try again")
 
-    def _check_state(self, state: State | None, any_segments: bool) -> Iterator[Finding]:
+    def _partition_of_files(self) -> bytes:
+        segments = list_segments(self.directory, None)[0]
+        return segments[0].header.partition if segments else self.partition
+
+    def _check_state(self, state: State | None) -> Iterator[Finding]:
         path = self.directory / STATE_FILE
         if state is None:
             yield Finding("note", path, "missing or damaged in both copies: the next opening makes it anew")
@@ -192,8 +216,6 @@ class Check:
             yield Finding("note", path, "one of the two copies is damaged: the other one counts")
         if state.poisoned:
             yield Finding("note", path, "a sync has failed: reopen the partition to recover")
-        if not any_segments and state.end > state.start:
-            yield self._lost(self.directory, None, state.start, state.durable_end, "no segment is left")
 
     def _mark(self, name: str) -> int | None:
         try:
@@ -212,11 +234,12 @@ class Check:
         if target is not None:
             yield Finding("note", self.directory / TRUNCATE_FILE, f"the next opening truncates the log to {target}")
 
-    def _adopt_strangers(self, segments: list[Segment], strangers: list[Path]) -> tuple[list[Segment], list[Finding]]:
+    def _adopt_garbled(self, inventory: Inventory) -> tuple[list[Segment], list[Finding]]:
         """Segments whose header is damaged are recognised by their frames, as recovery does."""
         findings: list[Finding] = []
-        found = list(segments)
-        for path in strangers:
+        found: list[Segment] = []
+        for path in inventory.garbled:
+            base = int(path.stem)
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 findings.append(Finding("note", path, "not a plain file: ignored"))
                 continue
@@ -227,19 +250,24 @@ class Check:
                 except Damaged as error:
                     reason = error.reason
                     file = FrameFile(fd, os.fstat(fd).st_size, seed_of(self.partition), path)
-                    base = int(path.stem)
                     if file.find(SEGMENT_HEADER_BYTES, base) is not None:
                         length = file.end if file.has_gaps(base) else 0
                         header = SegmentHeader(SEGMENT_MAGIC, self.partition, bytes(16), base, 0, length, 0, 0)
                         found.append(Segment(path, header))
                         findings.append(Finding("damage", path, f"{reason}; its frames are this log's", 0))
                         continue
-            findings.append(Finding("note", path, reason))
-        return sorted(found, key=lambda segment: segment.base), findings
+            if base not in self._closed:
+                findings.append(Finding("note", path, reason))
+        findings += [
+            Finding("note", path, "in the middle of another segment: ignored")
+            for path in inventory.strangers
+            if path not in inventory.garbled
+        ]
+        return found, findings
 
     # One segment.
 
-    def _check_segment(self, segment: Segment, after: int | None, state: State | None) -> Iterator[Finding]:
+    def _check_segment(self, segment: Segment, entry: ListedSegment | None, state: State | None) -> Iterator[Finding]:
         began = self.bytes_done
         with _opened(segment.path) as fd:
             header = segment.header
@@ -251,17 +279,19 @@ class Check:
             self.segments.append(summary)
             file = FrameFile(fd, size, seed_of(self.partition), segment.path)
             findings: list[Finding] = []
-            if after is None:
+            after = entry.end if entry is not None else None
+            if entry is None:
                 file.end, findings = self._growing_end(segment, file, state)
+            else:
+                findings = _length_findings(segment, entry, size)
+                file.end = min(size, entry.length)
             if any(os.pread(fd, 4, SEGMENT_HEADER_BYTES - 4)) and header.log != bytes(16):
                 findings.append(Finding("damage", segment.path, "the padding of the header is not zero", 76))
-            if header.length and size != header.length:
-                reason = f"the file has {size} bytes and was written with {header.length}"
-                findings.append(Finding("damage", segment.path, reason, min(size, header.length)))
             index = _IndexCheck(segment, after, state)
             for finding in findings:
                 yield self._counted(summary, finding)
-            for finding in self._walk(file, segment, after, summary, index):
+            short = entry is not None and size < entry.length
+            for finding in self._walk(file, segment, after, summary, index, short=short):
                 yield self._counted(summary, finding)
             yield from index.findings(size if after is not None else None)
             yield from self._check_producers(segment)
@@ -304,9 +334,19 @@ class Check:
         return file.end, []
 
     def _walk(
-        self, file: FrameFile, segment: Segment, after: int | None, summary: SegmentSummary, index: _IndexCheck
+        self,
+        file: FrameFile,
+        segment: Segment,
+        after: int | None,
+        summary: SegmentSummary,
+        index: _IndexCheck,
+        *,
+        short: bool,
     ) -> Iterator[Finding]:
-        """Every frame of a segment. Damage is passed over as a reader passes over it."""
+        """Every frame of a segment. Damage is passed over as a reader passes over it.
+
+        If the segment is `short`, its end is missing.
+        """
         position, offset = SEGMENT_HEADER_BYTES, segment.base
         previous = segment.header.chain if segment.header.log != bytes(16) else None
         while position < file.end:
@@ -337,7 +377,7 @@ class Check:
             self._progress(header.length)
             position, offset, previous = position + header.length, header.next_offset, header.stamp_crc
         summary.end = offset if after is None else after
-        if after is not None and offset < after and not segment.header.compacted:
+        if after is not None and offset < after and (short or not segment.header.compacted):
             yield self._lost(segment.path, position, offset, after, "records are missing before the next segment")
 
     def _end_of(self, segment: Segment, after: int | None, offset: int, header: FrameHeader | None) -> int:
@@ -433,6 +473,17 @@ def _follows(header: FrameHeader, offset: int, previous: int | None, compacted: 
         raise FrameDamaged("a frame repeats offsets that came before it")
     if previous is not None and header.base_offset > offset and not compacted and not header.group & AFTER_GAP:
         raise FrameDamaged("offsets are missing before a frame")
+
+
+def _length_findings(segment: Segment, entry: ListedSegment, size: int) -> list[Finding]:
+    """What is to be said of the length of a closed segment. Which offsets are missing, the walk over it tells."""
+    if size > entry.length and not entry.flags & UNCUT:
+        reason = f"the file has {size} bytes and had {entry.length} when it was closed: what was added is ignored"
+        return [Finding("damage", segment.path, reason, entry.length)]
+    if size < entry.length:
+        reason = f"the file has {size} bytes and had {entry.length} when it was closed"
+        return [Finding("damage", segment.path, reason, size)]
+    return []
 
 
 def _behind(path: Path, position: int, size: int) -> Finding:

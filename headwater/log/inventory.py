@@ -46,6 +46,8 @@ class Inventory:
 
     closed: list[ListedSegment] = field(default_factory=list)
     """The closed segments from `start` on, without a gap between them."""
+    own: dict[int, Segment] = field(default_factory=dict)
+    """The segments whose files are this log's, by their bases."""
     growing: Segment | None = None
     """The last segment, unless it is closed: then the growing one is missing."""
     leftovers: list[Path] = field(default_factory=list)
@@ -75,8 +77,8 @@ class _Taker:
         self._start = start
         self._thorough = thorough
         self._sizes: dict[int, int] = {}
-        self._own: dict[int, Segment] = {}
         self._result = Inventory()
+        self._own = self._result.own
 
     def take(self) -> Inventory:
         entries = self._read_list()
