@@ -11,10 +11,11 @@ import pytest
 
 from headwater import PartitionBusy, PartitionConfig
 from headwater.config import Sync
-from headwater.log import DirectoryPartition, encode
+from headwater.log import Damage, DirectoryPartition, encode
 from headwater.log.disk import TEMPORARY
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_mark
 from headwater.log.recovery import STATE_FILE
+from headwater.log.segment_list import LIST_FILE
 from headwater.log.writer import LOCK_FILE
 from headwater.testing import RecordingDisk, Step
 from tests.backends import OpenDirectory, OpenDirectoryStore
@@ -156,6 +157,23 @@ def _without_its_index(path: Path) -> None:
     max(path.glob("*.index")).unlink()
 
 
+def _without_its_list(path: Path) -> None:
+    (path / LIST_FILE).unlink()
+
+
+def _with_an_older_list(path: Path) -> None:
+    content = (path / LIST_FILE).read_bytes()
+    with DirectoryPartition(path) as partition:
+        partition.roll()
+    (path / LIST_FILE).write_bytes(content)
+
+
+def _with_a_damaged_list(path: Path) -> None:
+    with (path / LIST_FILE).open("r+b") as file:
+        file.seek(140)
+        file.write(b"damage")
+
+
 def _with_a_stranger(path: Path) -> None:
     (path / f"{5000:020d}.log").write_bytes(b"not a segment")
 
@@ -175,12 +193,11 @@ def _with_a_segment_that_was_given_up(path: Path) -> None:
         _half_a_state,
         _truncated,
         _begun_later,
-        _unfinished,
-        _without_its_first_segment,
         _without_its_last_segment,
         _without_its_index,
-        _with_a_stranger,
-        _with_a_segment_that_was_given_up,
+        _without_its_list,
+        _with_an_older_list,
+        _with_a_damaged_list,
     ],
 )
 def test_what_is_not_clean_is_brought_in_order_under_the_lock(closed: Path, leave: Callable[[Path], None]) -> None:
@@ -194,6 +211,27 @@ def test_what_is_not_clean_is_brought_in_order_under_the_lock(closed: Path, leav
     with DirectoryPartition(closed) as partition:
         end = partition.bounds().end
         assert partition.append(encode([b"on"])).base_offset == end
+
+
+@pytest.mark.parametrize(
+    "leave", [_unfinished, _without_its_first_segment, _with_a_stranger, _with_a_segment_that_was_given_up]
+)
+def test_what_lies_beside_the_log_and_its_closed_segments_cost_an_opening_nothing(
+    closed: Path, leave: Callable[[Path], None]
+) -> None:
+    """Whoever reads a closed segment looks at its file; recovery and the steward remove what is left over."""
+    leave(closed)
+    holder = busy(closed)
+    try:
+        with DirectoryPartition(closed, IMPATIENT) as partition:
+            bounds = partition.bounds()
+            lost: list[Damage] = []
+            found = [record.offset for record in partition.records(on_damage=lost.append)]
+    finally:
+        os.close(holder)
+    named = [offset for one in lost for offset in range(one.offset, one.next_offset)]
+    assert sorted([*found, *named]) == list(range(bounds.start, bounds.end))
+    assert bool(named) == (leave is _without_its_first_segment)
 
 
 def test_records_that_are_not_durable_yet_are_made_so(open_directory: OpenDirectory) -> None:

@@ -170,9 +170,12 @@ _WIDTHS: dict[str, st.SearchStrategy[Any]] = {
     "partition": uuids,
     "segment": uuids,
     **dict.fromkeys(
-        ("flags", "leader_epoch", "stamp", "durable_stamp", "index_entries", "recoveries", "damaged"), uint32
+        ("flags", "leader_epoch", "stamp", "durable_stamp", "index_entries", "recoveries", "damaged", "listed"), uint32
     ),
-    **dict.fromkeys(("layout", "total_records", "total_frames", "total_bytes", "total_appends", "total_syncs"), uint64),
+    **dict.fromkeys(
+        ("layout", "total_records", "total_frames", "total_bytes", "total_appends", "total_syncs", "list_generation"),
+        uint64,
+    ),
 }
 states = st.builds(State, **{name: _WIDTHS.get(name, int64) for name in State._fields})
 

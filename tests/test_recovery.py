@@ -35,6 +35,12 @@ def closed(open_directory: OpenDirectory) -> DirectoryPartition:
 EXPECTED = [b"%d" % number * 100 for number in range(6)]
 
 
+def interrupt(partition: DirectoryPartition) -> None:
+    """Leave the beginning of an append behind the log, as a writer does that dies: the next opening recovers."""
+    with log(partition, 3).open("ab") as file:
+        file.write(b"HWF1")
+
+
 @pytest.mark.usefixtures("closed")
 def test_a_clean_log_has_nothing_to_report(open_directory: OpenDirectory) -> None:
     again = open_directory()
@@ -108,6 +114,7 @@ def test_files_that_look_like_segments_are_ignored_and_reported(
 ) -> None:
     stray = log(closed, base)
     stray.write_bytes(content)
+    interrupt(closed)
     again = open_directory()
     assert [path for report in again.recovery_reports for path in report.strangers] == [stray]
     assert f"ignored {stray.name}" in str(again.recovery_reports[0])
@@ -117,6 +124,19 @@ def test_files_that_look_like_segments_are_ignored_and_reported(
     assert stray.read_bytes() == content
 
 
+@pytest.mark.parametrize("base", [1, 5, 6, 999])
+def test_files_that_look_like_segments_are_not_read_by_a_clean_opening(
+    open_directory: OpenDirectory, closed: DirectoryPartition, base: int
+) -> None:
+    log(closed, base).write_bytes(b"not a segment")
+    again = open_directory()
+    assert again.recovery_reports == []
+    assert values(again) == EXPECTED
+    assert again.append(encode([b"next"])) == Appended(6, 7)
+    again.roll()
+    assert values(again) == [*EXPECTED, b"next"]
+
+
 def test_a_segment_of_another_log_is_ignored_and_reported(
     open_directory: OpenDirectory, closed: DirectoryPartition
 ) -> None:
@@ -124,6 +144,7 @@ def test_a_segment_of_another_log_is_ignored_and_reported(
         other.append(encode([b"other"] * 20))
         other.truncate(9)
     shutil.copy(log(other, 9), log(closed, 9))
+    interrupt(closed)
     again = open_directory()
     assert [path for report in again.recovery_reports for path in report.strangers] == [log(closed, 9)]
     assert values(again) == EXPECTED
@@ -133,6 +154,7 @@ def test_a_segment_under_another_name_is_ignored_and_reported(
     open_directory: OpenDirectory, closed: DirectoryPartition
 ) -> None:
     shutil.copy(log(closed, 0), log(closed, 100))
+    interrupt(closed)
     again = open_directory()
     assert [path for report in again.recovery_reports for path in report.strangers] == [log(closed, 100)]
     assert values(again) == EXPECTED
@@ -142,6 +164,7 @@ def test_a_segment_under_another_name_is_ignored_and_reported(
 def test_unfinished_files_are_removed(open_directory: OpenDirectory, closed: DirectoryPartition) -> None:
     unfinished = closed.path / "state.1.2.tmp"
     unfinished.write_bytes(b"half")
+    interrupt(closed)
     again = open_directory()
     assert not unfinished.exists()
     assert values(again) == EXPECTED

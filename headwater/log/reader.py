@@ -56,7 +56,7 @@ from headwater.log.refusals import opening
 from headwater.log.report import Damage
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of
-from headwater.log.segment_list import LIST_FILE, ListedSegment, SegmentList
+from headwater.log.segment_list import LIST_FILE, NO_LOG, ListedSegment, SegmentList
 from headwater.log.state import State
 from headwater.log.writer import Writer
 
@@ -133,7 +133,8 @@ class Reader:
             size = os.stat(self._directory / f"{entry.base:020d}.log").st_size
         except OSError:
             return True
-        return entry.lost or (size < entry.length and size != entry.former_length)
+        replacing = entry.former_log != NO_LOG and size == entry.former_length
+        return entry.lost or (size < entry.length and not replacing)
 
     @contextmanager
     def _list(self, state: State) -> Iterator[SegmentList | None]:

@@ -19,7 +19,9 @@ SEGMENT_HEADER: Final = struct.Struct("<8s16s16sqqqIII4s")
 FRAME_HEADER: Final = struct.Struct("<4sIqqIIIIIIQIIqq16sqII")
 INDEX_HEADER: Final = struct.Struct("<8s16sqqII16s")
 INDEX_ENTRY: Final = struct.Struct("<qqqI4s")
-STATE: Final = struct.Struct("<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqII")
+STATE: Final = struct.Struct("<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqIIQIq")
+LIST_HEADER: Final = struct.Struct("<8s16sQI")
+LIST_ENTRY: Final = struct.Struct("<qq16sqqqqqq16sqIII")
 PRODUCERS_HEAD: Final = struct.Struct("<8sQQ")
 CODECS: Final = ("none", "zstd", "lz4")
 RAW_ID: Final = 0xD9236C6851DAC192
@@ -79,11 +81,42 @@ class GoldenReader:
         newest = max(found, key=lambda fields: fields[1])
         assert newest[0] == b"HWSTATE1"
         names = ("partition", "flags", "leader_epoch", "layout", "start", "end", "position", "stamp", "durable_end")
-        return dict(zip(names, newest[2:], strict=False)) | {"segment": newest[13], "segment_base": newest[14]}
+        own = {"segment": newest[13], "segment_base": newest[14], "list_generation": newest[28], "listed": newest[29]}
+        return dict(zip(names, newest[2:], strict=False)) | own
 
     def segments(self) -> list[dict[str, Any]]:
         """Every segment with its frames and their records."""
-        return [self._segment(path) for path in sorted(self._directory.glob("*.log"))]
+        found = [self._segment(path) for path in sorted(self._directory.glob("*.log"))]
+        if self.state["list_generation"]:
+            self._check_list(found)
+        return found
+
+    def _check_list(self, segments: list[dict[str, Any]]) -> None:
+        """The list has every segment but the growing one, as it is."""
+        content = (self._directory / "segments").read_bytes()
+        magic, partition, generation, checksum = LIST_HEADER.unpack_from(content)
+        assert (magic, partition) == (b"HWSLIST1", self.state["partition"])
+        assert (generation, checksum) == (self.state["list_generation"], crc32c(content[:32]))
+        assert content[36:128] == bytes(92)
+        assert len(content) == 128 * (1 + self.state["listed"])
+        newest = -(1 << 63)
+        for number, segment in enumerate(segments[:-1], 1):
+            entry = content[128 * number : 128 * (number + 1)]
+            fields = LIST_ENTRY.unpack_from(entry)
+            base, end, log, length, records, most, running, created, closed, former, former_length, chain = fields[:12]
+            assert fields[13] == crc32c(entry[:112], self._seed)
+            assert entry[116:] == bytes(12)
+            header = SEGMENT_HEADER.unpack_from((self._directory / f"{base:020d}.log").read_bytes())
+            assert (base, end) == (segment["base"], segments[number]["base"])
+            assert (log, created, chain) == (header[2], header[4], header[6])
+            assert length == (self._directory / f"{base:020d}.log").stat().st_size
+            assert records == sum(len(frame["records"]) for frame in segment["frames"])
+            times = [record["timestamp"] for frame in segment["frames"] for record in frame["records"]]
+            newest = max(newest, *times)
+            assert (most, running) == (max(times), newest)
+            assert closed == segments[number]["created"]
+            assert (former, former_length) == (bytes(16), 0)
+            assert fields[12] == int(segment["compacted"])
 
     def _segment(self, path: Path) -> dict[str, Any]:
         content = path.read_bytes()
