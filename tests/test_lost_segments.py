@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 import headwater
-from headwater import FrameDamaged, PartitionConfig, RecordsDamaged
+from headwater import Consumer, FrameDamaged, PartitionConfig, RecordsDamaged
 from headwater.log import Damage, DirectoryPartition, encode
 from headwater.log.check import Check
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
@@ -207,6 +207,13 @@ def test_a_partition_of_an_older_version_gets_its_list_without_a_word(open_direc
 # Stores.
 
 
+def drain(inbox: Consumer) -> None:
+    """Read until there is an error."""
+    while records := inbox.poll(timeout=10.0):
+        for record in records:
+            inbox.ack(record)
+
+
 @pytest.fixture
 def compacted(local_hw: Command) -> Command:
     """The case of a user: keys in a compacted topic, over many segments."""
@@ -233,9 +240,7 @@ def test_a_store_with_a_lost_segment_is_unhealthy_and_is_not_backed_up(
         if harm not in (garbled, foreign):  # those are met by reading, or by the scrubber
             assert store.topic("keys").statistics().unhealthy == (0,)
         with store.consumer("keys", group="g") as inbox, pytest.raises(RecordsDamaged):
-            while True:
-                for record in inbox.poll(timeout=10.0):
-                    inbox.ack(record)
+            drain(inbox)
         assert store.statistics().unhealthy == ("keys/0",)
 
 

@@ -7,6 +7,7 @@ interrupted goes on.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,13 +22,14 @@ from headwater.cli.progress import progress
 from headwater.cli.target import StoreOption, complete_topic, opened
 from headwater.client.partition import RemotePartition
 from headwater.client.store import RemoteStore
-from headwater.errors import Damaged, HeadwaterError
+from headwater.errors import Damaged, HeadwaterError, SegmentListDamaged
 from headwater.log import DirectoryPartition, Partition, SchemaDirectory
 from headwater.log.check import Check, read_state_copies
 from headwater.log.frame import GROUP_LAST
 from headwater.log.producers import ProducerTable
 from headwater.log.recovery import STATE_FILE
 from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.segment_list import LIST_FILE, SegmentList
 from headwater.store import DirectoryStore
 
 if TYPE_CHECKING:
@@ -207,20 +209,39 @@ def _replicate(source: Partition, target: Partition, end: int, *, compacted_unti
 def _copy_files(source: Path, target: Path) -> None:
     """Copy a partition file by file: one that was compacted has gaps, which a replica cannot be given.
 
-    The state is read first, so that it says no more than the copy holds; what was cut in two, recovery cuts off.
+    The state is read first, and then the list of closed segments, so that they say no more than the copy holds; what
+    was cut in two, recovery cuts off.
     """
     target.mkdir(exist_ok=True)
     state = (source / STATE_FILE).read_bytes()
+    lengths = _closed_lengths(source)
     files = [one for one in source.iterdir() if one.is_file() and one.name not in _MOMENTARY and one.suffix != ".tmp"]
-    for file in files:
+    for file in sorted(files, key=lambda one: one.name != LIST_FILE):
         if not _same(file, target / file.name):
             unfinished = target / f"{file.name}.tmp"
             shutil.copyfile(file, unfinished)
+            if unfinished.stat().st_size > lengths.get(file.name, unfinished.stat().st_size):
+                os.truncate(unfinished, lengths[file.name])  # what lies behind a closed segment is not part of it
             unfinished.replace(target / file.name)
     for file in target.iterdir():
         if file.is_file() and file.name not in {one.name for one in files} | {*_MOMENTARY}:
             file.unlink()
     (target / STATE_FILE).write_bytes(state)
+
+
+def _closed_lengths(source: Path) -> dict[str, int]:
+    """How long the files of closed segments are, as they were closed."""
+    newest = max((one for one in read_state_copies(source / STATE_FILE) if one), key=lambda one: one.sequence)
+    try:
+        listed = SegmentList.read(source, newest.partition)
+    except (FileNotFoundError, SegmentListDamaged):
+        return {}
+    try:
+        return {
+            f"{one.base:020d}.log": one.length for one in listed.scan() if one is not None and not one.former_length
+        }
+    finally:
+        listed.close()
 
 
 def _same(file: Path, copied: Path) -> bool:

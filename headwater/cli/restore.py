@@ -12,7 +12,8 @@ import typer
 from headwater.cli.backup_manifest import STORE, Manifest, copy_file, digest_of, sync_directory
 from headwater.cli.output import Json, done, size, wants_json, write_json
 from headwater.cli.progress import progress
-from headwater.errors import HeadwaterError
+from headwater.errors import Damaged, HeadwaterError
+from headwater.log.check import lost_segments
 from headwater.store import DirectoryStore
 from headwater.store.group import Commit
 from headwater.store.topic import TopicPartition
@@ -59,6 +60,7 @@ def restore(
         if not verify:
             raise HeadwaterError("where to? Name a new directory, or give --verify")
         _verify(backup, files)
+        _check_segments(backup / STORE, manifest, chosen)
     else:
         _restore(backup, _place(target), manifest, files, chosen)
     seconds = time.monotonic() - began
@@ -105,6 +107,18 @@ def _verify(backup: Path, files: dict[str, dict[str, object]]) -> None:
                 raise HeadwaterError(f"{path} is not what was backed up: its checksum is another one")
 
 
+def _check_segments(root: Path, manifest: Manifest, topics: list[str]) -> None:
+    """Raise if a partition lacks segments that it had: then it was backed up without them."""
+    for topic in topics:
+        for number in range(len(manifest.topics[topic])):
+            for lost in lost_segments(root / topic / str(number)):
+                raise Damaged(
+                    f"{topic}/{number} was backed up without offsets {lost.offset} to {lost.next_offset - 1}, "
+                    f"{lost.reason}: take another backup",
+                    file=lost.file,
+                )
+
+
 def _restore(
     backup: Path, place: Path, manifest: Manifest, files: dict[str, dict[str, object]], topics: list[str]
 ) -> None:
@@ -120,6 +134,7 @@ def _restore(
                 advance(int(str(expected["bytes"])))  # an earlier run has come so far
                 continue
             copy_file(backup / STORE / name, path, expected, advance)
+    _check_segments(unfinished, manifest, topics)
     with DirectoryStore(unfinished, exclusive=True) as store:
         for group, positions in manifest.groups.items():
             own = {

@@ -26,6 +26,7 @@ from headwater.log.inventory import Inventory, take_inventory
 from headwater.log.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.producers import ProducerTable
 from headwater.log.recovery import STATE_FILE
+from headwater.log.report import Damage
 from headwater.log.schemas import SchemaDirectory, Schemas
 from headwater.log.segment import (
     SEGMENT_HEADER_BYTES,
@@ -51,6 +52,16 @@ OnProgress = Callable[[int, int], None]
 def read_state_copies(path: Path) -> tuple[State | None, State | None]:
     """Both copies in a state file, each None when it is damaged. The one with the higher sequence counts."""
     return unpack_copies(path.read_bytes()[:STATE_BYTES])
+
+
+def lost_segments(directory: Path) -> list[Damage]:
+    """What is lost of a partition's closed segments, as the names and sizes of their files tell."""
+    states = [copy for copy in read_state_copies(directory / STATE_FILE) if copy is not None]
+    if not states:
+        return []
+    state = max(states, key=lambda copy: copy.sequence)
+    start = max(state.start, read_mark(directory, START_FILE) or 0)
+    return take_inventory(directory, state.partition, state, start).damage
 
 
 class ReadOnlyDisk(Disk):
