@@ -216,11 +216,11 @@ class _Taker:
         begin = self._start if self._state is not None else None
         for entry in entries:
             if begin is not None and entry.base > begin:
-                whole.append(lost_segment(begin, entry.base, whole[-1].newest if whole else NEVER))
+                whole.append(lost_segment(begin, entry.base))
             whole.append(entry)
             begin = entry.end
         if growing is not None and begin is not None and growing.base > begin:
-            whole.append(lost_segment(begin, growing.base, whole[-1].newest if whole else NEVER))
+            whole.append(lost_segment(begin, growing.base))
         for entry in whole:
             if entry.end <= self._start and entry.base in self._own:
                 self._result.leftovers.append(self._own[entry.base].path)

@@ -25,6 +25,7 @@ from headwater.log.report import Damage
 from headwater.log.rewrite import Rewriter
 from headwater.log.schemas import Schemas
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+from headwater.log.segment_list import Successor
 
 COMPACTING: Final = ".compacting"
 COMPACTION_LOCK: Final = "compaction.lock"
@@ -85,7 +86,7 @@ def survey(file: FrameFile, segment: Segment, first: int, end: int) -> tuple[lis
             frames.append((position, header))
         previous = header.stamp_crc
         position += header.length
-    if offset < end and not segment.header.compacted:
+    if offset < end and (not segment.header.compacted or file.end < segment.header.length):
         holes.append(Hole(offset, end, file.end, file.end, "the end of a segment is missing"))
     return frames, holes
 
@@ -116,7 +117,7 @@ class Mending:
         segment: Segment,
         first: int,
         end: int,
-        replace: Callable[[Segment, Path, Sequence[Damage]], bool],
+        replace: Callable[[Segment, Successor, Sequence[Damage]], bool],
     ) -> None:
         """`replace` puts the new file in the place of the old one, and notes the damage that is left."""
         self._disk = disk
@@ -133,9 +134,10 @@ class Mending:
             self._lock.acquire(0)
             for leftover in sorted(directory.glob(f"*{COMPACTING}")):
                 disk.unlink(leftover)
-            self._fd = disk.open(segment.path)
-            size, seed = os.fstat(self._fd).st_size, seed_of(segment.header.partition)
-            self._file = FrameFile(self._fd, size, seed, segment.path)
+            self._fd = self._open_or_nothing()
+            whole = os.pread(self._fd, SEGMENT_HEADER_BYTES, 0) == segment.header.pack()
+            size = os.fstat(self._fd).st_size if whole else 0  # another file has nothing that belongs here
+            self._file = FrameFile(self._fd, size, seed_of(segment.header.partition), segment.path)
             frames, self.holes = survey(self._file, segment, first, end)
         except BaseException:
             self.close()
@@ -145,6 +147,13 @@ class Mending:
         self._gaps = segment.header.compacted
         self.mended = 0
         """How many frames of another replica it has by now."""
+
+    def _open_or_nothing(self) -> int:
+        """The old file; where it is lost, one without content."""
+        try:
+            return self._disk.open(self._segment.path)
+        except FileNotFoundError:
+            return self._disk.open(Path(os.devnull))
 
     def add(self, frame: StoredFrame, start: int, end: int) -> None:
         """Put what a frame of another replica has of a hole, or of a part of it, in its place."""
@@ -172,9 +181,8 @@ class Mending:
     def finish(self) -> bool:
         """Put the new file in the old one's place; False if that has changed meanwhile, and nothing was done."""
         self._write_until(self._end)
-        writer = self._writer()
-        writer.finish(compacted=self._gaps or self._offset < self._end)
-        return self._replace(self._segment, writer.path, self.left)
+        successor = self._writer().finish(compacted=self._gaps or self._offset < self._end)
+        return self._replace(self._segment, successor, self.left)
 
     def _write_until(self, offset: int) -> None:
         """Write the good frames of the old file that begin before an offset."""

@@ -121,7 +121,7 @@ class Recovery:
             if base > ends:
                 lost = self._directory / f"{ends:020d}.log"
                 self._lost(lost, 0, ends, base, "the end of the log is missing")
-                inventory.closed.append(lost_segment(ends, base, NEVER))
+                inventory.closed.append(lost_segment(ends, base))
             state = self._begin(state, base, inventory)
         else:
             state = self._recover_end(state, inventory.growing, inventory)
@@ -297,7 +297,7 @@ class Recovery:
                 if last > active.base:
                     inventory.closed.append(described(active, last, self._clock.now_ns()))
                 if base > last:
-                    inventory.closed.append(lost_segment(last, base, NEVER))
+                    inventory.closed.append(lost_segment(last, base))
                 return self._begin(state, base, inventory)
             tail = self._tail(state, active, file, same)
             self.report.damage += tail.damage

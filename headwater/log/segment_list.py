@@ -125,9 +125,9 @@ class Successor(NamedTuple):
     """No record in it is newer."""
 
 
-def lost_segment(base: int, end: int, newest: int) -> ListedSegment:
+def lost_segment(base: int, end: int) -> ListedSegment:
     """An entry for offsets whose file is gone and of which nothing else is known."""
-    return ListedSegment(base, end, NO_LOG, 0, UNKNOWN, newest, newest, 0, 0, NO_LOG, 0, 0, 0)
+    return ListedSegment(base, end, NO_LOG, 0, UNKNOWN, FOREVER, FOREVER, 0, 0, NO_LOG, 0, 0, 0)
 
 
 def listed_segment(

@@ -21,7 +21,6 @@ from typing import Final
 
 from headwater.config import PartitionConfig
 from headwater.errors import (
-    Damaged,
     HeadwaterError,
     OffsetOutOfRange,
     OpenFailed,
@@ -671,10 +670,10 @@ class Writer:
         return len(known) - len(kept)
 
     def swap(self, old: Segment, successor: Successor) -> bool:
-        """Put a rewritten segment in the place of `old`, unless that is gone or changed in the meantime.
+        """Put a rewritten segment in the place of `old`, unless that was deleted or replaced in the meantime.
 
-        The list names both until the new one has the name: so whichever a crash leaves is the right one, and neither
-        can come back later in the place of the other.
+        The list tells that, so a file that is lost can be replaced as well. It names both files until the new one has
+        the name: so whichever a crash leaves is the right one, and neither can come back in the place of the other.
         """
         with self.locked() as state:
             state, listed = self._open_list(state)
@@ -692,11 +691,6 @@ class Writer:
         number = listed.holding(old.base)
         entry = listed[number] if number >= 0 else None
         if entry is None or entry.base != old.base or entry.log != old.header.log:
-            return False
-        try:
-            if Segment.read(old.path).header.log != entry.log:
-                return False
-        except (FileNotFoundError, Damaged):
             return False
         try:
             listed.write(self.disk, number, entry.replaced(successor))
