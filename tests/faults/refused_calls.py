@@ -116,6 +116,11 @@ def _adopt(scene: Scene) -> None:
         together.adopt(staging.seal())
 
 
+def _mend(scene: Scene) -> None:
+    for closed in scene.log.closed():
+        scene.log.mending(closed).close()
+
+
 def _consume(scene: Scene) -> None:
     with scene.store.consumer("kept", group="another") as inbox:
         for record in inbox.poll():
@@ -336,7 +341,7 @@ _PARTITION: Final[dict[str, Call]] = {
     "lead": lambda s: s.log.lead(1),
     "learn_producers": lambda s: s.log.learn_producers(s.log.producers_at(s.log.bounds().end)),
     "locate": lambda s: s.log.locate(0, 1, 1000),
-    "mending": lambda s: [s.log.mending(one).close() for one in s.log.closed()],
+    "mending": _mend,
     "note_damage": lambda s: s.log.note_damage(Damage(s.log.path, 8, 0, 1, "a try")),
     "offset_at": lambda s: s.log.offset_at(0),
     "producers_at": lambda s: s.log.producers_at(0),
