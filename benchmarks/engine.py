@@ -28,6 +28,13 @@ from benchmarks.measure import Measure, compare, timed
 from benchmarks.report import Goal, Row, at_least, at_most
 from headwater.config import PartitionConfig
 from headwater.log import DirectoryPartition, Disk, encode
+from headwater.log.disk import REAL_DISK
+from headwater.log.frame import GROUP_ONLY
+from headwater.log.index import IndexBuilder
+from headwater.log.recovery import STATE_FILE
+from headwater.log.segment import SEGMENT_HEADER_BYTES, Segment, new_segment_header, seed_of
+from headwater.log.segment_list import listed_segment, replace_list, with_newest
+from headwater.log.state import StatePage, begin_segment
 
 BATCH: Final = 1000
 """Records in a frame."""
@@ -60,6 +67,7 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
     yield _threads(scratch, 30 if quick else 150, False, at_least(0.8), repeats)
     yield _threads(scratch, 10 if quick else 50, True, at_least(4), repeats)
     yield _reopen(scratch, repeats * 4)
+    yield from _growth(scratch, 2_000 if quick else 20_000, repeats * 4)
     yield _processes(scratch, small, 200 if quick else 1000, 1 if quick else 3)
     if Path("/proc/self/status").exists():
         yield _memory(scratch, large, 512 if quick else 4096)
@@ -273,6 +281,88 @@ def _open(path: Path) -> float:
     seconds = perf_counter() - started
     partition.close()
     return seconds
+
+
+def _growth(scratch: Path, many: int, repeats: int) -> Iterator[Row]:
+    """What opening and searching take in a log of many closed segments, beside one of few."""
+    few = 20
+    with _fresh(scratch) as directory:
+        for count in (many, few):
+            _make_segments(directory / str(count), count)
+        for work, measure in (
+            ("open", _open),
+            ("seek", _seek),
+            ("offset_at", _find_time),
+            ("first append", _append_first),
+        ):
+            seconds, peer_seconds = compare(
+                partial(measure, directory / str(many)), partial(measure, directory / str(few)), repeats=repeats
+            )
+            assert peer_seconds is not None
+            yield Row(
+                work=f"growth: {work}, {many:,} segments",
+                unit="ms",
+                ours=seconds * 1e3,
+                peer_name=f"the same with {few} segments",
+                peer=peer_seconds * 1e3,
+                goal=at_most(3),
+            )
+
+
+def _make_segments(directory: Path, count: int) -> None:
+    """A log of so many closed segments with one record each, written as rolls would, but at once."""
+    with DirectoryPartition(directory, NEVER) as partition:
+        partition.bounds()
+    page = StatePage(REAL_DISK, directory / STATE_FILE)
+    state = page.read()[0]
+    assert state is not None
+    entries = []
+    for base in range(count):
+        frame = encode([b"value"], timestamps=base)
+        header = new_segment_header(state.partition, base, base)
+        content, _ = frame.stamp(
+            base,
+            durable_end=base,
+            leader_epoch=0,
+            previous=header.chain,
+            group=GROUP_ONLY,
+            seed=seed_of(state.partition),
+        )
+        segment = header.pack() + content + frame.message.to_pybytes()
+        (directory / f"{base:020d}.log").write_bytes(segment)
+        builder = IndexBuilder(4096)
+        builder.add(SEGMENT_HEADER_BYTES, frame.length, base, base)
+        (directory / f"{base:020d}.index").write_bytes(builder.pack(header.log, len(segment)))
+        entries.append(listed_segment(header, base + 1, len(segment), 1, base, base))
+    replace_list(REAL_DISK, directory, state.partition, 1, with_newest(entries))
+    header = new_segment_header(state.partition, count, count)
+    Segment.create(REAL_DISK, directory, header)
+    (directory / f"{count:020d}.index").write_bytes(IndexBuilder(4096).pack(header.log, 0))
+    page.write_both(begin_segment(state, header)._replace(list_generation=1, listed=count, total_records=count))
+    page.close()
+
+
+def _seek(path: Path) -> float:
+    with DirectoryPartition(path, NEVER) as partition:
+        started = perf_counter()
+        partition.read(partition.bounds().end // 2, max_bytes=1)
+        return perf_counter() - started
+
+
+def _find_time(path: Path) -> float:
+    with DirectoryPartition(path, NEVER) as partition:
+        timestamp = partition.bounds().end // 3
+        started = perf_counter()
+        partition.offset_at(timestamp)
+        return perf_counter() - started
+
+
+def _append_first(path: Path) -> float:
+    with DirectoryPartition(path, NEVER) as partition:
+        frame = encode([b"value"])
+        started = perf_counter()
+        partition.append(frame)
+        return perf_counter() - started
 
 
 # Several processes.
