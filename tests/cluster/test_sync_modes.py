@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.broker import Broker
+from headwater.client.store import RemoteStore
+from headwater.config import ClientConfig
 from headwater.log.clock import REAL_CLOCK
 from tests.backends import SharedCluster
 from tests.etcd_server import needs_etcd
@@ -11,14 +14,16 @@ from tests.etcd_server import needs_etcd
 pytestmark = needs_etcd
 
 
+def durable_end(broker: Broker, topic: str) -> int:
+    """Before which offset a power loss takes nothing, at the replica of one broker."""
+    assert broker._core is not None
+    store = broker._core.store
+    return store.partition(store.describe_topic(topic), 0).bounds().durable_end
+
+
 def durable_ends(cluster: SharedCluster, topic: str) -> list[int]:
-    """Before which offset a power loss takes nothing, at each of the replicas."""
-    found = []
-    for broker in cluster.brokers:
-        assert broker._core is not None
-        store = broker._core.store
-        found.append(store.partition(store.describe_topic(topic), 0).bounds().durable_end)
-    return sorted(found)
+    """The same at each of the replicas, the least first."""
+    return sorted(durable_end(broker, topic) for broker in cluster.brokers)
 
 
 @pytest.mark.parametrize("sync", ["never", 3600.0])
@@ -31,6 +36,17 @@ def test_what_is_acknowledged_is_durable_at_every_replica(cluster: SharedCluster
                 receipt = out.send(b"%d" % number)
                 out.flush()
                 assert durable_ends(cluster, "numbers") == [receipt.offset + 1] * 3
+
+
+def test_a_leader_has_synced_what_it_has_appended_when_it_answers(cluster: SharedCluster) -> None:
+    """Also to who waits for nobody else: the others could not acknowledge anything before."""
+    with RemoteStore([broker.address for broker in cluster.brokers], config=ClientConfig(acks="leader")) as store:
+        store.create_topic("numbers", sync="never")
+        with store.producer("numbers") as out:
+            receipt = out.send(b"1")
+            out.flush()
+            (leader,) = (one for one in cluster.brokers if one._is_led_here("numbers", 0))
+            assert durable_end(leader, "numbers") == receipt.offset + 1
 
 
 def test_a_transaction_is_durable_at_every_replica(cluster: SharedCluster) -> None:
