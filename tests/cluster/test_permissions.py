@@ -7,10 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import headwater as hw
 from headwater.broker.tokens import create_token, read_tokens, tokens_beside
+from headwater.client.credentials import Credentials
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.service import Stub
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.etcd_server import needs_etcd
 from tests.processes import hw as command
@@ -90,3 +94,23 @@ def test_a_manifest_says_for_all_brokers_who_may_do_what(tmp_path: Path) -> None
         for broker in cluster.brokers.values():
             with pytest.raises(hw.Unauthenticated):
                 look_again_and_again(f"hw://{broker.address}", billing)
+
+
+def test_nobody_writes_what_a_cluster_keeps_for_itself(tmp_path: Path) -> None:
+    access = tmp_path / "access.yaml"
+    access.write_text(
+        'users:\n  operator:\n    topics: {"*": [read, write, admin], "__groups": [read, write, admin]}\n'
+    )
+    credentials = Credentials(token=create_token(tokens_beside(access), "operator"))
+    with ClusterProcesses(tmp_path / "cluster", 1, "--access", str(access)) as cluster:
+        (broker,) = cluster.brokers.values()
+        with grpc.insecure_channel(broker.address) as channel:
+            for topic, code in (
+                ("__groups", grpc.StatusCode.PERMISSION_DENIED),
+                ("orders", grpc.StatusCode.NOT_FOUND),
+            ):
+                request = pb.ProduceRequest(topic=topic, records=[pb.Record(value=b"forged")])
+                with pytest.raises(grpc.RpcError) as refusal:
+                    Stub(channel).Produce(request, metadata=credentials.metadata, wait_for_ready=True)
+                assert isinstance(refusal.value, grpc.Call)
+                assert refusal.value.code() is code
