@@ -19,11 +19,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="swap-without-directory-sync",
         promise="a key that compaction removed does not come back after a power loss",
         file="headwater/log/writer.py",
-        old="""            self.disk.rename(temporary, old.path)
-            self.disk.sync_directory(self.directory)
-""",
-        new="""            self.disk.rename(temporary, old.path)
-""",
+        old="            raise\n        self.disk.sync_directory(self.directory)\n",
+        new="            raise\n",
         killers=("power_loss_after_deaths", "directory_sync", "power_loss"),
     ),
     Mutant(
@@ -38,11 +35,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="name-of-a-dead-writers-segment-not-synced",
         promise="what is appended to a segment that a dead writer created survives a power loss",
         file="headwater/log/recovery.py",
-        old="""            if not same:
-                # Whoever created it may have died before its name was durable.
-                self._disk.sync_directory(self._directory)
-""",
-        new="",
+        old="its name was durable.\n                self._disk.sync_directory(self._directory)\n",
+        new="its name was durable.\n                pass\n",
         killers=("power_loss_after_deaths", "directory_sync", "death_everywhere", "power_loss"),
     ),
     Mutant(
@@ -116,8 +110,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="roll-without-sync",
         promise="everything in a segment is durable before the next one can be found",
         file="headwater/log/writer.py",
-        old="        state = self.page.write(self._sync(state)._replace(flags=CHANGING))\n        table =",
-        new="        state = self.page.write(state._replace(flags=CHANGING))\n        table =",
+        old="        state, listed = self._open_list(self._sync(state))\n        try:\n            return self._begin_next(",
+        new="        state, listed = self._open_list(state)\n        try:\n            return self._begin_next(",
         killers=("tests/test_roll.py", "tests/test_sync_modes.py", "power_loss"),
     ),
     Mutant(
@@ -283,16 +277,16 @@ MUTANTS: tuple[Mutant, ...] = (
         name="lost-acknowledged-end-given-out-again",
         promise="offsets of acknowledged records that are missing are not given out again",
         file="headwater/log/recovery.py",
-        old="                return self._begin(state, tail.floor)\n",
-        new="                return self._begin(state, tail.end)\n",
+        old="                return self._begin(state, tail.floor, inventory)\n",
+        new="                return self._begin(state, tail.end, inventory)\n",
         killers=("tests/test_recovery.py", "tests/test_damage.py", "stale_state"),
     ),
     Mutant(
         name="poison-keeps-what-is-not-durable",
         promise="after a failed sync the log goes back to its durable end",
         file="headwater/log/recovery.py",
-        old="        return self._begin(state, state.durable_end)\n",
-        new="        return self._begin(state, state.end)\n",
+        old="        return self._begin(state, state.durable_end, inventory)\n",
+        new="        return self._begin(state, state.end, inventory)\n",
         killers=("sync_failure",),
     ),
     Mutant(
