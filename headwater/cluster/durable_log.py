@@ -92,7 +92,7 @@ class DurableLog:
         self._state = new_state()
         self.forgettable = 0
         """Delete markers before it may go, once they have had their grace."""
-        self._met: set[Span] = set()
+        self._met = {Span(one.offset, one.next_offset) for one in partition.missing()}
         self.damaged = bool(self.known_damage())
         """Whether something is known to be damaged, as of the last look."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -118,4 +120,75 @@ def test_what_is_damaged_everywhere_is_named_and_the_rest_is_served(cluster: Clu
         assert [record.value for record in partition.records(on_damage=lambda _: None)] == [*rest, b"after"]
     after = cluster.wait("numbers", in_sync={0, 1, 2})
     assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
+    check_lines(cluster)
+
+
+# A closed segment is lost.
+
+
+def lose(log: Path, how: str) -> None:
+    """Lose a closed segment, or a part of it."""
+    content = log.read_bytes()
+    frames = [one for one in frames_in(log.parent) if one.file == log]
+    match how:
+        case "missing":
+            log.unlink()
+        case "emptied":
+            log.write_bytes(b"")
+        case "garbled":
+            log.write_bytes(Random(0).randbytes(len(content)))
+        case "cut":
+            log.write_bytes(content[: frames[-1].position])
+
+
+LOST = pytest.mark.parametrize("how", ["missing", "emptied", "garbled", "cut"])
+
+
+def lose_and_replace(cluster: ClusterProcesses, how: str) -> None:
+    """One broker of three starts without a segment, and another one with a new disk."""
+    state = cluster.wait("numbers", in_sync={0, 1, 2})
+    lost = next(one for one in range(3) if one != state.leader)
+    empty = 3 - state.leader - lost
+    cluster.kill(lost, empty)
+    lose(sorted(cluster.files(lost, "numbers").glob("*.log"))[1], how)
+    shutil.rmtree(cluster.directory / f"broker{empty}")
+    cluster.begin(lost)
+    cluster.begin(empty)
+    cluster.wait("numbers", in_sync={0, 1, 2})
+    have_lead(cluster, lost)
+
+
+@LOST
+def test_a_lost_segment_is_fetched_again_and_its_hole_is_not_copied(cluster: ClusterProcesses, how: str) -> None:
+    values = fill(cluster, 4096)
+    lose_and_replace(cluster, how)
+    assert read(cluster) == values
+    for copy in cluster.wait_for_copies("numbers").values():
+        assert [value for _, value in copy] == values
+    check_lines(cluster)
+
+
+@LOST
+def test_a_lost_segment_of_a_compacted_topic(cluster: ClusterProcesses, how: str) -> None:
+    expected: dict[bytes | None, bytes | None] = {}
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", compact=True, segment_bytes=4096, compression="none")
+        with store.producer("numbers") as out:
+            for number in range(200):
+                key = b"once %d" % number if number % 2 else b"again %d" % (number % 8)
+                expected[key] = b"%d" % number + b"." * 150
+                out.send(expected[key], key=key)
+                out.flush()
+        partition = store.topic("numbers").partition(0)
+        deadline = time.monotonic() + PATIENCE
+        while len(list(partition.records())) > 150:
+            assert time.monotonic() < deadline, "nothing is compacted"
+            time.sleep(0.05)
+    lose_and_replace(cluster, how)
+    with hw.open(cluster.address) as store:
+        records = store.topic("numbers").partition(0).records()
+        assert {record.key: record.value for record in records} == expected
+    for broker in range(3):
+        newest = {record.key: record.value for record in cluster.stored(broker, "numbers")}
+        assert newest == expected, f"broker {broker}"
     check_lines(cluster)
