@@ -342,6 +342,7 @@ _PARTITION: Final[dict[str, Call]] = {
     "learn_producers": lambda s: s.log.learn_producers(s.log.producers_at(s.log.bounds().end)),
     "locate": lambda s: s.log.locate(0, 1, 1000),
     "mending": _mend,
+    "missing": lambda s: s.log.missing(),
     "note_damage": lambda s: s.log.note_damage(Damage(s.log.path, 8, 0, 1, "a try")),
     "offset_at": lambda s: s.log.offset_at(0),
     "producers_at": lambda s: s.log.producers_at(0),
