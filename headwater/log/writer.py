@@ -47,6 +47,7 @@ from headwater.log.open_files import OPEN_FILES
 from headwater.log.ownership import Ownership
 from headwater.log.producers import ProducerTable, load_producers
 from headwater.log.recovery import STATE_FILE, Recovery
+from headwater.log.refusals import opening
 from headwater.log.report import Damage, RecoveryReport
 from headwater.log.schemas import Schemas
 from headwater.log.segment import (
@@ -186,7 +187,8 @@ class Writer:
         """Raise when the partition has been deleted, or replaced by another one of the same name."""
         if self._resting:
             self.look()
-        self._lock.check_present()
+        with opening(self.directory):
+            self._lock.check_present()
 
     # Resting.
 
