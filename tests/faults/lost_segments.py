@@ -25,7 +25,7 @@ from tests.faults.specimen import Author, compare, copy, goes_on, open_log
 from tests.faults.violation import Kind, Violation
 
 CONFIG = PartitionConfig(segment_bytes=4096, index_interval=512)
-RECORDS = 60
+RECORDS = 30
 
 
 def _remove(path: Path, _: Random) -> None:
@@ -71,7 +71,7 @@ def _fill(path: Path, random: Random, *, compact: bool) -> dict[int, bytes]:
         return {record.offset: record.value for record in partition.records()}
 
 
-@proof(row=25, title="closed segments missing, emptied, garbled, cut or replaced, and in a backup", runs=500, quick=6)
+@proof(row=25, title="closed segments missing, emptied, garbled, cut or replaced, and in a backup", runs=500, quick=4)
 def lost_segments(run: Run) -> Iterator[Violation]:
     """Harm each closed segment of a log in turn, and one of a store and of its backup."""
     compact = run.number % 2 == 1
