@@ -252,3 +252,13 @@ def test_a_backup_that_has_lost_a_segment_is_not_restored(compacted: Command, tm
     compacted("restore", place, "--verify", code=1, text="missing")
     compacted("restore", place, tmp_path / "restored", code=1, text="missing")
     assert not (tmp_path / "restored").exists()
+
+
+def test_the_list_is_shown_with_what_became_of_the_files(compacted: Command) -> None:
+    path = Path(compacted.store) / "keys" / "0"
+    lost = segments(path)[2]
+    deleted(lost)
+    shown = compacted.json("inspect", path / LIST_FILE)
+    assert shown["count"] == len(segments(path))
+    assert {one["base"]: one["problem"] for one in shown["entries"] if one["problem"]} == {int(lost.stem): "missing"}
+    assert "missing" in compacted("inspect", path / LIST_FILE)

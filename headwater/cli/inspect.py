@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,6 +23,7 @@ from headwater.log.lock import PartitionLock
 from headwater.log.marks import read_mark
 from headwater.log.producers import ProducerTable
 from headwater.log.segment import SEGMENT_MAGIC
+from headwater.log.segment_list import LIST_MAGIC, ListedSegment, SegmentList
 from headwater.log.state import CHANGING, POISONED, State
 from headwater.log.state import MAGIC as STATE_MAGIC
 from headwater.schema import Schema
@@ -48,7 +50,8 @@ app = typer.Typer(add_completion=False)
 )
 def inspect(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A segment, index, state, producers, mark, schema or lock file.")
+        Path,
+        typer.Argument(metavar="FILE", help="A segment, index, list, state, producers, mark, schema or lock file."),
     ],
     frames: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many frames or entries; 0 is all.")] = 40,
     records: Annotated[int, typer.Option(min=0, metavar="N", help="Show the first N records of a segment.")] = 0,
@@ -69,6 +72,7 @@ def _recognise(file: Path, magic: bytes) -> Show:
         SEGMENT_MAGIC: _segment,
         INDEX_MAGIC: _index,
         STATE_MAGIC: _state,
+        LIST_MAGIC: _list,
         b"HWPRODS1": _producers,
     }
     by_name: dict[str, Show] = {
@@ -76,6 +80,7 @@ def _recognise(file: Path, magic: bytes) -> Show:
         ".index": _index,
         ".producers": _producers,
         ".arrow": _schema,
+        "segments": _list,
         "state": _state,
         "lock": _lock,
         "start": _mark,
@@ -333,6 +338,52 @@ def _producers(file: Path, _limit: int, _records: int, as_json: bool) -> None:
         people.print(f"{key.hex()} epoch {producer.epoch}: {told}, seen {moment(producer.seen_ns)}")
     for key, sequence in writers.items():
         people.print(f"{key.hex()}: last group {sequence}")
+
+
+def _list(file: Path, limit: int, _records: int, as_json: bool) -> None:
+    """The closed segments, each with what has become of its file."""
+    with file.open("rb") as opened:
+        partition = opened.read(24)[8:]
+    listed = SegmentList.read(file.parent, partition)
+    try:
+        entries = list(islice(listed.scan(), limit or None))
+    finally:
+        listed.close()
+    damaged: dict[str, Any] = {"damaged": "does not match its checksum"}
+    rows = [damaged if one is None else _listed(one, file.parent) for one in entries]
+    if as_json:
+        facts = {"partition": partition.hex(), "generation": listed.generation, "count": len(listed)}
+        write_json({"file": str(file), "kind": "segments", **facts, "entries": rows})
+        return
+    people = console()
+    people.print(_facts([("list of closed segments", file.name), ("segments", len(listed))]))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("base", "end", "bytes", "records"):
+        table.add_column(heading, justify="right")
+    table.add_column("closed")
+    table.add_column("file")
+    for row in rows:
+        if "damaged" in row:
+            table.add_row("?", "?", "?", "?", "?", Text(row["damaged"], "bold red"))
+            continue
+        counted = "–" if row["records"] < 0 else f"{row['records']:,}"
+        verdict = Text(row["problem"], "bold red") if row["problem"] else Text("there", "green")
+        sizes = (f"{row['base']:,}", f"{row['end']:,}", f"{row['length']:,}", counted)
+        table.add_row(*sizes, moment(row["sealed_ns"]), verdict)
+    people.print(table)
+
+
+def _listed(entry: ListedSegment, directory: Path) -> dict[str, Any]:
+    """An entry, and what is wrong with the size of its file."""
+    problem = None
+    try:
+        found = (directory / f"{entry.base:020d}.log").stat().st_size
+        if found not in (entry.length, entry.former_length or entry.length):
+            problem = f"has {found:,} bytes"
+    except OSError:
+        problem = "missing"
+    fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in entry._asdict().items()}
+    return fields | {"problem": problem}
 
 
 def _mark(file: Path, _limit: int, _records: int, as_json: bool) -> None:
