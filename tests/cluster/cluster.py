@@ -25,6 +25,7 @@ from tests.patience import Patience, has_ended
 from tests.proxy import Proxy
 
 PATIENCE: Final = 60.0
+_ATTEMPTS: Final = 4
 
 
 class Ways(NamedTuple):
@@ -160,6 +161,23 @@ class ClusterProcesses:
             assert not patience.exhausted(), f"{found.leader} leads, and in sync are {list(found.in_sync)}"
             time.sleep(0.05)
         return found
+
+    def let_lead(self, broker: int, topic: str) -> None:
+        """Kill all others, so that a broker leads, and start them again.
+
+        One that was started a moment ago may not be in sync as what it is now. Then nobody leads, and it is done again.
+        """
+        others = set(range(len(self._ports))) - {broker}
+        for _ in range(_ATTEMPTS):
+            self.kill(*others)
+            deadline = time.monotonic() + PATIENCE / _ATTEMPTS
+            while not (led := self.partition(topic, at=broker).leader == broker) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.begin(*others)
+            self.wait(topic, in_sync={broker, *others})
+            if led:
+                return
+        raise AssertionError(f"broker {broker} does not lead {topic}, though nobody else is there")
 
     def log(self, broker: int) -> str:
         """What a broker has said in its last life."""

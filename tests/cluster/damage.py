@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from random import Random
+from typing import Final, NamedTuple
 
 from headwater.log.frame import HEADER_BYTES
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
@@ -45,3 +46,23 @@ def flip(frame: FramePlace, bit: int = 8 * HEADER_BYTES) -> None:
         (byte,) = file.read(1)
         file.seek(position)
         file.write(bytes([byte ^ 1 << bit % 8]))
+
+
+LOSSES: Final = ("missing", "emptied", "garbled", "cut")
+"""How a closed segment is lost."""
+
+
+def lose(log: Path, how: str, random: Random | None = None) -> None:
+    """Lose a closed segment, or what is behind one of its frames."""
+    random = random or Random(0)
+    content = log.read_bytes()
+    frames = [one for one in frames_in(log.parent) if one.file == log]
+    match how:
+        case "missing":
+            log.unlink()
+        case "emptied":
+            log.write_bytes(b"")
+        case "garbled":
+            log.write_bytes(random.randbytes(len(content)))
+        case "cut":
+            log.write_bytes(content[: random.choice(frames).position])

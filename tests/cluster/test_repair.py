@@ -5,15 +5,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from random import Random
 
 import pytest
 
 import headwater as hw
 from headwater.log import Damage
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
-from tests.cluster.damage import flip, frames_in
+from tests.cluster.damage import LOSSES, flip, frames_in, lose
 from tests.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
@@ -60,18 +58,6 @@ def read(cluster: ClusterProcesses) -> list[bytes | None]:
         return [record.value for record in store.topic("numbers").partition(0).records()]
 
 
-def have_lead(cluster: ClusterProcesses, broker: int) -> None:
-    """Kill the others, so that a broker leads, and start them again."""
-    others = {0, 1, 2} - {broker}
-    cluster.kill(*others)
-    deadline = time.monotonic() + PATIENCE
-    while cluster.partition("numbers").leader != broker:
-        assert time.monotonic() < deadline, "the only one that is left does not lead"
-        time.sleep(0.05)
-    cluster.begin(*others)
-    cluster.wait("numbers", in_sync={0, 1, 2})
-
-
 def check_lines(cluster: ClusterProcesses) -> None:
     """Look how much each broker has complained in its last life."""
     for broker in cluster.brokers:
@@ -93,7 +79,7 @@ def test_different_damage_on_two_replicas_and_the_third_is_empty(cluster: Cluste
     after = cluster.wait("numbers", in_sync={0, 1, 2})
     assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
     assert read(cluster) == values
-    have_lead(cluster, follower)  # whose damage nobody may have met so far
+    cluster.let_lead(follower, "numbers")  # whose damage nobody may have met so far
     assert read(cluster) == values
     for copy in cluster.wait_for_copies("numbers").values():
         assert [value for _, value in copy] == values
@@ -126,22 +112,7 @@ def test_what_is_damaged_everywhere_is_named_and_the_rest_is_served(cluster: Clu
 # A closed segment is lost.
 
 
-def lose(log: Path, how: str) -> None:
-    """Lose a closed segment, or a part of it."""
-    content = log.read_bytes()
-    frames = [one for one in frames_in(log.parent) if one.file == log]
-    match how:
-        case "missing":
-            log.unlink()
-        case "emptied":
-            log.write_bytes(b"")
-        case "garbled":
-            log.write_bytes(Random(0).randbytes(len(content)))
-        case "cut":
-            log.write_bytes(content[: frames[-1].position])
-
-
-LOST = pytest.mark.parametrize("how", ["missing", "emptied", "garbled", "cut"])
+LOST = pytest.mark.parametrize("how", LOSSES)
 
 
 def lose_and_replace(cluster: ClusterProcesses, how: str) -> None:
@@ -155,7 +126,7 @@ def lose_and_replace(cluster: ClusterProcesses, how: str) -> None:
     cluster.begin(lost)
     cluster.begin(empty)
     cluster.wait("numbers", in_sync={0, 1, 2})
-    have_lead(cluster, lost)
+    cluster.let_lead(lost, "numbers")
 
 
 @LOST

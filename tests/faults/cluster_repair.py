@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
+from unittest.mock import patch
 
 import headwater as hw
 from headwater.cluster.local import find_etcd
 from headwater.log import Damage
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
-from tests.cluster.damage import flip, frames_in
+from tests.cluster.damage import LOSSES, flip, frames_in, lose
 from tests.faults import Run, Unavailable, Violation, proof
 from tests.faults.violation import Kind
 
@@ -95,6 +97,63 @@ def _check(cluster: ClusterProcesses, values: list[bytes], lost: set[int]) -> It
                 yield Violation(Kind.LOST_WRITE, f"{offset} is gone, and nobody says so")
         elif found.get(offset) != value:
             yield Violation(Kind.LOST_WRITE, f"{offset} is intact somewhere, and not served: {found.get(offset)!r}")
+
+
+@proof(row=25, title="one replica of three has lost a closed segment", runs=200, quick=1, timeout=600.0)
+def cluster_lost_segments(run: Run) -> Iterator[Violation]:
+    """Take a segment of one replica, raw or compacted, while it is down; give another one a new disk; let it lead."""
+    if find_etcd() is None:
+        raise Unavailable("there is no etcd here: install etcd-server")
+    compact = run.random.random() < 0.5
+    with (
+        patch.dict(os.environ, HEADWATER_STEWARD_INTERVAL="0.5s"),
+        ClusterProcesses(run.directory / "cluster", 3, "--etcd-lease", "3s") as cluster,
+    ):
+        expected = _fill_keys(run, cluster, compact=compact)
+        lost, empty = run.random.sample(range(3), 2)
+        cluster.kill(lost, empty)
+        closed = sorted(cluster.files(lost, TOPIC).glob("*.log"))[:-1]
+        lose(
+            run.random.choice((closed[0], closed[-1], run.random.choice(closed))), run.random.choice(LOSSES), run.random
+        )
+        if run.random.random() < 0.7:
+            shutil.rmtree(cluster.directory / f"broker{empty}")
+        cluster.begin(*run.random.sample((lost, empty), 2))
+        cluster.wait(TOPIC, in_sync={0, 1, 2})
+        cluster.let_lead(lost, TOPIC)
+        with hw.open(cluster.address) as store:
+            yield from _check_keys(store.topic(TOPIC).partition(0).records(), expected, "a reader")
+        for broker in range(3):
+            yield from _check_keys(cluster.stored(broker, TOPIC), expected, f"broker {broker}")
+        yield from _check_lines(cluster)
+
+
+def _fill_keys(run: Run, cluster: ClusterProcesses, *, compact: bool) -> dict[bytes | None, bytes | None]:
+    """A topic of which each broker has compacted what it can, or none; the newest value of each key."""
+    expected: dict[bytes | None, bytes | None] = {}
+    with hw.open(cluster.address) as store:
+        store.create_topic(TOPIC, segment_bytes=4096, compression="none", compact=compact)
+        with store.producer(TOPIC) as out:
+            for number in range(FRAMES):
+                key = b"once %d" % number if number % 2 else b"again %d" % (number % 8)
+                expected[key] = b"%d" % number + b"." * run.random.randrange(300)
+                out.send(expected[key], key=key)
+                out.flush()
+        deadline = time.monotonic() + PATIENCE
+        while compact and sum(1 for _ in store.topic(TOPIC).partition(0).records()) == FRAMES:
+            assert time.monotonic() < deadline, "nothing is compacted"
+            time.sleep(0.05)
+    cluster.wait(TOPIC, in_sync={0, 1, 2})
+    return expected
+
+
+def _check_keys(
+    records: Iterable[hw.Record], expected: dict[bytes | None, bytes | None], who: str
+) -> Iterator[Violation]:
+    found = {record.key: record.value for record in records}
+    for key, value in expected.items():
+        if found.get(key) != value:
+            yield Violation(Kind.LOST_WRITE, f"{key!r} is {found.get(key)!r} for {who}, not {value!r}")
 
 
 def _wait_for_leader(cluster: ClusterProcesses, broker: int) -> None:
