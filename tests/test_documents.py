@@ -167,7 +167,7 @@ FORMAT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
     [
         ("Segment", segment._LAYOUT, [72, 76]),
         ("Frame", frame._HEADER, [112]),
-        ("State page", state._LAYOUT, [212, 508]),
+        ("State page", state._LAYOUT, [232, 508]),
     ],
 )
 def test_the_format_has_every_field_where_the_code_has_it(heading: str, layout: Struct, rest: list[int]) -> None:
