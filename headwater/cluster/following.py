@@ -165,7 +165,7 @@ class Follower:
             max_bytes=min(most, _BYTES),
             max_wait_ms=round(wait * 1000),
             producers_until=max(self._told, told),
-            **request._asdict(),
+            **request._replace(damaged=self._hosted.repairing)._asdict(),
         )
 
     def _drop_ahead(self) -> None:

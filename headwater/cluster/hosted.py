@@ -57,6 +57,8 @@ class Hosted:
         self._tell = tell
         self._told: tuple[int, int | None] | None = None
         """The high watermark, and what could be read, when those who read were told last."""
+        self.repairing = False
+        """Whether it is damaged, and others are asked for what it lacks."""
         self.confirming = 0
         """How many wait to be sure that nobody else leads: then no follower is kept waiting for records."""
         self._waiting: set[asyncio.Future[None]] = set()

@@ -49,6 +49,7 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
         question.durable_end,
         question.last_epoch,
         question.mark,
+        question.damaged,
     )
     hosted.heard(request)
     now = time.monotonic()

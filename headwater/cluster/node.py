@@ -407,8 +407,10 @@ class ClusterNode:
         members = self.membership.view.members
         repair = Repair(hosted, state, sources_of(state, self.broker, members), self._links, self.threads)
         self._repeated.log(logging.WARNING, "%s is damaged here, and is fetched from another broker", hosted)
+        hosted.repairing = True
         try:
             await repair.run()
+            hosted.repairing = False
         except (HeadwaterError, OSError) as error:
             repair.left = await self.threads.read(hosted.log.known_damage)
             if hosted.key in self._hosted and not self._is_deleted(hosted):

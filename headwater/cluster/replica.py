@@ -59,6 +59,8 @@ class FetchRequest(NamedTuple):
     last_epoch: int
     mark: int = 0
     """The last of the leader's marks that has reached it, in this epoch."""
+    damaged: bool = False
+    """Whether it is damaged, and being repaired."""
 
 
 class FetchResponse(NamedTuple):
@@ -88,6 +90,8 @@ class Progress:
     durable_end: int
     seen: float
     """When it last had all there was, or more than before."""
+    damaged: bool = False
+    """Whether it is being repaired: as long as others are in sync, it is not to be elected."""
 
 
 class Replica:
@@ -194,7 +198,8 @@ class Replica:
         if known is not None and self._is_old(request, known):
             return
         seen = now if known is None or self._gets_on(request, known) else known.seen
-        self._progress[request.replica] = Progress(request.incarnation, self._counted_end(request), seen)
+        end = self._counted_end(request)
+        self._progress[request.replica] = Progress(request.incarnation, end, seen, request.damaged)
 
     def _gets_on(self, request: FetchRequest, known: Progress) -> bool:
         """Whether a follower has all there is, or more than before. One whose disk is full asks, and asks again."""
@@ -303,7 +308,7 @@ class Replica:
         other._pending = self._pending
 
     def propose(self, alive: Members, now: float) -> Proposal | None:
-        """What to ask of etcd: to take in who has caught up, or to take out who stays away. One thing at a time."""
+        """What to ask of etcd: take in who has caught up, or take out who stays away or is damaged. One thing at a time."""
         if not self.leads or self._pending is not None:
             return None
         assert self.state is not None
@@ -316,7 +321,8 @@ class Replica:
             ):
                 members[broker] = progress.incarnation
         joined = members != dict(self.state.in_sync)
-        away = [one for one in members if one != self.broker and (one not in alive or self._stays_away(one, now))]
+        others = [one for one in members if one != self.broker]
+        away = [one for one in others if one not in alive or self._stays_away(one, now) or self._is_damaged(one)]
         for broker in away if not joined else ():
             if self._may_shrink(members):
                 del members[broker]
@@ -337,10 +343,20 @@ class Replica:
         return self.beside is None or self.beside._keeps_up(broker, incarnation)
 
     def _caught_up(self, progress: Progress) -> bool:
-        """Whether a follower has everything that was acknowledged, in this epoch too."""
+        """Whether a follower has everything that was acknowledged, in this epoch too, and nothing of it is damaged."""
+        if progress.damaged:
+            return False
         return progress.durable_end >= max(self.high_watermark, self._epoch_start)
 
+    def _is_damaged(self, broker: int) -> bool:
+        """Whether a follower is being repaired, in any log that is kept here."""
+        progress = self._progress.get(broker)
+        if progress is not None and progress.damaged:
+            return True
+        return self.beside is not None and self.beside._is_damaged(broker)
+
     def _stays_away(self, broker: int, now: float) -> bool:
+        """Whether a follower has got nothing done for long."""
         progress = self._progress.get(broker)
         if now - (self._led_since if progress is None else progress.seen) > self._patience:
             return True

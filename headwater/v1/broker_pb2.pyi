@@ -965,7 +965,7 @@ class Status(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., version: _Optional[str] = ..., state: _Optional[str] = ..., directory: _Optional[str] = ..., started_ns: _Optional[int] = ..., connections: _Optional[int] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., in_flight_bytes: _Optional[int] = ..., produced_records: _Optional[int] = ..., produced_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., unhealthy: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReplicaFetch(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "replica", "incarnation", "epoch", "end", "durable_end", "last_epoch", "high_watermark", "max_bytes", "max_wait_ms", "producers_until", "mark")
+    __slots__ = ("topic_uuid", "partition", "replica", "incarnation", "epoch", "end", "durable_end", "last_epoch", "high_watermark", "max_bytes", "max_wait_ms", "producers_until", "mark", "damaged")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
@@ -979,6 +979,7 @@ class ReplicaFetch(_message.Message):
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_UNTIL_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
     replica: int
@@ -992,7 +993,8 @@ class ReplicaFetch(_message.Message):
     max_wait_ms: int
     producers_until: int
     mark: int
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., replica: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., producers_until: _Optional[int] = ..., mark: _Optional[int] = ...) -> None: ...
+    damaged: bool
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., replica: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., producers_until: _Optional[int] = ..., mark: _Optional[int] = ..., damaged: _Optional[bool] = ...) -> None: ...
 
 class ReplicaFetched(_message.Message):
     __slots__ = ("topic_uuid", "partition", "epoch", "end", "high_watermark", "log_start", "diverging", "error", "producers", "epochs", "next_offset", "next_epoch", "compacted_until", "mark", "frames", "markers_until", "markers_state")

@@ -180,8 +180,16 @@ async def test_nobody_is_sent_what_delete_markers_are_about_to_leave(held: Held)
 
     async def sent(end: int) -> pb.ReplicaFetched:
         last = log.epoch_before(end)
-        position = {"epoch": 1, "end": end, "durable_end": end, "last_epoch": last}
-        question = pb.ReplicaFetch(topic_uuid=bytes(16), replica=OTHER, incarnation=20, max_wait_ms=20, **position)
+        question = pb.ReplicaFetch(
+            topic_uuid=bytes(16),
+            replica=OTHER,
+            incarnation=20,
+            max_wait_ms=20,
+            epoch=1,
+            end=end,
+            durable_end=end,
+            last_epoch=last,
+        )
         with threads.then:
             return await answer_follower(held.hosted, question, threads)
 

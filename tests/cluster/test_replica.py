@@ -18,8 +18,8 @@ def leader_with(records: int) -> Replica:
     return replica
 
 
-def ask(leader: Replica, follower: int, end: int, now: float) -> None:
-    leader.fetch(FetchRequest(follower, ALIVE[follower], 1, end, end, 1 if end else 0), now)
+def ask(leader: Replica, follower: int, end: int, now: float, *, damaged: bool = False) -> None:
+    leader.fetch(FetchRequest(follower, ALIVE[follower], 1, end, end, 1 if end else 0, damaged=damaged), now)
 
 
 def test_a_follower_that_asks_and_gets_no_further_is_left_behind() -> None:
@@ -39,3 +39,22 @@ def test_a_follower_that_is_slow_but_gets_on_is_waited_for_and_so_is_one_that_ha
         ask(leader, 2, 10, float(now))
         ask(leader, 3, now, float(now))
     assert leader.propose(ALIVE, 9.0) is None
+
+
+def test_a_damaged_follower_is_not_in_sync_until_it_is_repaired() -> None:
+    leader = leader_with(10)
+    ask(leader, 2, 10, 0.0)
+    ask(leader, 3, 10, 0.0, damaged=True)
+    proposal = leader.propose(ALIVE, 0.0)
+    assert proposal is not None
+    assert dict(proposal.state.in_sync) == {1: 10, 2: 20}
+    leader.observe(proposal.state, 2, 0.0)
+    ask(leader, 3, 10, 0.1, damaged=True)
+    assert leader.propose(ALIVE, 0.1) is None  # it has everything, and something of it is damaged
+    ask(leader, 2, 10, 0.1, damaged=True)
+    assert leader.propose(ALIVE, 0.1) is None  # nor is there anyone else to be in sync
+    assert not leader.is_alone(0.1)
+    ask(leader, 3, 10, 0.2)
+    proposal = leader.propose(ALIVE, 0.2)
+    assert proposal is not None
+    assert dict(proposal.state.in_sync) == ALIVE
