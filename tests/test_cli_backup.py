@@ -235,7 +235,8 @@ def test_a_store_a_topic_and_a_partition_are_checked_and_repaired(local_hw: Comm
     hw, root = local_hw, Path(local_hw.store)
     hw("topic", "create", "orders", "-p", 2)
     hw("topic", "create", "trades", "-c", "x:int64")
-    hw("produce", "orders", stdin="one\n")
+    for partition in range(2):
+        hw("produce", "orders", "--partition", partition, stdin="one\n")
     hw("produce", "trades", stdin='{"x": 1}\n')
     assert [len(hw.json("check", *one)["partitions"]) for one in ([root], [], [root / "orders"])] == [3, 3, 2]
     assert hw.json("check", root / "trades" / "0")["damaged"] is False, "its schemas are the topic's"
