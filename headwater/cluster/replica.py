@@ -308,7 +308,7 @@ class Replica:
         other._pending = self._pending
 
     def propose(self, alive: Members, now: float) -> Proposal | None:
-        """What to ask of etcd: take in one that has caught up, or take out one that is away or damaged. One at a time."""
+        """The change to ask of etcd: take in one that has caught up, or take out one that is away or damaged; one a time."""
         if not self.leads or self._pending is not None:
             return None
         assert self.state is not None
