@@ -308,7 +308,7 @@ class Replica:
         other._pending = self._pending
 
     def propose(self, alive: Members, now: float) -> Proposal | None:
-        """The change to ask of etcd: take in one that has caught up, or take out one that is away or damaged; one a time."""
+        """The change to ask of etcd, one at a time: take in a replica that caught up, take out one away or damaged."""
         if not self.leads or self._pending is not None:
             return None
         assert self.state is not None
