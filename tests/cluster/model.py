@@ -167,7 +167,7 @@ class Broker(Process):
             guard = [Guard(PARTITION, changed=items[PARTITION].changed)]
             self.ask(self.etcd, lambda: self.etcd.write(guard, {PARTITION: state.without(self.number)}), lambda _: None)
         else:
-            self._unworthy = damaged
+            self._unworthy = damaged and not self.in_place
             if self.lost:
                 self.lost, self.checkpoint = False, 0
             self._register()
@@ -284,6 +284,8 @@ class Broker(Process):
         assert self.replica is not None
         request = self.replica.request()
         if request is not None:
+            repairing = self.in_place and any(one < self.replica.high_watermark for one in self.log.known_damage)
+            request = request._replace(damaged=repairing)
             assert self.replica.state is not None
             leader = self.peers[self.replica.state.leader]
             self.ask(leader, lambda: leader.serve(request), self._take)
