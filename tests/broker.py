@@ -23,6 +23,10 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.address import Address
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
+from tests.patience import Patience, has_ended
+
+PATIENCE: Final = 60.0
+"""Seconds of time that the machine granted, after which something hangs."""
 
 ANY_PORT: Final = Address("127.0.0.1", 0)
 _SERVING: Final = re.compile(r'"address": "hw://([^"]+)"')
@@ -118,9 +122,9 @@ class BrokerProcess:
 
     def ready(self) -> Self:
         """Wait until it serves; raises when it does not."""
-        deadline = time.monotonic() + 60
+        patience = Patience(PATIENCE, self.process.pid)
         while not (found := _SERVING.search(self.log.read_text())):
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if self.process.poll() is not None or patience.exhausted():
                 raise AssertionError(f"the broker does not serve: {self.log.read_text()}")
             time.sleep(0.02)
         self.address = found[1]
@@ -146,7 +150,8 @@ class BrokerProcess:
     def terminate(self) -> int:
         """SIGTERM, and wait for the end; its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        assert has_ended(self.process, PATIENCE), f"the broker does not end: {self.log.read_text()}"
+        return self.process.returncode
 
     def __enter__(self) -> Self:
         return self.ready()

@@ -23,7 +23,7 @@ import pytest
 
 from headwater.cluster.local import find_etcd
 from headwater.wire.address import Address
-from tests.patience import Patience
+from tests.patience import Patience, has_ended
 
 PATIENCE: Final = 60.0
 
@@ -112,13 +112,13 @@ class EtcdServer:
         """kill -9, and wait for the end. Doing it twice does no harm."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(PATIENCE)
+            assert has_ended(self.process, PATIENCE), "etcd does not end"
 
     def stop(self) -> None:
         """Ask it to end, and wait for that."""
         assert self.process is not None
         self.process.terminate()
-        self.process.wait(PATIENCE)
+        assert has_ended(self.process, PATIENCE), "etcd does not end"
 
     def post(self, path: str, *, token: str = "", **content: object) -> dict[str, Any]:
         """Call a method that Headwater itself has no use for, through etcd's own JSON interface."""

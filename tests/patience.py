@@ -28,6 +28,9 @@ PAUSE = 0.01
 COUNTED = 0.1
 """Seconds between two looks at the machine."""
 
+PACES = (1, 4, 16, 64)
+"""Factors for a limit that belongs to what is promised. A slow machine misses the short ones, a broken program all."""
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _RUNNING = re.compile(r"^procs_running (\d+)$", re.MULTILINE)
 
@@ -73,6 +76,14 @@ class Patience:
                 return bool(condition())
             time.sleep(PAUSE)
         return True
+
+
+def wait_until(
+    condition: Callable[[], object], problem: str | Callable[[], object] = "it did not happen", *, seconds: float = 60.0
+) -> None:
+    """Wait until the condition is true; fail, and tell the problem, when the time is over first."""
+    if not Patience(seconds).until(condition):
+        raise AssertionError(problem() if callable(problem) else problem)
 
 
 def has_ended(process: subprocess.Popen[Any], seconds: float) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.patience import Patience
+from tests.patience import Patience, has_ended
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 120.0
@@ -27,7 +27,7 @@ def hw(*arguments: object, **environment: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=600,
     )
 
 
@@ -69,7 +69,8 @@ class BrokerProcess:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        assert has_ended(self.process, PATIENCE), "it does not end"
+        return self.process.returncode
 
     def kill(self) -> None:
         """End it without asking."""

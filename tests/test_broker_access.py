@@ -22,6 +22,7 @@ from headwater.broker.audit import Audit
 from headwater.broker.guard import Guard
 from headwater.broker.tokens import Token, Verifier, create_token, read_tokens, revoke_token, tokens_beside
 from headwater.sources import source_of_peer
+from tests.patience import wait_until
 
 FILE = """\
 users:
@@ -409,12 +410,12 @@ def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(
         guard.check(BILLING, "write", "topic", "orders.eu")
     with caplog.at_level(logging.INFO, "headwater.broker.access"):
         file.write_text(FILE.replace("orders.*: read", "orders.*: [read, writ]"))
-        wait_for(lambda: any("refused" in record.getMessage() for record in caplog.records))
+        wait_until(lambda: any("refused" in record.getMessage() for record in caplog.records))
         guard.check(BILLING, "read", "topic", "orders.eu")
         refused = next(record for record in caplog.records if "refused" in record.getMessage())
         assert ":4: users.billing.topics.orders.*: there is no right 'writ'" in refused.facts["problems"][0]  # type: ignore[attr-defined]
         file.write_text(FILE.replace("orders.*: read", "orders.*: [read, write]"))
-        wait_for(lambda: any("access file read" in record.getMessage() for record in caplog.records))
+        wait_until(lambda: any("access file read" in record.getMessage() for record in caplog.records))
     guard.check(BILLING, "write", "topic", "orders.eu")
 
 
@@ -424,16 +425,8 @@ def test_a_signal_reads_files_again_that_look_unchanged(guard: Guard, file: Path
     file.write_text(FILE.replace("invoices", "receipts"))
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     guard.wake()
-    wait_for(lambda: guard.sees(BILLING, "receipts"))
+    wait_until(lambda: guard.sees(BILLING, "receipts"))
     assert not guard.sees(BILLING, "invoices")
-
-
-def wait_for(condition: object, seconds: float = 30.0) -> None:
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
 
 
 # The audit log.

@@ -28,7 +28,7 @@ users:
 
 
 def get(address: str, path: str, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = http.client.HTTPConnection(address, timeout=300)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -40,8 +40,8 @@ def get(address: str, path: str, **headers: str) -> tuple[int, str]:
 def produce(address: str, topic: str, value: bytes) -> None:
     with grpc.insecure_channel(address) as channel:
         stub = Stub(channel)
-        stub.CreateTopic(pb.CreateTopicRequest(name=topic, exist_ok=True), timeout=60)
-        stub.Produce(pb.ProduceRequest(topic=topic, records=[pb.Record(value=value)]), timeout=60)
+        stub.CreateTopic(pb.CreateTopicRequest(name=topic, exist_ok=True), timeout=300)
+        stub.Produce(pb.ProduceRequest(topic=topic, records=[pb.Record(value=value)]), timeout=300)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -61,9 +61,9 @@ def test_waiting_fetches_do_not_hold_up_a_drain(tmp_path: Path) -> None:
         with grpc.insecure_channel(broker.address) as channel:
             place = pb.FetchPosition(partition=pb.TopicPartition(topic="orders"), offset=1)
             stub = Stub(channel)
-            stub.ListTopics(pb.ListTopicsRequest(), timeout=60)
-            waiting = stub.Fetch.future(pb.FetchRequest(positions=[place], max_wait_ms=60_000), timeout=120)
-            stub.ListTopics(pb.ListTopicsRequest(), timeout=60)  # behind it on the same connection: the fetch is there
+            stub.ListTopics(pb.ListTopicsRequest(), timeout=300)
+            waiting = stub.Fetch.future(pb.FetchRequest(positions=[place], max_wait_ms=60_000), timeout=300)
+            stub.ListTopics(pb.ListTopicsRequest(), timeout=300)  # behind it on the same connection: the fetch is there
             assert broker.stop() == 0
             (answer,) = waiting.result().partitions
             assert not answer.frames
@@ -210,11 +210,11 @@ def test_a_guarded_broker_serves_those_with_rights_and_logs_no_secret(tmp_path: 
             return Caller(Stub(grpc.secure_channel(broker.address, root)), token)
 
         billing = stub(tokens["billing"])
-        billing.CreateTopic(pb.CreateTopicRequest(name="orders.eu"), timeout=60)
+        billing.CreateTopic(pb.CreateTopicRequest(name="orders.eu"), timeout=300)
         with pytest.raises(grpc.RpcError):
-            billing.CreateTopic(pb.CreateTopicRequest(name="payroll\n\x1b[2J"), timeout=60)
+            billing.CreateTopic(pb.CreateTopicRequest(name="payroll\n\x1b[2J"), timeout=300)
         with pytest.raises(grpc.RpcError):
-            stub(tokens["billing"][:-3] + "abc").ListTopics(pb.ListTopicsRequest(), timeout=60)
+            stub(tokens["billing"][:-3] + "abc").ListTopics(pb.ListTopicsRequest(), timeout=300)
         denied = broker.wait_for("denied")
         assert (denied["who"], denied["right"], denied["name"]) == ("billing", "admin", "payroll\n\x1b[2J")
         assert broker.wait_for("unauthenticated")["level"] == "warning"
@@ -233,8 +233,8 @@ def test_a_guarded_broker_serves_those_with_rights_and_logs_no_secret(tmp_path: 
         broker.wait_for("access file read")
         broker.process.send_signal(signal.SIGHUP)
         with pytest.raises(grpc.RpcError):
-            billing.CreateTopic(pb.CreateTopicRequest(name="orders.us"), timeout=60)
-        billing.CreateTopic(pb.CreateTopicRequest(name="sales.eu"), timeout=60)
+            billing.CreateTopic(pb.CreateTopicRequest(name="orders.us"), timeout=300)
+        billing.CreateTopic(pb.CreateTopicRequest(name="sales.eu"), timeout=300)
         assert broker.stop() == 0
     content = (tmp_path / "log").read_text()
     assert not any(token.split("_", 2)[2][:20] in content for token in tokens.values())

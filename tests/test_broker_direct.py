@@ -109,7 +109,7 @@ def test_what_is_small_is_sent(broker: Served, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(arrivals, "SMALL", 32 * KIB)
     broker.create("t")
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
-    requests.put(pb.FetchRequest(positions=[position("t")], max_bytes=LARGE, max_wait_ms=10_000, machine=machine()))
+    requests.put(pb.FetchRequest(positions=[position("t")], max_bytes=LARGE, max_wait_ms=60_000, machine=machine()))
     stream = broker.stub.FetchStream(iter(requests.get, None))
     for value in (b"small", b"large" * 10_000):
         write(broker, value)
@@ -162,7 +162,7 @@ def test_where_machines_have_no_names_frames_are_sent(
 def test_a_stream_tells_of_what_is_written_meanwhile_and_counts_it(broker: Served) -> None:
     broker.create("t")
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
-    requests.put(pb.FetchRequest(positions=[position("t")], max_bytes=2 * LARGE, max_wait_ms=10_000, machine=machine()))
+    requests.put(pb.FetchRequest(positions=[position("t")], max_bytes=2 * LARGE, max_wait_ms=60_000, machine=machine()))
     stream = broker.stub.FetchStream(iter(requests.get, None))
     content = b""
     for value in (b"a", b"b" * LARGE, b"c"):
@@ -182,7 +182,7 @@ def test_a_stream_tells_of_what_is_written_meanwhile_and_counts_it(broker: Serve
     with pytest.raises(Empty):
         later.get(timeout=0.5)
     requests.put(pb.FetchRequest(max_bytes=LARGE))
-    assert later.get(timeout=10).partitions[0].next_offset == 5
+    assert later.get(timeout=300).partitions[0].next_offset == 5
     requests.put(None)
     stream.cancel()
 
@@ -201,7 +201,7 @@ def test_a_consumer_and_a_scan_read_the_files(broker: Served, read: list[int]) -
                 out.send(value)
             out.flush()
             while len(found) < len(values):
-                found += [record.value for record in inbox.poll(timeout=10)]
+                found += [record.value for record in inbox.poll(timeout=300)]
         assert found == values
         assert sum(read) > sum(map(len, values))
         read.clear()
@@ -215,7 +215,7 @@ def test_who_does_not_want_that_has_them_sent(broker: Served, read: list[int]) -
         with store.producer("t") as out:
             out.send(b"a")
         with store.consumer("t", group="g", start="earliest") as inbox:
-            assert [record.value for record in inbox.poll(timeout=10)] == [b"a"]
+            assert [record.value for record in inbox.poll(timeout=300)] == [b"a"]
         assert store.topic("t").scan().read_all().num_rows == 1
     assert read == []
 
@@ -233,7 +233,7 @@ def test_files_that_cannot_be_read_are_sent(broker: Served, monkeypatch: pytest.
                 out.flush()
             found: list[bytes] = []
             while len(found) < 20:
-                found += [record.value for record in inbox.poll(timeout=10)]
+                found += [record.value for record in inbox.poll(timeout=300)]
         assert sorted(map(int, found)) == list(range(20))
         with store.consumer("t", group="h", start="earliest") as inbox:
             assert inbox.poll() != []  # also by who does not wait
@@ -261,7 +261,7 @@ def test_a_segment_that_is_compacted_meanwhile_is_read_all_the_same(
         with store.consumer("t", group="g", start="earliest") as inbox:
             found: list[bytes] = []
             while b"last" not in found:
-                found += [record.value for record in inbox.poll(timeout=10)]
+                found += [record.value for record in inbox.poll(timeout=300)]
         assert found == [b"99", b"last"]
 
 
@@ -295,7 +295,7 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
             monkeypatch.setattr(RemoteFeed, "_ask", ask_while_more_comes)
             found: list[int] = []
             while not found or found[-1] < 7:
-                found += [record.offset for record in inbox.poll(timeout=10)]
+                found += [record.offset for record in inbox.poll(timeout=300)]
         assert found[:8] == list(range(8))
 
 
@@ -312,7 +312,7 @@ def test_damage_is_told_and_noted_by_the_broker(broker: Served, patient: bool) -
     with file.open("r+b") as opened:
         opened.write(content)
     assert told(broker).extents
-    timeout = 10.0 if patient else 0.0
+    timeout = 300.0 if patient else 0.0
     with hw.open(f"hw://{broker.broker.address}") as store:
         with store.consumer("t", group="g", start="earliest") as inbox:
             found = inbox.poll(timeout=timeout)
@@ -324,7 +324,7 @@ def test_damage_is_told_and_noted_by_the_broker(broker: Served, patient: bool) -
         with store.consumer("t", group="h", start="earliest", on_damage=lost_ones.append) as inbox:
             found = []
             while len(found) < 20:
-                found += inbox.poll(timeout=10)
+                found += inbox.poll(timeout=300)
             assert [record.value for record in found] == [b"<0>"] * 10 + [b"<2>"] * 10
         assert [(one.offset, one.next_offset) for one in lost_ones] == [(10, 20)]
         with pytest.raises(FrameDamaged) as damaged:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
 from headwater.wire.machine import machine
 from tests.broker import BrokerProcess, Served, frame_of, served
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.skipif(not machine(), reason="the system does not say which machine this is")
 VALUES: Final = [bytes([number]) * 1000 for number in range(250)]
@@ -114,11 +114,10 @@ def test_the_memory_is_given_back_with_the_stream(broker: Served) -> None:
         memory = BorrowedMemory(stream.borrow(MIB).memory)
         assert descriptors() == before + 2  # one of each side
     del memory
-    for _ in range(100):
-        if not lent(broker) and descriptors() == before:
-            break
-        threading.Event().wait(0.05)
-    assert (lent(broker), descriptors()) == (0, before)
+    wait_until(
+        lambda: (lent(broker), descriptors()) == (0, before),
+        lambda: f"{lent(broker)} lent, {descriptors()} descriptors",
+    )
 
 
 @pytest.mark.parametrize(

@@ -37,16 +37,16 @@ def broker() -> Iterator[Broker]:
 
 def use(stub: Any) -> None:
     records = [pb.Record(key=str(number).encode(), value=b"x" * 100) for number in range(10)]
-    stub.Produce(pb.ProduceRequest(topic="orders", records=records), timeout=30)
-    member = stub.JoinGroup(pb.JoinGroupRequest(group="billing", topics=["orders"]), timeout=30).member_id
+    stub.Produce(pb.ProduceRequest(topic="orders", records=records), timeout=300)
+    member = stub.JoinGroup(pb.JoinGroupRequest(group="billing", topics=["orders"]), timeout=300).member_id
     poll = pb.PollRequest(group="billing", member_id=member, max_records=100)
-    polled = stub.Poll(poll, timeout=30).partitions
+    polled = stub.Poll(poll, timeout=300).partitions
     positions = [pb.Advance(topic=one.topic, partition=one.partition, offset=1) for one in polled]
-    stub.Commit(pb.CommitRequest(group="billing", member_id=member, positions=positions), timeout=30)
+    stub.Commit(pb.CommitRequest(group="billing", member_id=member, positions=positions), timeout=300)
     place = pb.FetchPosition(partition=pb.TopicPartition(topic="orders"), offset=0)
-    stub.Fetch(pb.FetchRequest(positions=[place]), timeout=30)
+    stub.Fetch(pb.FetchRequest(positions=[place]), timeout=300)
     with pytest.raises(grpc.RpcError):
-        stub.DescribeTopic(pb.DescribeTopicRequest(name="nothing"), timeout=30)
+        stub.DescribeTopic(pb.DescribeTopicRequest(name="nothing"), timeout=300)
 
 
 def values(text: str) -> dict[str, float]:

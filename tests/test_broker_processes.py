@@ -23,6 +23,7 @@ from headwater.store import DirectoryStore
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import BrokerProcess, fetch, frame_of
+from tests.patience import has_ended, has_finished
 
 
 def produce(value: bytes, number: int = 0, identity: Identity | None = None) -> pb.ProduceRequest:
@@ -76,8 +77,7 @@ def test_what_was_acknowledged_is_there_when_the_broker_comes_back(tmp_path: Pat
             assert broker.terminate() == 0
         else:
             broker.kill()
-        sender.join(60)
-        assert not sender.is_alive()
+        assert has_finished(sender, 60)
     with BrokerProcess(tmp_path / "store") as broker, broker.connected() as stub:
         found = values(stub)
         acknowledged = [b"%d" % number for number in sender.acknowledged]
@@ -101,7 +101,8 @@ def test_a_retry_after_a_kill_is_stored_once(tmp_path: Path) -> None:
 
 
 def test_draining_ends_waits_and_tells_health(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "store") as broker, grpc.insecure_channel(broker.address) as channel:
+    patient = ("--max-wait", "1h", "--drain-timeout", "1h")
+    with BrokerProcess(tmp_path / "store", *patient) as broker, grpc.insecure_channel(broker.address) as channel:
         stub: Any = Stub(channel)
         health: Any = health_pb2_grpc.HealthStub(channel)
         stub.CreateTopic(pb.CreateTopicRequest(name="t"))
@@ -110,13 +111,11 @@ def test_draining_ends_waits_and_tells_health(tmp_path: Path) -> None:
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         watched = health.Watch(health_pb2.HealthCheckRequest(service="headwater.v1.Broker"))
         assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
-        waiting = stub.Fetch.future(fetch("t", max_wait_ms=60_000))
+        waiting = stub.Fetch.future(fetch("t", max_wait_ms=3_600_000))
         subscribed = stub.Subscribe(fetch("t"))
         time.sleep(0.3)
-        started = time.monotonic()
-        assert broker.terminate() == 0
-        assert time.monotonic() - started < 25, "it did not wait for those who wait"
-        assert not waiting.result(timeout=20).partitions[0].frames
+        assert broker.terminate() == 0, "it did not wait for those who wait"
+        assert not waiting.result(timeout=300).partitions[0].frames
         assert list(subscribed) == []
         with suppress(grpc.RpcError):
             states = [answer.status for answer in watched]
@@ -134,14 +133,16 @@ def test_reflection_tells_the_methods(tmp_path: Path) -> None:
 def test_a_second_broker_and_other_processes_are_refused(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "store") as broker:
         second = BrokerProcess(tmp_path / "store", log=tmp_path / "second.log")
-        assert second.process.wait(60) != 0
+        assert has_ended(second.process, 60)
+        assert second.process.returncode != 0
         told = second.log.read_text()
         assert "cannot be opened" in told
         assert "Traceback" not in told
         with pytest.raises(StoreInUse, match="a broker serves it"):
             DirectoryStore(tmp_path / "store")
         other_port = BrokerProcess(tmp_path / "other", listen=broker.address)
-        assert other_port.process.wait(60) != 0
+        assert has_ended(other_port.process, 60)
+        assert other_port.process.returncode != 0
         assert "listen" in other_port.log.read_text()
 
 
@@ -154,7 +155,7 @@ def test_noise_at_the_port_does_not_disturb_others(tmp_path: Path) -> None:
         half_open = []
         for number in range(200):
             with suppress(OSError):
-                one = socket.create_connection((host, int(port)), timeout=10)
+                one = socket.create_connection((host, int(port)), timeout=60)
                 one.sendall((preface if number % 2 else b"") + random.randbytes(random.randrange(3000)))
                 half_open.append(one)
         for number in range(20):
@@ -205,7 +206,7 @@ def test_what_the_caller_has_given_up_is_not_begun(tmp_path: Path) -> None:
         burst = [stub.Produce.future(produce(b"%d" % number)) for number in range(300)]
         for one in burst[100:]:
             one.cancel()
-        done = {b"%d" % number for number, one in enumerate(burst[:100]) if one.result(timeout=60)}
+        done = {b"%d" % number for number, one in enumerate(burst[:100]) if one.result(timeout=300)}
         found = values(stub)
         assert done <= set(found)
         assert len(found) == len(set(found))

@@ -23,11 +23,12 @@ from headwater.store.directory_store import partition_uuid
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
 from tests.broker import Served, fetch, frame_of, position, refusal, served
+from tests.patience import PACES, wait_until
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path) as found:
+    with served(tmp_path, BrokerConfig(max_wait=600)) as found:
         yield found
 
 
@@ -158,12 +159,12 @@ def test_a_fetch_is_told_of_the_first_record(broker: Served, monkeypatch: pytest
     monkeypatch.setattr(arrivals, "INTERVAL", 3600)  # so that nobody looks for what was not told
     time.sleep(1.2)
     broker.create("t", 2)
-    request = pb.FetchRequest(positions=[position("t", 0), position("t", 1)], max_wait_ms=30_000, as_records=True)
+    request = pb.FetchRequest(positions=[position("t", 0), position("t", 1)], max_wait_ms=600_000, as_records=True)
     waiting = broker.stub.Fetch.future(request)
     time.sleep(0.2)
     assert not waiting.done()
     broker.send("t", b"here", partition=1)
-    answer = waiting.result(timeout=20)
+    answer = waiting.result(timeout=300)
     assert [record.value for one in answer.partitions for record in one.records] == [b"here"]
 
 
@@ -177,35 +178,43 @@ def test_a_fetch_waits_no_longer_than_it_was_told_to(broker: Served) -> None:
 
 def test_a_caller_with_less_patience_gets_an_answer_before_it_ends(broker: Served) -> None:
     broker.create("t")
-    broker.stub.Fetch(fetch("t", max_wait_ms=60_000), timeout=1)
+
+    def answered(seconds: int) -> bool:
+        try:
+            broker.stub.Fetch(fetch("t", max_wait_ms=600_000), timeout=seconds)
+        except grpc.RpcError:
+            return False
+        return True
+
+    assert any(answered(pace) for pace in PACES)
 
 
 def test_what_came_into_the_store_another_way_is_found_too(broker: Served) -> None:
     broker.create("t")
-    waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=30_000, as_records=True))
+    waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=600_000, as_records=True))
     time.sleep(0.2)
     with broker.store.producer("t") as producer:
         producer.send(b"embedded")
-    assert waiting.result(timeout=20).partitions[0].records[0].value == b"embedded"
+    assert waiting.result(timeout=300).partitions[0].records[0].value == b"embedded"
 
 
 def test_a_thousand_can_wait_at_once(broker: Served) -> None:
     broker.create("t")
     before = threading.active_count()
-    waiting = [broker.stub.Fetch.future(fetch("t", max_wait_ms=60_000, as_records=True)) for _ in range(900)]
+    waiting = [broker.stub.Fetch.future(fetch("t", max_wait_ms=600_000, as_records=True)) for _ in range(900)]
     time.sleep(1)
     assert threading.active_count() - before < 60, "nobody waits in a thread of the broker"
     broker.send("t", b"x")
-    assert all(one.result(timeout=60).partitions[0].records[0].value == b"x" for one in waiting)
+    assert all(one.result(timeout=300).partitions[0].records[0].value == b"x" for one in waiting)
 
 
 def test_beyond_the_end_there_is_nothing_yet(broker: Served) -> None:
     broker.create("t")
     answer = broker.stub.Fetch(fetch("t", offset=2)).partitions[0]
     assert (answer.HasField("error"), answer.next_offset) == (False, 2)
-    waiting = broker.stub.Fetch.future(fetch("t", offset=2, max_wait_ms=30_000, as_records=True))
+    waiting = broker.stub.Fetch.future(fetch("t", offset=2, max_wait_ms=600_000, as_records=True))
     broker.send("t", b"0", b"1", b"2")
-    assert [record.value for record in waiting.result(timeout=20).partitions[0].records] == [b"2"]
+    assert [record.value for record in waiting.result(timeout=300).partitions[0].records] == [b"2"]
 
 
 def test_what_compaction_has_removed_is_passed_over(broker: Served) -> None:
@@ -218,17 +227,17 @@ def test_what_compaction_has_removed_is_passed_over(broker: Served) -> None:
         broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=place, work=work))
     where = position("t")
     where.end = 2
-    answer = broker.stub.Fetch(pb.FetchRequest(positions=[where], max_wait_ms=30_000)).partitions[0]
+    answer = broker.stub.Fetch(pb.FetchRequest(positions=[where], max_wait_ms=600_000)).partitions[0]
     assert (answer.frames, answer.next_offset) == (b"", 2)
     assert broker.values("t") == [b"2"]
 
 
 def test_a_deleted_topic_ends_the_wait(broker: Served) -> None:
     broker.create("t")
-    waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=30_000))
+    waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=600_000))
     time.sleep(0.2)
     broker.stub.DeleteTopic(pb.DeleteTopicRequest(name="t"))
-    assert waiting.result(timeout=20).partitions[0].error.kind == "UnknownTopic"
+    assert waiting.result(timeout=300).partitions[0].error.kind == "UnknownTopic"
 
 
 def test_a_subscription_goes_on_from_where_it_was(broker: Served) -> None:
@@ -278,7 +287,7 @@ def test_a_stream_of_fetches_sends_no_more_than_it_is_allowed_to(broker: Served)
     broker.create("t", sync="never")
     write(broker, "t", *[frame_of(bytes([number]) * 100_000) for number in range(20)])
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
-    requests.put(fetch("t", max_bytes=150_000, max_wait_ms=30_000))
+    requests.put(fetch("t", max_bytes=150_000, max_wait_ms=600_000))
     answers = broker.stub.FetchStream(iter(requests.get, None))
     found = [next(answers)]
     time.sleep(0.5)
@@ -418,9 +427,12 @@ def test_a_reader_that_does_not_read_is_not_read_ahead_for(tmp_path: Path) -> No
                 received += len(message.partitions[0].frames)
                 if received > 59_000_000:
                     break
-        deadline = time.monotonic() + 20
-        while (status := broker.stub.GetStatus(pb.GetStatusRequest())).in_flight_bytes or status.connections > 1:
-            assert time.monotonic() < deadline, "what those held who are gone is given back"
+
+        def given_back() -> bool:
+            status = broker.stub.GetStatus(pb.GetStatusRequest())
+            return not status.in_flight_bytes and status.connections <= 1
+
+        wait_until(given_back, "what those held who are gone is not given back")
 
 
 def test_an_answer_is_no_larger_than_the_broker_allows(tmp_path: Path) -> None:

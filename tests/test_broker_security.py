@@ -101,7 +101,7 @@ def served(tmp_path: Path, authority: Authority) -> Iterator[Served]:
 def refused(method: Any, request: Any) -> tuple[grpc.StatusCode, str, hw.HeadwaterError | None]:
     """How a call is refused."""
     with pytest.raises(grpc.RpcError) as caught:
-        method(request, timeout=30)
+        method(request, timeout=300)
     failure: Any = caught.value
     return failure.code(), failure.details(), error_of(failure)
 
@@ -120,7 +120,7 @@ def produce(topic: str) -> pb.ProduceRequest:
 
 def test_a_token_over_tls_says_who_calls(served: Served) -> None:
     with served.serving(), served.stub("billing") as stub:
-        answer = stub.Fetch(fetch("orders.eu"), timeout=30)
+        answer = stub.Fetch(fetch("orders.eu"), timeout=300)
         assert [record.value for record in answer.partitions[0].records] == [b"of orders.eu"]
 
 
@@ -137,7 +137,7 @@ def test_without_a_token_nothing_is_answered(served: Served) -> None:
 def test_a_revoked_token_is_refused_by_the_calls_that_follow(served: Served) -> None:
     token = served.tokens["billing"]
     with served.serving(), served.stub("billing") as stub:
-        stub.Fetch(fetch("orders.eu"), timeout=30)
+        stub.Fetch(fetch("orders.eu"), timeout=300)
         revoke_token(tokens_beside(served.access), token.split("_")[1])
         served.guard.reload()
         code, message, _ = refused(stub.Fetch, fetch("orders.eu"))
@@ -150,19 +150,19 @@ def test_a_token_that_is_being_hashed_holds_up_nobody_else(served: Served, monke
 
     def slow(_: str, salt: bytes) -> bytes:
         hashed.release()
-        go_on.wait(60)
+        go_on.wait(300)
         return salt
 
     with served.serving(), served.stub("billing") as known:
-        known.Fetch(fetch("orders.eu"), timeout=30)
+        known.Fetch(fetch("orders.eu"), timeout=300)
         monkeypatch.setattr("headwater.broker.tokens._hashed", slow)
         try:
             with served.stub("operator") as unknown:
                 waiting = unknown.GetMetadata.func.future(
-                    pb.GetMetadataRequest(), timeout=60, **unknown.GetMetadata.keywords
+                    pb.GetMetadataRequest(), timeout=300, **unknown.GetMetadata.keywords
                 )
-                assert hashed.acquire(timeout=60)
-                known.Fetch(fetch("orders.eu"), timeout=30)
+                assert hashed.acquire(timeout=300)
+                known.Fetch(fetch("orders.eu"), timeout=300)
                 go_on.set()
                 assert waiting.code() == grpc.StatusCode.UNAUTHENTICATED
         finally:
@@ -173,14 +173,14 @@ def test_an_address_has_a_few_tokens_hashed_at_a_time(served: Served, monkeypatc
     go_on = threading.Event()
 
     def slow(_: str, salt: bytes) -> bytes:
-        go_on.wait(60)
+        go_on.wait(300)
         return salt
 
     monkeypatch.setattr("headwater.broker.tokens._hashed", slow)
     with served.serving(), served.stub("operator") as stub:
         method = stub.GetMetadata
         try:
-            calls = [method.func.future(pb.GetMetadataRequest(), timeout=60, **method.keywords) for _ in range(50)]
+            calls = [method.func.future(pb.GetMetadataRequest(), timeout=300, **method.keywords) for _ in range(50)]
             ended = as_they_end(calls)
             for refused in islice(ended, 46):
                 assert refused.code() == grpc.StatusCode.UNAVAILABLE, "whoever is right tries again"
@@ -196,7 +196,7 @@ def as_they_end(calls: list[Any]) -> Iterator[Any]:
     for call in calls:
         call.add_done_callback(ended.put)
     for _ in calls:
-        yield ended.get(timeout=60)
+        yield ended.get(timeout=300)
 
 
 def test_who_does_not_speak_tls_is_not_heard(served: Served) -> None:
@@ -211,12 +211,12 @@ def test_mutual_tls_takes_the_name_from_the_certificate(served: Served, authorit
     with served.serving(mutual=True):
         for own in (plain, alternative):
             with served.stub(own=own) as stub:
-                stub.Fetch(fetch("orders.eu"), timeout=30)
+                stub.Fetch(fetch("orders.eu"), timeout=300)
                 code, message, _ = refused(stub.Produce, produce("orders.eu"))
                 assert code == grpc.StatusCode.PERMISSION_DENIED
                 assert "'billing' lacks the right 'write' on topic 'orders.eu'" in message
         with served.stub("operator", own=plain) as stub:  # a token goes over the certificate
-            stub.Produce(produce("orders.eu"), timeout=30)
+            stub.Produce(produce("orders.eu"), timeout=300)
 
 
 def test_mutual_tls_lets_nobody_in_without_a_certificate_of_its_authority(served: Served, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_mutual_tls_lets_nobody_in_without_a_certificate_of_its_authority(served
 
 def test_a_certificate_of_nobody_in_the_file_has_no_right(served: Served, authority: Authority) -> None:
     with served.serving(mutual=True), served.stub(own=authority.sign("stranger")) as stub:
-        assert list(stub.ListTopics(pb.ListTopicsRequest(), timeout=30).topics) == []
+        assert list(stub.ListTopics(pb.ListTopicsRequest(), timeout=300).topics) == []
         assert refused(stub.Fetch, fetch("orders.eu"))[0] == grpc.StatusCode.NOT_FOUND
         assert refused(stub.GetStatus, pb.GetStatusRequest())[0] == grpc.StatusCode.PERMISSION_DENIED
 
@@ -240,16 +240,16 @@ def test_a_renewed_certificate_is_taken_up_without_a_restart(served: Served, tmp
     successor = Authority(tmp_path / "next", "next authority")
     with served.serving():
         with served.stub("billing") as stub:
-            stub.Fetch(fetch("orders.eu"), timeout=30)
+            stub.Fetch(fetch("orders.eu"), timeout=300)
         renewed = successor.sign("broker", "IP:127.0.0.1")
         served.pair.certificate.write_bytes(renewed.certificate.read_bytes())
         # Between the two writes the files do not fit each other: the old ones stay.
         with served.stub("billing") as stub:
-            stub.Fetch(fetch("orders.eu"), timeout=30)
+            stub.Fetch(fetch("orders.eu"), timeout=300)
         served.pair.key.write_bytes(renewed.key.read_bytes())
         served.authority = successor
         with served.stub("billing") as stub:
-            stub.Fetch(fetch("orders.eu"), timeout=30)
+            stub.Fetch(fetch("orders.eu"), timeout=300)
 
 
 def test_a_broker_stops_while_a_client_is_about_to_connect(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_a_broker_stops_while_a_client_is_about_to_connect(served: Served, monke
     with served.serving():
         assert served.broker is not None
         client = socket.create_connection((served.broker.address.host, served.broker.address.port))
-        assert looking.wait(30)
+        assert looking.wait(300)
     with client:
         assert client.recv(1) == b""  # and it is told that nobody is there
 
@@ -318,18 +318,18 @@ def test_a_missing_right_is_named(served: Served) -> None:
 
 def test_an_error_in_a_stream_names_the_right_too(served: Served) -> None:
     with served.serving(), served.stub("billing") as stub:
-        answers = list(stub.ProduceStream(iter([produce("orders.eu"), produce("invoices")]), timeout=30))
+        answers = list(stub.ProduceStream(iter([produce("orders.eu"), produce("invoices")]), timeout=300))
         assert [answer.error.kind for answer in answers] == ["PermissionDenied", ""]
 
 
 def test_what_a_caller_may_not_see_is_not_there_for_it(served: Served) -> None:
     """Whatever is asked of it, a topic of others gets the answer that a topic gets that does not exist."""
     with served.serving(), served.stub("billing") as stub:
-        listed = [topic.name for topic in stub.ListTopics(pb.ListTopicsRequest(internal=True), timeout=30).topics]
+        listed = [topic.name for topic in stub.ListTopics(pb.ListTopicsRequest(internal=True), timeout=300).topics]
         assert listed == ["invoices", "orders.eu"]
-        metadata = stub.GetMetadata(pb.GetMetadataRequest(topics=["payroll", "nothing", "invoices"]), timeout=30)
+        metadata = stub.GetMetadata(pb.GetMetadataRequest(topics=["payroll", "nothing", "invoices"]), timeout=300)
         assert [one.topic.name for one in metadata.topics] == ["invoices"]
-        statistics = stub.GetStatistics(pb.GetStatisticsRequest(), timeout=30)
+        statistics = stub.GetStatistics(pb.GetStatisticsRequest(), timeout=300)
         assert [one.name for one in statistics.topics] == ["invoices", "orders.eu"]
         for name in ("Fetch", "Subscribe", "FetchStream", "Produce", "DescribeTopic", "GetSchema", "ListOffsets",
                      "Sync", "JoinGroup", "Commit", "ListSegments", "GetStatistics", "DeleteTopic", "AlterTopic",
@@ -368,7 +368,7 @@ def answer_about(method: Any, name: str, topic: str) -> str:
         "ElectLeader": pb.ElectLeaderRequest(partition=place, dry_run=True),
     }
     try:
-        answer = method(requests[name], timeout=30)
+        answer = method(requests[name], timeout=300)
         return str(list(answer) if name in ("Subscribe", "FetchStream") else answer)
     except grpc.RpcError as failure:
         found: Any = failure
@@ -378,9 +378,9 @@ def answer_about(method: Any, name: str, topic: str) -> str:
 def test_a_member_polls_only_what_it_may_read(served: Served) -> None:
     with served.serving(), served.stub("billing") as stub:
         join = pb.JoinGroupRequest(group="billing", topics=["orders.*"])
-        member = stub.JoinGroup(join, timeout=30).member_id
+        member = stub.JoinGroup(join, timeout=300).member_id
         poll = pb.PollRequest(group="billing", member_id=member, max_wait_ms=1000)
-        polled = stub.Poll(poll, timeout=30)
+        polled = stub.Poll(poll, timeout=300)
         assert [(one.topic, one.records[0].value) for one in polled.partitions] == [("orders.eu", b"of orders.eu")]
         served.access.write_text(FILE.replace("orders.*: read", "sales.*: read"))
         served.guard.reload()
@@ -392,7 +392,7 @@ def test_a_member_polls_only_what_it_may_read(served: Served) -> None:
 def test_a_subscription_ends_with_the_right_to_it(served: Served, method: str, by: str) -> None:
     with served.serving(), served.stub("billing") as stub:
         request = fetch("orders.eu")
-        answers = getattr(stub, method)(iter([request]) if method == "FetchStream" else request, timeout=60)
+        answers = getattr(stub, method)(iter([request]) if method == "FetchStream" else request, timeout=300)
         assert next(answers).partitions[0].records[0].value == b"of orders.eu"
         if by == "token":
             revoke_token(tokens_beside(served.access), served.tokens["billing"].split("_")[1])
@@ -400,7 +400,7 @@ def test_a_subscription_ends_with_the_right_to_it(served: Served, method: str, b
             served.access.write_text(FILE.replace("orders.*: read", "sales.*: read"))
         served.guard.reload()
         with served.stub("operator") as other:
-            other.Produce(produce("orders.eu"), timeout=30)
+            other.Produce(produce("orders.eu"), timeout=300)
         with pytest.raises(grpc.RpcError) as caught:
             next(answers)
         ended: Any = caught.value
@@ -412,11 +412,11 @@ def test_a_stream_of_records_ends_with_its_token(served: Served) -> None:
 
     def requests() -> Iterator[pb.ProduceRequest]:
         yield produce("invoices")
-        revoked.wait(30)
+        revoked.wait(300)
         yield produce("invoices")
 
     with served.serving(), served.stub("billing") as stub:
-        answers = stub.ProduceStream(requests(), timeout=60)
+        answers = stub.ProduceStream(requests(), timeout=300)
         assert next(answers).error.kind == ""
         revoke_token(tokens_beside(served.access), served.tokens["billing"].split("_")[1])
         served.guard.reload()
@@ -431,9 +431,9 @@ def test_groups_of_others_are_not_told_of(served: Served) -> None:
     with served.serving(), served.stub("operator") as all_powerful, served.stub("billing") as stub:
         for group in ("billing", "shipping"):
             join = pb.JoinGroupRequest(group=group, topics=["payroll", "invoices"])
-            all_powerful.JoinGroup(join, timeout=30)
-        assert list(stub.ListGroups(pb.ListGroupsRequest(), timeout=30).groups) == ["billing"]
-        described = stub.DescribeGroup(pb.DescribeGroupRequest(group="billing"), timeout=30)
+            all_powerful.JoinGroup(join, timeout=300)
+        assert list(stub.ListGroups(pb.ListGroupsRequest(), timeout=300).groups) == ["billing"]
+        described = stub.DescribeGroup(pb.DescribeGroupRequest(group="billing"), timeout=300)
         assert "payroll" not in str(described)
         assert list(described.members[0].topics) == ["invoices"]
         for group in ("shipping", "nothing"):
@@ -444,7 +444,7 @@ def test_groups_of_others_are_not_told_of(served: Served) -> None:
 
 def test_nobody_speaks_for_a_member_of_others(served: Served) -> None:
     with served.serving(), served.stub("operator") as other, served.stub("billing") as stub:
-        member = other.JoinGroup(pb.JoinGroupRequest(group="billing", topics=["invoices"]), timeout=30).member_id
+        member = other.JoinGroup(pb.JoinGroupRequest(group="billing", topics=["invoices"]), timeout=300).member_id
         for method, request in (
             (stub.Heartbeat, pb.HeartbeatRequest(group="billing", member_id=member)),
             (stub.SettleGroup, pb.SettleGroupRequest(group="billing", member_id=member)),
@@ -454,7 +454,7 @@ def test_nobody_speaks_for_a_member_of_others(served: Served) -> None:
             code, message, _ = refused(method, request)
             assert code == grpc.StatusCode.FAILED_PRECONDITION
             assert "is another caller's" in message
-        other.Heartbeat(pb.HeartbeatRequest(group="billing", member_id=member), timeout=30)
+        other.Heartbeat(pb.HeartbeatRequest(group="billing", member_id=member), timeout=300)
 
 
 def test_nobody_numbers_the_transactions_of_others(served: Served) -> None:
@@ -474,7 +474,7 @@ def test_health_tells_anyone_that_the_broker_is_there_and_no_more(served: Served
         root = grpc.ssl_channel_credentials(served.authority.certificate.read_bytes())
         with grpc.secure_channel(str(served.broker.address), root) as channel:
             answer = health_pb2_grpc.HealthStub(channel).Check(  # type: ignore[attr-defined]
-                health_pb2.HealthCheckRequest(), timeout=30
+                health_pb2.HealthCheckRequest(), timeout=300
             )
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
@@ -489,13 +489,13 @@ def test_the_client_works_within_its_rights(served: Served) -> None:
         with hw.open(where, token=served.tokens["billing"], tls_ca=root) as store:
             assert store.topics() == ["invoices", "orders.eu"]
             with store.producer("invoices") as out, store.consumer("orders.*", group="billing") as inbox:
-                (order,) = inbox.poll(timeout=30.0)
+                (order,) = inbox.poll(timeout=300)
                 out.send(b"for " + (order.value or b""))
                 out.sync()
                 inbox.ack(order)
                 inbox.commit()
             with store.consumer(["orders.eu", "invoices"], group="billing-twice") as inbox:
-                (order,) = [record for record in inbox.poll(timeout=30.0) if record.topic == "orders.eu"]
+                (order,) = [record for record in inbox.poll(timeout=300) if record.topic == "orders.eu"]
                 with store.transaction(inbox) as transaction:
                     transaction.producer("invoices").send(b"once more")
                     inbox.ack(order)
@@ -506,7 +506,7 @@ def test_the_client_works_within_its_rights(served: Served) -> None:
             with pytest.raises(hw.PermissionDenied, match="the right 'admin' on topic 'new'"):
                 store.create_topic("new")
             with pytest.raises(hw.PermissionDenied, match="the right 'read' on group 'shipping'"):
-                store.consumer("invoices", group="shipping").poll(timeout=30.0)
+                store.consumer("invoices", group="shipping").poll(timeout=300)
             with pytest.raises(hw.UnknownTopic):
                 store.topic("payroll").partition(0).bounds()
             with pytest.raises(hw.UnknownTopic):

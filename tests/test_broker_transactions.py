@@ -181,9 +181,9 @@ def test_who_has_lost_its_partitions_commits_nothing(broker: Served) -> None:
 def test_a_waiting_reader_is_woken_by_a_transaction(broker: Served) -> None:
     broker.create("t")
     where = pb.FetchPosition(partition=pb.TopicPartition(topic="t"), offset=0)
-    waiting = broker.stub.Fetch.future(pb.FetchRequest(positions=[where], max_wait_ms=30_000, as_records=True))
+    waiting = broker.stub.Fetch.future(pb.FetchRequest(positions=[where], max_wait_ms=60_000, as_records=True))
     commit(broker, stage(broker, b"a"))
-    assert [record.value for record in waiting.result(timeout=20).partitions[0].records] == [b"a"]
+    assert [record.value for record in waiting.result(timeout=300).partitions[0].records] == [b"a"]
 
 
 def test_nothing_is_left_to_roll_forward(broker: Served) -> None:
