@@ -15,7 +15,7 @@ from headwater.log.disk import Disk
 from headwater.store import DirectoryStore
 
 KINDS: Final = ("memory", "directory")
-PATIENCE: Final = 60.0
+PATIENCE: Final = 300.0
 """When something hangs. Nothing is expected to take that long."""
 
 _Result = TypeVar("_Result")

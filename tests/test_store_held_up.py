@@ -15,7 +15,7 @@ from headwater.log.lock import PartitionLock
 from headwater.store.directory_group import DirectoryGroup
 from tests.backends import OpenDirectoryStore
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 
 @contextmanager

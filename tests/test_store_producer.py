@@ -22,7 +22,7 @@ from headwater.testing import FailingDisk, Failpoint
 from tests.backends import OpenDirectoryStore, OpenStore
 
 NEVER = 3600.0
-PATIENCE = 30.0
+PATIENCE = 300.0
 TRADES = pa.schema([pa.field("symbol", pa.string(), nullable=False), pa.field("price", pa.float64())])
 
 

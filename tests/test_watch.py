@@ -24,7 +24,7 @@ from tests.processes import ROOT
 
 MANY = 150
 """More than a user may have inotify instances, which are 128 by default."""
-LONG = 60.0
+LONG = 1200.0
 """What no test waits for, unless it was not woken."""
 
 
