@@ -15,6 +15,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.patience import Patience
+
 _Found = TypeVar("_Found")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -55,7 +57,7 @@ class Browser:
 
     def until(self, condition: Callable[[], _Found | None]) -> _Found:
         """What the condition gives as soon as it gives anything."""
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         while True:
             try:
                 found = condition()
@@ -63,7 +65,7 @@ class Browser:
                 found = None
             if found:
                 return found
-            assert time.monotonic() < deadline, self.text()
+            assert not patience.exhausted(), self.text()
             time.sleep(0.05)
 
     def text(self) -> str:

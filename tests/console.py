@@ -17,7 +17,7 @@ from headwater.console.sessions import Sessions
 from headwater.wire.address import Address
 from tests.browser import Browser
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Answer(NamedTuple):

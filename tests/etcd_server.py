@@ -124,7 +124,7 @@ class EtcdServer:
         """Call a method that Headwater itself has no use for, through etcd's own JSON interface."""
         headers = {"Authorization": token} if token else {}
         request = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(content).encode(), headers)
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 

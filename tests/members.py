@@ -28,6 +28,7 @@ from headwater.errors import EtcdUnavailable
 from headwater.schema import RAW
 from headwater.store.catalog import TopicInfo
 from headwater.wire.address import Address, parse_endpoints
+from tests.patience import Patience
 
 LEASE: Final = 10
 """What brokers have: for longer than a busy machine holds up a test."""
@@ -150,9 +151,11 @@ async def nodes(endpoints: Sequence[Address], count: int, **options: Any) -> Asy
 
 async def until(condition: Any) -> None:
     """Wait for something to become true."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.005)
+    patience = Patience(PATIENCE)
+    while not condition():
+        if patience.exhausted():
+            raise TimeoutError
+        await asyncio.sleep(0.005)
 
 
 def topic_of(
@@ -180,8 +183,8 @@ class MemberProcess:
 
     def wait(self, registrations: int = 1) -> int:
         """Its incarnation after so many registrations."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
+        patience = Patience(PATIENCE, self.process.pid)
+        while not patience.exhausted():
             known = [incarnation for incarnation in self.incarnations() if incarnation]
             if len(known) >= registrations:
                 return known[registrations - 1]
@@ -197,7 +200,7 @@ class MemberProcess:
         """kill -9, and wait for the end."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(PATIENCE)
+            self.process.wait()
 
     def __enter__(self) -> Self:
         return self

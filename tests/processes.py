@@ -16,7 +16,7 @@ from typing import Any, Self
 from tests.patience import Patience, has_ended
 
 ROOT = Path(__file__).parent.parent
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def hw(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -76,7 +76,7 @@ class BrokerProcess:
         """End it without asking."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(PATIENCE)
+            self.process.wait()
 
     def __enter__(self) -> Self:
         return self

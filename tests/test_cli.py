@@ -33,7 +33,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 def run(*arguments: object, code: int | None = 0, **options: Any) -> subprocess.CompletedProcess[str]:
     """`hw` in a pipe."""
     command = [*HW, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)
     if code is not None:
         assert result.returncode == code, result.stdout + result.stderr
     return result

@@ -38,7 +38,7 @@ def filled(hw: Command) -> Command:
         with store.producer("trades") as out:
             out.send({"x": 2, "y": "two"})
         with store.consumer("orders", group="billing", static=(0, 1)) as inbox:
-            for record in inbox.poll(50, timeout=10.0):
+            for record in inbox.poll(50, timeout=300):
                 inbox.ack(record)
     return hw
 
@@ -271,5 +271,5 @@ def test_a_steward_works_until_it_is_told_to_stop(local_hw: Command) -> None:
         assert process.stdout is not None
         reports = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert (process.returncode, [one["errors"] for one in reports]) == (0, [[], []])

@@ -19,7 +19,7 @@ def filled(hw: Command) -> Command:
             for partition in range(2):
                 out.send_batch([b"x"] * 10, partition=partition)
         with store.consumer("orders", group="billing", static=(0, 1)) as inbox:
-            for record in inbox.poll(20, timeout=10.0):
+            for record in inbox.poll(20, timeout=300):
                 if record.partition == 0 and record.offset < 4:
                     inbox.ack(record)
     return hw
@@ -58,13 +58,13 @@ def test_a_reset_shows_the_difference_and_then_does_it(filled: Command) -> None:
 def test_a_reset_moves_a_member_that_runs(filled: Command) -> None:
     with filled.open() as store, store.consumer("orders", group="live") as inbox:
         while sum(inbox.lag().values()):
-            for record in inbox.poll(timeout=10.0):
+            for record in inbox.poll(timeout=300):
                 inbox.ack(record)
         inbox.commit()
         filled("group", "reset", "live", "--to", "8", "--yes")
         again: list[tuple[int, int]] = []
         while len(again) < 4:
-            again += [(one.partition, one.offset) for one in inbox.poll(timeout=10.0)]
+            again += [(one.partition, one.offset) for one in inbox.poll(timeout=300)]
     assert sorted(again) == [(0, 8), (0, 9), (1, 8), (1, 9)]
 
 

@@ -125,7 +125,7 @@ def test_a_consumer_closes_though_the_broker_was_given_another_directory(
     with store.producer("orders") as out:
         out.send(b"1")
     consumer = store.consumer("orders", group="billing")
-    assert [record.value for record in consumer.poll(timeout=30)] == [b"1"]
+    assert [record.value for record in consumer.poll(timeout=300)] == [b"1"]
     served.stop()
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     served.start()
@@ -145,7 +145,7 @@ def test_a_broker_that_stays_away_is_named(served: Served) -> None:
     begun = time.monotonic()
     receipt = out.send(b"x")
     with pytest.raises(BrokerUnavailable, match="not known"):
-        receipt.wait(60)
+        receipt.wait(300)
     with pytest.raises(BrokerUnavailable):
         out.flush()
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1"):
@@ -155,25 +155,25 @@ def test_a_broker_that_stays_away_is_named(served: Served) -> None:
     assert time.monotonic() - begun > SOON.timeout
     served.network.go_on()
     assert store.topics() == ["orders"]
-    assert out.send(b"y").wait(60) >= 0
+    assert out.send(b"y").wait(300) >= 0
     found: list[bytes] = []
     while b"y" not in found:
         found += [record.value for record in inbox.poll(timeout=1)]
 
 
 def test_a_connection_that_says_nothing_any_more_is_given_up(served: Served) -> None:
-    store = served.connect(ClientConfig(timeout=30, attempt_timeout=0.5, fetch_wait=0.2))
+    store = served.connect(ClientConfig(timeout=300, attempt_timeout=0.5, fetch_wait=0.2))
     store.create_topic("orders")
     inbox = store.consumer("orders")
     out = store.producer("orders", linger=0)
-    assert out.send(b"1").wait(60) == 0
-    assert [record.value for record in inbox.poll(timeout=30)] == [b"1"]
+    assert out.send(b"1").wait(300) == 0
+    assert [record.value for record in inbox.poll(timeout=300)] == [b"1"]
     served.network.stall()
     receipt = out.send(b"2")
     time.sleep(1)
     served.network.cut()  # the other end never hears of it, and what was held up is lost
     served.network.go_on()
-    assert receipt.wait(60) == 1
+    assert receipt.wait(300) == 1
     found: list[bytes] = []
     while not found:
         found = [record.value for record in inbox.poll(timeout=1)]
@@ -222,7 +222,7 @@ def _run(program: str) -> tuple[int, str]:
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         env=os.environ | {"PYTHONPATH": str(Path(hw.__file__).parent.parent)},
     )
@@ -256,7 +256,7 @@ if pid == 0:
     os._exit(code)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 out.close()
-assert [record.value for record in inbox.poll(timeout=30)] == [b"parent"]
+assert [record.value for record in inbox.poll(timeout=300)] == [b"parent"]
 print("done")
 """
     assert _run(program) == (0, "done\n")

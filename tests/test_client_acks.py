@@ -16,7 +16,7 @@ import headwater.aio
 from headwater import BufferFull, InvalidRecord, StoreError
 from tests.served import CLIENT, Served
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 NEVER = 3600.0
 UNHEARD = replace(CLIENT, acks="none", in_flight_bytes=1 << 20)
 

@@ -17,7 +17,7 @@ from headwater.store.topic import TopicPartition
 
 PLACE = TopicPartition("orders", 0)
 KEY = (b"0" * 16, 0)
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Gated(MemoryGroup):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +14,9 @@ from headwater.client.joint_commits import JointCommits, commit
 from headwater.errors import CommitRefused, NotLeader
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
+from tests.patience import wait_until
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Failure(grpc.RpcError):
@@ -86,13 +85,6 @@ def told(answer: pb.CommitResponse) -> str:
     return answer.refused[0].topic
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.001)
-
-
 class Consumers:
     """Threads that commit; all wait for the gate of the first."""
 
@@ -100,7 +92,7 @@ class Consumers:
         self._broker = broker
         broker.gates["first"] = threading.Event()
         self.first = self._begin(pool, "first")
-        until(lambda: broker.calls == [["first"]])
+        wait_until(lambda: broker.calls == [["first"]])
         self.others = {name: self._begin(pool, name) for name in names}
 
     def _begin(self, pool: ThreadPoolExecutor, name: str) -> Future[pb.CommitResponse]:
@@ -109,7 +101,9 @@ class Consumers:
 
     def let_go(self) -> None:
         """Let the first call through, when all others wait for it, or went without it."""
-        until(lambda: len(self._broker.commits._waiting) + sum(map(len, self._broker.calls[1:])) == len(self.others))
+        wait_until(
+            lambda: len(self._broker.commits._waiting) + sum(map(len, self._broker.calls[1:])) == len(self.others)
+        )
         self._broker.gates["first"].set()
 
 

@@ -30,7 +30,7 @@ from headwater.wire.service import handler
 
 TOPIC = "numbers"
 UUID = bytes(16)
-PATIENCE = 60.0
+PATIENCE = 300.0
 Frames = list[tuple[Identity, list[bytes]]]
 
 

@@ -21,6 +21,7 @@ from headwater.config import BrokerConfig
 from headwater.errors import StoreError
 from tests.broker import served
 from tests.etcd_server import free_port, needs_some_etcd
+from tests.patience import Patience
 from tests.processes import PATIENCE, ROOT
 from tests.processes import hw as run
 from tests.test_documents import CLUSTERED, blocks
@@ -77,9 +78,9 @@ def alive(pid: int) -> bool:
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     while not condition():
-        assert time.monotonic() < deadline
+        assert not patience.exhausted()
         time.sleep(0.05)
 
 

@@ -22,14 +22,15 @@ from headwater.log.clock import REAL_CLOCK
 from headwater.store.history import HistoryWriter, Sample
 from tests.backends import STORES
 from tests.console import PATIENCE, Asking, served
+from tests.patience import Patience
 
 TRADES = pa.schema([("symbol", pa.string()), ("price", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     while not (found := condition()):
-        assert time.monotonic() < deadline
+        assert not patience.exhausted()
         time.sleep(0.02)
     return found
 

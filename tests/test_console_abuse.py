@@ -25,6 +25,7 @@ from headwater.errors import Unauthenticated
 from headwater.store import DirectoryStore
 from headwater.wire.address import Address
 from tests.console import PATIENCE, Asking, served
+from tests.patience import Patience
 
 FLOOD = 600
 ATTACKER, OTHER = "127.0.0.1", "127.0.0.2"
@@ -156,10 +157,10 @@ def test_a_request_that_does_not_come_is_not_waited_for(
 def test_bytes_that_trickle_in_win_no_time(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_serving, "HEAD_SECONDS", 0.5)
     with socket.create_connection(("127.0.0.1", console.port), timeout=0.05) as opened:
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         ended = False
         while not ended:
-            assert time.monotonic() < deadline, "it waits for as long as bytes come"
+            assert not patience.exhausted(), "it waits for as long as bytes come"
             try:
                 opened.sendall(b"G" if not ended else b"")
                 ended = opened.recv(1) == b""
@@ -213,13 +214,13 @@ def test_what_an_abandoned_session_looks_at_is_closed_though_nobody_asks() -> No
     opened[0].create_topic("there")
     clock[0] += 24 * 3600.0
     sessions.sweep()
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     while True:  # it is closed by a thread of its own
         try:
             opened[0].topics()
         except hw.StoreClosed:
             break
-        assert time.monotonic() < deadline
+        assert not patience.exhausted()
         time.sleep(0.01)
     sessions.close()
 

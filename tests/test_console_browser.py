@@ -270,7 +270,7 @@ def test_a_group_is_reset_after_the_difference_was_shown(opened: Opened) -> None
         for number in range(100):
             out.send(b"%d" % number, partition=number % 2)
     with store.consumer("orders", group="billing") as inbox:
-        for record in inbox.poll(100, timeout=60):
+        for record in inbox.poll(100, timeout=300):
             inbox.ack(record)
     opened.go("groups/billing")
     browser.find(".figure .value", "0")

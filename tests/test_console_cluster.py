@@ -17,6 +17,7 @@ from tests.browser import PATIENCE, Browser, needs_browser
 from tests.cluster.cluster import ClusterProcesses
 from tests.console import Opened
 from tests.etcd_server import needs_etcd
+from tests.patience import Patience
 
 pytestmark = [needs_browser, needs_etcd]
 PICTURES = os.environ.get("HEADWATER_CONSOLE_PICTURES")
@@ -25,9 +26,9 @@ PICTURES = os.environ.get("HEADWATER_CONSOLE_PICTURES")
 
 def wait_for_history(store: hw.Store, since_ns: int, count: int) -> None:
     """Wait until so many entries were noted since then."""
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     while len(list(entries(store, since_ns))) < count:
-        assert time.monotonic() < deadline, "the history does not go on"
+        assert not patience.exhausted(), "the history does not go on"
         time.sleep(0.1)
 
 

@@ -16,7 +16,7 @@ import headwater as hw
 from headwater.config import BrokerConfig
 
 HW = [sys.executable, "-m", "headwater.cli"]
-PATIENCE = 120
+PATIENCE = 300
 LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/#launch=([\w-]+)")
 
 

@@ -18,6 +18,7 @@ from headwater.log.damage import DAMAGE_FILE, read_damage, with_damage, without_
 from headwater.log.report import Damage
 from headwater.store import DirectoryStore
 from tests.backends import OpenDirectory, OpenDirectoryStore
+from tests.patience import wait_until
 
 PLACE: Final = TopicPartition("orders", 0)
 FRAME: Final = 10
@@ -180,12 +181,7 @@ def test_reading_waits_for_nobody_and_notes_the_damage_later(store: DirectorySto
     with holder._writer.locked():
         assert [record.value for record in partition.records(on_damage=lambda _: None)] == GOOD
         assert partition.statistics().damaged == 0
-    deadline = threading.Event()
-    for _ in range(600):
-        if partition.statistics().damaged == 2:
-            break
-        deadline.wait(0.1)
-    assert partition.statistics().damaged == 2
+    wait_until(lambda: partition.statistics().damaged == 2)
     holder.close()
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 )
 def test_an_example_runs_and_keeps_its_directory(name: str, shows: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", f"examples.{name}", str(tmp_path / "place")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     assert [text for text in shows if text not in done.stdout] == []
     assert (tmp_path / "place" / "events").is_dir()

@@ -28,7 +28,7 @@ def server() -> Iterator[PageServer]:
 
 
 def ask(server: PageServer, path: str = "/hello", method: str = "GET", **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
     try:
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()
@@ -87,7 +87,7 @@ def test_silent_connections_are_few_and_the_oldest_go(tmp_path: Path, secured: b
     try:
         with ExitStack() as stack:
             silent = [
-                stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=300))
                 for _ in range(200)
             ]
             assert [one.recv(1) for one in silent[:168]] == [b""] * 168, "which does not wait for their time to be up"
@@ -110,7 +110,7 @@ def test_pages_are_served_over_tls(tmp_path: Path) -> None:
     server = PageServer({"/hello": hello}, 0, tls=context)
     try:
         with socket.create_connection(("127.0.0.1", server.port)):  # never says a word
-            connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=30, context=trusting)
+            connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=300, context=trusting)
             connection.request("GET", "/hello")
             assert connection.getresponse().read() == b"hello \n"
             connection.close()

@@ -16,6 +16,7 @@ import pytest
 from headwater import ConsumedRecord, DeadLetterRefused, InvalidConfiguration, Record, Store, UnknownTopic
 from headwater.store import DirectoryStore
 from tests.backends import OpenStore
+from tests.patience import has_finished
 
 
 @pytest.fixture
@@ -317,7 +318,7 @@ def test_stopping_does_not_wait_for_the_next_attempt(store: Store) -> None:
     begun = time.monotonic()
     with store.consumer("in", group="g") as inbox:
         summary = inbox.process(worker, retry_delay=1000, dead_letter="dead", stop=worker.stop)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 1000 / 2
     assert (summary.handled, summary.dead_letters, position(store)) == (3, 0, [3])
 
 
@@ -329,8 +330,7 @@ def test_in_another_thread_the_event_ends_it(store: Store) -> None:
         while len(worker.seen) < 10:
             time.sleep(0.01)
         worker.stop.set()
-        thread.join(20)
-        assert not thread.is_alive()
+        assert has_finished(thread, 60)
     assert position(store) == [10]
 
 
@@ -384,7 +384,7 @@ def test_a_program_ends_well_by_a_signal(tmp_path: Path, number: signal.Signals)
             assert child.stdout is not None
             assert [child.stdout.readline() for _ in range(3)] == ["0\n", "1\n", "2\n"]
             child.send_signal(number)
-            lines = child.communicate(timeout=30)[0].splitlines()
+            lines = child.communicate(timeout=300)[0].splitlines()
         assert child.returncode == 0
         handled = 3 + len(lines) - 1
         assert lines[-1] == f"handled {handled} {int(number)}"
@@ -419,7 +419,7 @@ def test_a_slow_handler_stays_a_member_and_lets_partitions_go(open_store: OpenSt
         thread.start()
         time.sleep(0.2)
     for thread in threads:
-        thread.join(60)
+        assert has_finished(thread, 60)
     assert sorted(handled, key=int) == [b"%d" % number for number in range(100)]
     assert sorted(position(store)) == [50, 50]
 

@@ -36,6 +36,7 @@ from headwater.wire.service import METHODS, Stub
 from tests.broker import ANY_PORT, fetch, frame_of, position
 from tests.callers import Calling, bearer
 from tests.etcd_server import EtcdServer, needs_etcd
+from tests.patience import Patience
 
 PATIENCE: Final = 120.0
 NOT_LED: Final = (NotLeader, BrokerUnavailable)
@@ -121,12 +122,12 @@ class Scene:
 
     def done(self, method: str, request: Any, stub: Any = None, awaited: tuple[type[Exception], ...] = NOT_LED) -> Any:
         """The answer, as soon as none of the `awaited` errors is in its way."""
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         while True:
             try:
                 return self.outcome(method, request, stub)
             except awaited:
-                assert time.monotonic() < deadline, f"{method} is not served"
+                assert not patience.exhausted(), f"{method} is not served"
                 time.sleep(0.02)
 
     def member(self) -> str:
@@ -164,7 +165,7 @@ def ask(stub: Any, method: str, request: Any) -> Any:
     requests = iter([] if request is None else [request])
     call = None
     try:
-        call = getattr(stub, method)(requests if takes_stream else request, timeout=PATIENCE)
+        call = getattr(stub, method)(requests if takes_stream else request, timeout=300)
         answer = next(call, None) if gives_stream else call
     except grpc.RpcError as failure:
         error = error_of(failure)

@@ -33,7 +33,7 @@ def held(store: Store) -> Iterator[tuple[str, object]]:
         yield "staged", staging.seal()
     with store.consumer("orders", group="billing") as inbox:
         yield "consumer", inbox
-        while not (found := inbox.poll(timeout=30)):
+        while not (found := inbox.poll(timeout=300)):
             pass
         with store.transaction(inbox) as block:
             yield "transaction", block
@@ -77,7 +77,7 @@ def test_a_transaction_tells_the_generation_of_its_group(open_store: OpenStore) 
     with store.producer("orders") as out:
         out.send(b"paid")
     with store.consumer("orders", group="billing") as inbox:
-        while not (found := inbox.poll(timeout=30)):
+        while not (found := inbox.poll(timeout=300)):
             pass
         with store.transaction(inbox) as block:
             assert block.generation == 0

@@ -19,6 +19,7 @@ from headwater.store import DirectoryStore
 from headwater.store.scrubber import Scrubber
 from headwater.store.stopping import Stop
 from headwater.testing import ManualClock
+from tests.patience import Patience
 
 PATIENCE = 60.0
 WEEK = 7 * 24 * 3600.0
@@ -65,9 +66,9 @@ def scrubber(
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     while not condition():
-        assert time.monotonic() < deadline
+        assert not patience.exhausted()
         time.sleep(0.01)
 
 

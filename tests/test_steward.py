@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from headwater.store.group import KeptGroup
 from headwater.store.steward import StewardReport
 from headwater.testing import ManualClock
 from tests.backends import OpenStore, inside
+from tests.patience import wait_until
 
 SEGMENT = 10
 """Records in each segment of `fill`."""
@@ -57,7 +57,7 @@ def read(store: Store, topic: str, group: str, records: int) -> None:
     """Let a group acknowledge so many records, and leave."""
     with store.consumer(topic, group=group) as inbox:
         while records:
-            found = inbox.poll(records, timeout=1)
+            found = inbox.poll(records, timeout=300)
             assert found
             records -= len(found)
             for record in found:
@@ -195,7 +195,7 @@ def test_a_group_that_has_done_nothing_yet_is_protected(open_store: OpenStore) -
     fill(store.create_topic("a", retention_age=1), 3)
     clock.advance(100)
     with store.consumer("a", group="new") as inbox:
-        assert len(inbox.poll(1, timeout=1)) == 1
+        assert len(inbox.poll(1, timeout=300)) == 1
         assert store.steward().run_once().partitions[0].protected_by == ("new",)
         assert store.topic("a").bounds()[0].start == 0
     clock.advance(8 * DAY)
@@ -231,7 +231,7 @@ def test_what_a_fixed_share_has_yet_to_read_is_protected(open_store: OpenStore) 
         assert (cleaned["b"].segments, cleaned["b"].protected_by) == (3, ())
         clock.advance(30 * DAY)
         assert store.steward().run_once().expired_groups == ()
-        assert [record.offset for record in inbox.poll(timeout=30)][:1] == [0]
+        assert [record.offset for record in inbox.poll(timeout=300)][:1] == [0]
 
 
 def test_protection_can_be_turned_off(open_store: OpenStore) -> None:
@@ -301,7 +301,7 @@ def test_positions_in_deleted_topics_go_when_nobody_has_used_them_for_long(open_
         fill(store.create_topic("gone"), 1)  # another one of that name
         assert store.steward().run_once().pruned_positions == 0
         clock.advance(8 * DAY)
-        assert inbox.poll(timeout=30)  # it lives, so the group does not expire
+        assert inbox.poll(timeout=300)  # it lives, so the group does not expire
         assert store.steward().run_once(dry_run=True).pruned_positions == 3
         assert len(store.group("g").committed()) == 5
         report = store.steward().run_once()
@@ -336,7 +336,7 @@ def test_a_forgotten_group_can_come_back(open_store: OpenStore) -> None:
     clock.advance(8 * DAY)
     store.steward().run_once()
     with store.consumer("a", group="gone", start=3) as inbox:
-        found = inbox.poll(timeout=1)
+        found = inbox.poll(timeout=300)
         assert found[0].offset == 3
         inbox.ack(found[0])
     assert [one.offset for one in store.group("gone").committed().values()] == [4]
@@ -427,18 +427,11 @@ def test_a_steward_of_another_process_is_noticed(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "cleaning\n"
         assert f"process {child.pid} is cleaning" in str(store.steward().run_once().skipped)
-        child.communicate(timeout=30)
+        child.communicate(timeout=300)
         assert store.steward().run_once().skipped is None
 
 
 # In the background.
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_it_works_in_the_background_until_it_is_stopped(open_store: OpenStore) -> None:
@@ -447,7 +440,7 @@ def test_it_works_in_the_background_until_it_is_stopped(open_store: OpenStore) -
     with store.steward(interval=0.01) as steward:
         for round_ in (1, 2):
             fill(topic, 2)
-            until(lambda end=2 * SEGMENT * round_: topic.bounds()[0].start == end)  # type: ignore[misc]
+            wait_until(lambda end=2 * SEGMENT * round_: topic.bounds()[0].start == end)  # type: ignore[misc]
     assert steward.last_report is not None
     names = {thread.name for thread in threading.enumerate()}
     assert "headwater-steward" not in names
@@ -456,21 +449,21 @@ def test_it_works_in_the_background_until_it_is_stopped(open_store: OpenStore) -
     assert topic.bounds()[0].start == 4 * SEGMENT
     steward.stop()
     with steward:
-        until(lambda: topic.bounds()[0].start == 5 * SEGMENT)
+        wait_until(lambda: topic.bounds()[0].start == 5 * SEGMENT)
 
 
 def test_stopping_does_not_wait_for_the_interval(open_store: OpenStore) -> None:
     begun = time.monotonic()
-    with open_store().steward(interval=1000) as steward:
-        until(lambda: steward.last_report is not None)
-    assert time.monotonic() - begun < 30
+    with open_store().steward(interval=3600) as steward:
+        wait_until(lambda: steward.last_report is not None)
+    assert time.monotonic() - begun < 3600 / 2
 
 
 def test_it_ends_when_its_store_is_closed(open_store: OpenStore) -> None:
     store = open_store()
     steward = store.steward(interval=0.01).start()
     store.close()
-    until(lambda: "headwater-steward" not in {thread.name for thread in threading.enumerate()})
+    wait_until(lambda: "headwater-steward" not in {thread.name for thread in threading.enumerate()})
     steward.stop()
 
 
@@ -494,9 +487,9 @@ def test_as_a_process_of_its_own_it_ends_well_by_a_signal(tmp_path: Path, number
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == "begun\n"
-            until(lambda: topic.bounds()[0].start == 2 * SEGMENT)
+            wait_until(lambda: topic.bounds()[0].start == 2 * SEGMENT)
             child.send_signal(number)
-            assert child.communicate(timeout=30)[0] == "ended well\n"
+            assert child.communicate(timeout=300)[0] == "ended well\n"
         assert child.returncode == 0
 
 

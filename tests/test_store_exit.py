@@ -75,7 +75,7 @@ def test_the_end_of_the_program_waits_no_longer_than_it_is_told(tmp_path: Path) 
     armed = True
     """
     child = run(code, tmp_path)
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=300)
     assert "not written before the program ended" in errors
 
 
@@ -112,7 +112,7 @@ def test_an_interrupted_program_loses_nothing_that_was_acknowledged(tmp_path: Pa
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(delay)
         child.send_signal(signal.SIGINT)
-        output, errors = child.communicate(timeout=60)
+        output, errors = child.communicate(timeout=300)
     assert child.returncode == 0, errors
     *lines, last = output.splitlines()
     acknowledged = {(int(p), int(o)): b"%d" % int(n) for n, p, o in (line.split() for line in lines)}

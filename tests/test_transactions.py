@@ -19,6 +19,7 @@ from headwater.store.decision import Decision
 from headwater.store.group import Commit
 from headwater.testing import ManualClock
 from tests.backends import Handles, OpenStore, inside
+from tests.patience import wait_until
 
 ORDERS = TopicPartition("orders", 0)
 ON_A_CLUSTER = True
@@ -65,10 +66,7 @@ def transform(inbox: Consumer, most: int = 100) -> list[bytes]:
 
 def eventually(happened: Callable[[], bool]) -> None:
     """Members look at their group some times in a second."""
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(happened)
 
 
 # Writing.

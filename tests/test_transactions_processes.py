@@ -18,7 +18,7 @@ from tests.test_transactions import values
 from tests.test_transactions_unfinished import TRANSACTIONS, create, files, is_done, leave_undone, slots
 
 SPAWN = multiprocessing.get_context("spawn")
-PATIENCE = 120.0
+PATIENCE = 300.0
 ACCOUNTS = 3
 
 

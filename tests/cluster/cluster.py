@@ -26,6 +26,8 @@ from tests.proxy import Proxy
 
 PATIENCE: Final = 60.0
 _ATTEMPTS: Final = 4
+ANSWERED: Final = 300.0
+"""Seconds after which a call hangs that nothing holds up but the machine."""
 
 
 class Ways(NamedTuple):
@@ -140,7 +142,7 @@ class ClusterProcesses:
         """Who leads a partition and who is in sync, as one of the brokers sees it."""
         with grpc.insecure_channel(self.brokers[next(iter(self.brokers)) if at is None else at].address) as channel:
             request = pb.GetMetadataRequest(topics=[topic])
-            found: Any = Stub(channel).GetMetadata(request, timeout=PATIENCE, wait_for_ready=True)
+            found: Any = Stub(channel).GetMetadata(request, timeout=ANSWERED, wait_for_ready=True)
         metadata: pb.PartitionMetadata = found.topics[0].partitions[number]
         return metadata
 

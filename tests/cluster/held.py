@@ -74,7 +74,7 @@ def in_loop(test: Callable[[Held], Coroutine[Any, Any, None]]) -> Callable[[Path
 
     def run(tmp_path: Path) -> None:
         async def body() -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(300):
                 await test(Held(tmp_path))
 
         asyncio.run(body())

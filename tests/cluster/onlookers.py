@@ -20,6 +20,7 @@ from headwater.wire.faults import unpack_error
 from headwater.wire.service import Stub
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.faults.violation import Kind, Violation
+from tests.patience import Patience, has_finished
 
 TOPIC: Final = "letters"
 _PATIENT: Final = hw.ClientConfig(attempt_timeout=3.0, timeout=600.0)
@@ -188,8 +189,8 @@ class Onlookers:
     def go_on(self, more: int = 20) -> Iterator[Violation]:
         """Wait until so much more was acknowledged, and read through a client."""
         before = self.writer.done, self.client.done
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        patience = Patience(PATIENCE)
+        while not patience.exhausted():
             if self._failed() or (self.writer.done >= before[0] + more and self.client.done >= before[1] + more):
                 return
             time.sleep(0.01)
@@ -199,10 +200,10 @@ class Onlookers:
     def wait_for_questions(self, broker: int, more: int = 20) -> None:
         """Wait until a broker has answered so many questions more, however it did."""
         asker = self.askers[broker]
-        before, deadline = asker.asked, time.monotonic() + PATIENCE
+        before, patience = asker.asked, Patience(PATIENCE)
         while asker.asked < before + more:
             assert asker.error is None, asker.error
-            assert time.monotonic() < deadline, f"{asker.name} does not answer"
+            assert not patience.exhausted(), f"{asker.name} does not answer"
             time.sleep(0.01)
 
     def _failed(self) -> bool:
@@ -213,7 +214,7 @@ class Onlookers:
         for one in self._all():
             one.ended.set()
         for one in self._all():
-            one.join(PATIENCE)
+            has_finished(one, PATIENCE)
             if one.is_alive():
                 yield Violation(Kind.BLOCKED, f"{one.name} does not end")
             if one.error is not None:

@@ -26,7 +26,7 @@ from headwater.store import DirectoryStore
 from headwater.store.catalog import TopicInfo
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
-from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.cluster import ANSWERED, ClusterProcesses
 from tests.etcd_server import needs_etcd
 
 LEADER, FOLLOWER = 0, 1
@@ -159,7 +159,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def run(body: Coroutine[Any, Any, None]) -> None:
     async def within() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ANSWERED):
             await body
 
     asyncio.run(within())
@@ -232,7 +232,7 @@ def test_a_broker_that_was_away_catches_up_at_its_pace_while_others_write(tmp_pa
                 out.flush()
                 begun = time.monotonic()
                 cluster.begin(away)
-                assert out.send(b"meanwhile").wait(PATIENCE) == 40
+                assert out.send(b"meanwhile").wait(ANSWERED) == 40
             cluster.wait("numbers", in_sync={0, 1})
             took = time.monotonic() - begun
             assert rate * (took + 1) + rate // 8 + 1_000_000 >= 40 * 100_000

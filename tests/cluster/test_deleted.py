@@ -13,7 +13,7 @@ from tests.backends import SharedCluster
 from tests.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
-_PATIENCE = 60.0
+_PATIENCE = 300.0
 
 
 def test_a_broker_that_was_about_to_lead_it_stays_who_it_is(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,17 +26,11 @@ from headwater.store.group import Commit
 from headwater.store.names import GROUPS
 from tests.broker import ANY_PORT
 from tests.etcd_server import EtcdServer, needs_etcd
+from tests.patience import wait_until
 
 pytestmark = needs_etcd
-PATIENCE = 60.0
+PATIENCE = 300.0
 _PARTITIONS = 2
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class GrowingCluster:
@@ -112,17 +105,17 @@ def test_the_first_broker_of_a_cluster_is_not_all_that_groups_ever_have(cluster:
     assert (cluster.topic().replication, cluster.topic().min_insync, cluster.replicas()) == (1, 1, [{1}, {1}])
     assert cluster.thinly_kept() == []
     cluster.add()
-    until(lambda: cluster.replicas() == [{1, 2}, {1, 2}])
+    wait_until(lambda: cluster.replicas() == [{1, 2}, {1, 2}])
     cluster.add()
-    until(lambda: cluster.replicas() == [{1, 2, 3}, {1, 2, 3}] and cluster.topic().min_insync == 2)
+    wait_until(lambda: cluster.replicas() == [{1, 2, 3}, {1, 2, 3}] and cluster.topic().min_insync == 2)
     assert not [place for place in cluster.thinly_kept() if place.startswith(GROUPS)]
     number = number_of("g", _PARTITIONS)
     hosted = [cluster.node(one)._by_place[TopicPartition(GROUPS, number)] for one in range(3)]
-    until(lambda: {one.min_insync for one in hosted} == {2})
+    wait_until(lambda: {one.min_insync for one in hosted} == {2})
     with hw.open(cluster.address()) as store:
         commit(store, 8)
         cluster.brokers[0].stop()
-        until(lambda: 1 not in cluster.node().membership.view.members)
+        wait_until(lambda: 1 not in cluster.node().membership.view.members)
         assert [one.offset for one in store.group("g").committed().values()] == [8]
 
 

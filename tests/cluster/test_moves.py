@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from headwater.cluster.keys import Member, PartitionKey
 from headwater.cluster.moves import Moves
 from headwater.errors import InvalidConfiguration, StoreError
 from tests.aio import run
-from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
 from tests.etcd_server import EtcdServer, needs_etcd
 from tests.members import nodes, topic_of, until
+from tests.patience import wait_until
 from tests.processes import ROOT
 from tests.processes import hw as command
 
@@ -138,13 +138,6 @@ def held(cluster: ClusterProcesses) -> list[set[int]]:
     return [set(cluster.partition(TOPIC, number).replicas) for number in range(3)]
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def interrupted(*arguments: object) -> int:
     """The command, with Ctrl-C as soon as it watches: its exit code."""
     process = subprocess.Popen(
@@ -159,7 +152,7 @@ def interrupted(*arguments: object) -> int:
         if "moved" in json.loads(line):
             process.send_signal(signal.SIGINT)
             break
-    process.communicate(timeout=PATIENCE)
+    process.communicate()
     return process.returncode
 
 
@@ -183,14 +176,14 @@ def test_replicas_leave_a_broker_and_come_back_while_all_goes_on(tmp_path: Path)
             assert interrupted("remove-broker", leaves, cluster.address, "--yes") == 130
             assert cluster.partition("large").moving_to, "it goes on with nobody to watch"
             assert lines("remove-broker", leaves, cluster.address, "--cancel")[0]["cancelled"] > 0
-            wait(lambda: not cluster.partition("large").moving_to)
+            wait_until(lambda: not cluster.partition("large").moving_to)
             assert set(cluster.partition("large").replicas) == set(before), "what had not happened yet does not"
             store.delete_topic("large")
 
         leaves = cluster.partition(TOPIC).leader
         assert lines("remove-broker", leaves, cluster.address, "--yes")[-1] == {"done": True}
         assert all(leaves not in brokers for brokers in held(cluster))
-        wait(lambda: not list((tmp_path / f"broker{leaves}" / TOPIC).glob("*/*.log")))
+        wait_until(lambda: not list((tmp_path / f"broker{leaves}" / TOPIC).glob("*/*.log")))
         assert not list(crew.go_on())
         plan = lines("rebalance", cluster.address, "--dry-run")[0]["plan"]
         assert not any(leaves in one["to"] for one in plan), "it gets nothing new"

@@ -53,7 +53,7 @@ def test_plain_records_wait_for_a_broker_that_has_yet_to_hear_of_their_topic(
         ):
             store.create_topic("numbers", partitions=3)
             stub: Any = Stub(channel)
-            produce = threads.submit(stub.Produce, pb.ProduceRequest(topic="numbers", records=records), timeout=60)
+            produce = threads.submit(stub.Produce, pb.ProduceRequest(topic="numbers", records=records), timeout=300)
             while "numbers" not in described:  # the records have come to it
                 assert not produce.done(), produce.result()
             loop.call_soon_threadsafe(may_hear.set)

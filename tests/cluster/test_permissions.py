@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.etcd_server import needs_etcd
+from tests.patience import Patience
 from tests.processes import hw as command
 
 pytestmark = needs_etcd
@@ -24,9 +24,9 @@ pytestmark = needs_etcd
 
 def look_again_and_again(address: str, token: str) -> None:
     """Until that is refused: another broker hears of it a moment later."""
-    deadline = time.monotonic() + PATIENCE
+    patience = Patience(PATIENCE)
     with hw.open(address, token=token) as store:
-        while time.monotonic() < deadline:
+        while not patience.exhausted():
             store.topics()
 
 
@@ -63,14 +63,14 @@ def test_a_manifest_says_for_all_brokers_who_may_do_what(tmp_path: Path) -> None
         ]
         for broker in cluster.brokers.values():
             with hw.open(f"hw://{broker.address}", token=billing) as store:
-                deadline = time.monotonic() + PATIENCE
+                patience = Patience(PATIENCE)
                 while True:  # another broker hears of it a moment later
                     try:
                         with store.producer("orders") as out:
                             out.send(b"one")
                         break
                     except hw.Unauthenticated:
-                        assert time.monotonic() < deadline
+                        assert not patience.exhausted()
                 with pytest.raises(hw.UnknownTopic):
                     store.topic("secret")
                 with pytest.raises(hw.PermissionDenied):

@@ -17,10 +17,11 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import fetch, frame_of, refusal
 from tests.certificates import Authority, needs_openssl
-from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.cluster import ANSWERED, ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
 from tests.etcd_server import EtcdServer, needs_etcd
 from tests.faults.violation import Violation
+from tests.patience import wait_until
 from tests.processes import hw as command
 
 pytestmark = needs_etcd
@@ -50,10 +51,11 @@ def _send(store: hw.Store, value: bytes) -> None:
 
 def _until_readable(store: hw.Store, values: list[bytes]) -> None:
     partition = store.topic("numbers").partition(0)
-    deadline = time.monotonic() + PATIENCE
-    while (seen := [record.value for record in partition.records()]) != values:
-        assert time.monotonic() < deadline, seen
-        time.sleep(0.05)
+
+    def readable() -> list[bytes | None]:
+        return [record.value for record in partition.records()]
+
+    wait_until(lambda: readable() == values, readable)
 
 
 def found(*parts: Iterator[Violation]) -> list[str]:
@@ -89,10 +91,7 @@ def test_a_topic_that_is_compacted_is_so_everywhere(cluster: ClusterProcesses) -
                 if number % 10 == 9:
                     out.flush()
         topic = store.topic("users")
-        deadline = time.monotonic() + PATIENCE
-        while len(list(topic.partition(0).records())) > 100:
-            assert time.monotonic() < deadline, "nothing is compacted"
-            time.sleep(0.05)
+        wait_until(lambda: len(list(topic.partition(0).records())) <= 100, "nothing is compacted")
         cluster.begin(away)
         cluster.wait("users", in_sync={0, 1, 2})
         for broker in range(3):
@@ -113,10 +112,9 @@ def test_delete_markers_go_and_nothing_that_they_deleted_comes_back(cluster: Clu
                 out.flush()
 
     def until(broker: int, expected: dict[bytes | None, bytes | None]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while (seen := _newest(cluster, broker, "carts")) != expected:
-            assert time.monotonic() < deadline, (broker, seen)
-            time.sleep(0.1)
+        wait_until(
+            lambda: _newest(cluster, broker, "carts") == expected, lambda: (broker, _newest(cluster, broker, "carts"))
+        )
 
     def backed_up() -> dict[bytes | None, bytes | None]:
         assert command("backup", tmp_path / "backup", "--store", cluster.address).returncode == 0
@@ -190,12 +188,12 @@ def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: Clu
     with cluster.brokers[leader].connected() as stub:
         cluster.pause(leader)
         request = pb.ProduceRequest(topic=TOPIC, partition=0, frames=[frame_of(b"late 0")])
-        late = stub.Produce.future(request, timeout=PATIENCE)
+        late = stub.Produce.future(request, timeout=ANSWERED)
         cluster.end_lease(leader)
         cluster.wait(TOPIC, in_sync={0, 1, 2} - {leader}, at=other)
         assert not found(crew.go_on())
         cluster.go_on(leader)
-        assert late.exception(timeout=PATIENCE) is not None, "who was replaced acknowledges nothing"
+        assert late.exception(timeout=ANSWERED) is not None, "who was replaced acknowledges nothing"
     cluster.wait(TOPIC, in_sync={0, 1, 2}, at=other)
     assert not found(crew.go_on(), crew.check())
 
@@ -210,7 +208,7 @@ def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses)
         for broker in others:
             cluster.pause(broker)
         request = pb.ProduceRequest(topic="numbers", partition=0, frames=[frame_of(b"two")], acks=pb.ACKS_LEADER)
-        assert stub.Produce(request, timeout=PATIENCE).base_offset == 1
+        assert stub.Produce(request, timeout=ANSWERED).base_offset == 1
         answer = stub.Fetch(fetch("numbers", as_records=True)).partitions[0]
         assert [record.value for record in answer.records] == [b"one"]
         assert answer.log_end == 1
@@ -253,7 +251,7 @@ def test_plain_records_go_to_their_leaders_by_way_of_any_broker(cluster: Cluster
         records = [pb.Record(key=b"%d" % number, value=b"%d" % number) for number in range(30)]
         for broker in range(3):
             with cluster.brokers[broker].connected() as stub:
-                places = stub.Produce(pb.ProduceRequest(topic="numbers", records=records), timeout=PATIENCE).places
+                places = stub.Produce(pb.ProduceRequest(topic="numbers", records=records), timeout=ANSWERED).places
             assert {place.partition for place in places} == {0, 1, 2}
             info = store.describe_topic("numbers")
             for record, place in zip(records, places, strict=True):
@@ -275,10 +273,7 @@ def test_a_topic_made_at_one_broker_is_there_at_all_and_so_is_its_end(cluster: C
         with pytest.raises(hw.UnknownTopic):
             store.describe_topic("numbers")
     paths = [cluster.directory / f"broker{broker}" / "numbers" for broker in range(3)]
-    deadline = time.monotonic() + PATIENCE
-    while any(path.exists() for path in paths):
-        assert time.monotonic() < deadline, "the records of a deleted topic stay"
-        time.sleep(0.05)
+    wait_until(lambda: not any(path.exists() for path in paths), "the records of a deleted topic stay")
 
 
 def test_a_follower_that_was_away_for_longer_than_records_are_kept_catches_up(cluster: ClusterProcesses) -> None:
@@ -292,10 +287,7 @@ def test_a_follower_that_was_away_for_longer_than_records_are_kept_catches_up(cl
                 out.send(b"%d" % number * 200)
                 out.flush()
         partition = store.partition(store.describe_topic("numbers"), 0)
-        deadline = time.monotonic() + PATIENCE
-        while partition.bounds().start == 0:
-            assert time.monotonic() < deadline, "nothing is deleted"
-            time.sleep(0.05)
+        wait_until(lambda: partition.bounds().start > 0, "nothing is deleted")
         cluster.begin(away)
         cluster.wait("numbers", in_sync={0, 1, 2})
         _send(store, b"last")
@@ -338,10 +330,10 @@ def test_damage_that_nobody_reads_is_found_and_repaired(cluster: ClusterProcesse
     flip(log)
     with pytest.raises(hw.FrameDamaged):
         cluster.records(follower, "numbers")
-    deadline = time.monotonic() + PATIENCE
-    while "is damaged here, and is fetched from another broker" not in cluster.log(follower):
-        assert time.monotonic() < deadline, "nobody has looked there"
-        time.sleep(0.05)
+    wait_until(
+        lambda: "is damaged here, and is fetched from another broker" in cluster.log(follower),
+        "nobody has looked there",
+    )
     cluster.wait("numbers", in_sync={0, 1, 2})
     for copy in cluster.wait_for_copies("numbers").values():
         assert tuple(copy) == expected

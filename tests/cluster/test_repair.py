@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 
 import pytest
 
 import headwater as hw
 from headwater.log import Damage
-from tests.cluster.cluster import PATIENCE, ClusterProcesses
+from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.damage import LOSSES, flip, frames_in, lose
 from tests.etcd_server import needs_etcd
+from tests.patience import wait_until
 
 pytestmark = needs_etcd
 
@@ -151,10 +151,7 @@ def test_a_lost_segment_of_a_compacted_topic(cluster: ClusterProcesses, how: str
                 out.send(expected[key], key=key)
                 out.flush()
         partition = store.topic("numbers").partition(0)
-        deadline = time.monotonic() + PATIENCE
-        while len(list(partition.records())) > 150:
-            assert time.monotonic() < deadline, "nothing is compacted"
-            time.sleep(0.05)
+        wait_until(lambda: len(list(partition.records())) <= 150, "nothing is compacted")
     lose_and_replace(cluster, how)
     with hw.open(cluster.address) as store:
         records = store.topic("numbers").partition(0).records()

@@ -135,7 +135,7 @@ def test_an_example_runs_by_one_command_and_leaves_nothing(tmp_path: Path) -> No
     command = [sys.executable, "-m", "examples.spark.sensors"]
     environment = {"TMPDIR": str(tmp_path / "scratch"), "PATH": "/usr/bin:/bin"}
     environment["SPARK_CONF_DIR"] = os.environ["SPARK_CONF_DIR"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1000)
     assert done.returncode == 0, done.stderr
     assert "|kitchen|" in done.stdout
     assert list((tmp_path / "scratch").iterdir()) == []

@@ -289,7 +289,7 @@ main()
 def hw_pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`hw pipeline` where PySpark cannot be imported."""
     command = [sys.executable, "-c", WITHOUT_SPARK, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_status_and_reset_need_no_spark(tmp_path: Path) -> None:

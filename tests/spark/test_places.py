@@ -64,7 +64,7 @@ def run(program: str, store: hw.Store, scratch: Path) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=1000,
         cwd=scratch,
         env={name: value for name, value in os.environ.items() if name not in OF_A_SESSION},
     )

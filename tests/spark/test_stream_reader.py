@@ -359,7 +359,7 @@ def test_a_group_with_consumers_is_left_to_them(
     store.create_topic("orders")
     send(store, "orders", 10)
     with store.consumer("orders", group="people") as inbox:
-        assert inbox.poll(max_records=1, timeout=10.0)
+        assert inbox.poll(max_records=1, timeout=300)
         reader = reading(topic="orders", group="people")
         with caplog.at_level(logging.WARNING):
             assert reader.latestOffset(reader.initialOffset(), ALL) == reader.initialOffset()
