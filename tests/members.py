@@ -33,8 +33,9 @@ from tests.patience import Patience
 LEASE: Final = 10
 """What brokers have: for longer than a busy machine holds up a test."""
 SHORT_LEASE: Final = 2
-"""As short as etcd allows, for who is to lose it."""
+"""As short as etcd allows, for a broker that is dead when its lease ends."""
 PATIENCE: Final = 60.0
+_REACHED: Final = "reached"
 Fault = Literal["request lost", "answer lost", "late"]
 
 
@@ -46,6 +47,8 @@ class FaultyEtcd(Etcd):
         self.faults: list[Fault] = []
         self.met: list[Fault] = []
         self.late_seconds = 0.05
+        self.overtaken: asyncio.Event | None = None
+        """What is late arrives when this is set, if there is one, and else after some seconds."""
         self._late: set[asyncio.Task[int]] = set()
 
     async def write(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
@@ -60,7 +63,7 @@ class FaultyEtcd(Etcd):
         raise EtcdUnavailable(str(self), "Txn", 0.0, fault, unknown=True)
 
     async def _write_late(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
-        await asyncio.sleep(self.late_seconds)
+        await (asyncio.sleep(self.late_seconds) if self.overtaken is None else self.overtaken.wait())
         return await super().write(guards, changes)
 
 
@@ -89,11 +92,11 @@ class Node:
         address: str = "127.0.0.1:1",
         lease: int = LEASE,
         missing: Collection[PartitionKey] = (),
-        attempt_timeout: float = 2.0,
+        attempt_timeout: float = 5.0,
     ) -> None:
         self.broker = broker
         self.store = store or bytes([broker]) * 16
-        self.etcd = FaultyEtcd(endpoints, timeout=10.0 + attempt_timeout, attempt_timeout=attempt_timeout)
+        self.etcd = FaultyEtcd(endpoints, timeout=PATIENCE + attempt_timeout, attempt_timeout=attempt_timeout)
         self.logs = logs or Logs()
         self.missing = missing
         self.incarnations: list[int] = []
@@ -120,11 +123,15 @@ class Node:
         await self.membership.start()
         return self
 
+    async def lose_lease(self, etcd: Etcd) -> None:
+        """End its lease, as etcd does when nothing has been heard of the broker for that long."""
+        await etcd.revoke(self.membership.registration.lease)
+
     async def vanish(self, *, noticed: bool = True) -> None:
         """As by kill -9. It is noticed, and its lease ended by others; or not, and its lease goes on for a while."""
         await self.membership._stop()
         if noticed:
-            await self.etcd.revoke(self.membership.registration.lease)
+            await self.lose_lease(self.etcd)
         await self.etcd.close()
 
     def states(self, topic: ClusterTopic) -> list[PartitionState | None]:
@@ -169,9 +176,10 @@ def topic_of(
 class MemberProcess:
     """A membership as a process, which can be killed and stopped. It listens, as a broker does."""
 
-    def __init__(self, directory: Path, endpoints: str, broker: int, lease: int = SHORT_LEASE) -> None:
+    def __init__(self, directory: Path, endpoints: str, broker: int, lease: int = LEASE) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "member.log"
+        self._reached = directory / _REACHED
         command = [sys.executable, "-m", "tests.members", str(directory), endpoints, str(broker), str(lease)]
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, cwd=Path(__file__).parent.parent)
@@ -193,6 +201,11 @@ class MemberProcess:
             time.sleep(0.02)
         raise AssertionError(f"it does not register:\n{self.log.read_text()}")
 
+    @property
+    def reached(self) -> bool:
+        """Whether another broker has connected to it."""
+        return self._reached.exists()
+
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
@@ -211,6 +224,7 @@ class MemberProcess:
 
 async def _serve(directory: Path, endpoints: str, broker: int, lease: int) -> None:
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (directory / _REACHED).touch()
         with contextlib.suppress(OSError):
             await reader.read()
         writer.close()

@@ -67,9 +67,10 @@ def test_a_broker_that_cannot_reach_etcd_for_longer_than_its_lease_is_another_on
     async def main() -> None:
         with Proxy(server.address.port, Random(1)) as proxy:
             async with nodes([server.address], 1) as (watching,):
-                node = await Node([Address("127.0.0.1", proxy.port)], 2, lease=SHORT_LEASE).start()
+                node = await Node([Address("127.0.0.1", proxy.port)], 2).start()
                 before = node.incarnation
                 proxy.stall()
+                await node.lose_lease(watching.etcd)
                 await until(lambda: 2 not in watching.view.members)
                 assert node.incarnation == before, "as far as it knows: leases say who is waited for, not what is safe"
                 proxy.cut()
@@ -155,12 +156,13 @@ def test_a_registration_that_comes_late_does_not_replace_another(server: EtcdSer
         await (await Node([server.address], 9).start()).membership.leave()  # who has made the secret
         slow = Node([server.address], 1, lease=1)
         quick = Node([server.address], 1, store=b"x" * 16)
-        slow.etcd.late_seconds = 1.0
+        slow.etcd.overtaken = asyncio.Event()
         slow.etcd.faults = ["late"]
         slow.etcd.faults += ["request lost"] * 10_000
         starting = asyncio.create_task(slow.start())
         await until(lambda: slow.etcd.met)
         await quick.start()
+        slow.etcd.overtaken.set()
         with pytest.raises(StoreInUse):
             await starting
         assert quick.incarnations == [quick.incarnation]
@@ -175,7 +177,7 @@ def test_a_dead_one_with_another_directory_is_waited_for(server: EtcdServer) -> 
     async def main() -> None:
         old = await Node([server.address], 1, lease=SHORT_LEASE).start()
         await old.vanish(noticed=False)
-        other = await Node([server.address], 1, store=b"x" * 16).start()
+        other = await Node([server.address], 1, store=b"x" * 16, lease=60).start()
         assert other.incarnation > old.incarnation
         await other.membership.leave()
 
@@ -237,7 +239,7 @@ def test_a_killed_process_is_gone_long_before_its_lease_ends(server: EtcdServer,
             with MemberProcess(tmp_path / "two", str(server.address), 2, lease=3600) as process:
                 incarnation = await asyncio.to_thread(process.wait)
                 await until(lambda: watching.view.alive.get(2) == incarnation)
-                await asyncio.sleep(0.5)  # until it was connected to
+                await until(lambda: process.reached)
                 process.kill()
                 await until(lambda: 2 not in watching.view.members)
 
@@ -251,7 +253,7 @@ def test_a_stopped_process_is_another_one_when_it_goes_on(server: EtcdServer, tm
                 first = await asyncio.to_thread(process.wait)
                 await until(lambda: watching.view.alive.get(2) == first)
                 process.signal(signal.SIGSTOP)
-                await until(lambda: 2 not in watching.view.members)
+                await until(lambda: 2 not in watching.view.members)  # when its lease has ended
                 process.signal(signal.SIGCONT)
                 second = await asyncio.to_thread(process.wait, 2)
                 assert second > first
