@@ -252,6 +252,18 @@ def test_a_state_from_before_the_last_roll_is_not_clean(open_directory: OpenDire
         assert [record.value for record in partition.records()] == [b"a"]
 
 
+def test_a_state_from_before_the_first_roll_is_not_clean(open_directory: OpenDirectory) -> None:
+    with open_directory() as partition:
+        partition.append(encode([b"first"]))
+    state = (partition.path / STATE_FILE).read_bytes()
+    with DirectoryPartition(partition.path) as again:
+        again.roll()
+        again.append(encode([b"second"]))
+    (partition.path / STATE_FILE).write_bytes(state)  # as a loss of power leaves it, which is synced at the end alone
+    with DirectoryPartition(partition.path) as after:
+        assert [record.value for record in after.records()] == [b"first", b"second"]
+
+
 def test_an_exclusive_handle_keeps_the_lock_until_it_is_closed(tmp_path: Path) -> None:
     with DirectoryPartition(tmp_path, IMPATIENT) as other, DirectoryPartition(tmp_path, exclusive=True) as owner:
         other.append(encode([b"before"]))

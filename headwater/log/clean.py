@@ -52,16 +52,20 @@ def _in_order(directory: Path, state: State) -> bool:
 
 
 def _list_in_order(directory: Path, state: State) -> bool:
-    """Whether the list is the one that was written last, and reaches from the log's start to the growing segment."""
-    if not state.listed:
-        return state.list_generation > 0 and state.start >= state.segment_base
-    listed = SegmentList.read(directory, state.partition)
+    """Whether the list is the one that was written last, and reaches from the log's start to the growing segment.
+
+    A list that has more than the state says belongs to a later state, which a loss of power took back.
+    """
+    nothing_closed = not state.listed and state.list_generation > 0 and state.start >= state.segment_base
     try:
-        return (
-            listed.generation == state.list_generation
-            and len(listed) == state.listed
-            and listed[0].base <= state.start < listed[0].end
-            and listed[len(listed) - 1].end == state.segment_base
-        )
+        listed = SegmentList.read(directory, state.partition)
+    except FileNotFoundError:
+        return nothing_closed
+    try:
+        if listed.generation != state.list_generation or len(listed) != state.listed:
+            return False
+        if not state.listed:
+            return nothing_closed
+        return listed[0].base <= state.start < listed[0].end and listed[len(listed) - 1].end == state.segment_base
     finally:
         listed.close()
