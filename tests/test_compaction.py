@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater import PartitionConfig, Schema
-from headwater.log import MemoryPartition, Partition, encode, encode_batch
+from headwater.log import DirectoryPartition, Disk, MemoryPartition, Partition, encode, encode_batch
 from headwater.testing import ManualClock
 from tests.backends import BACKENDS, OpenDirectory, OpenPartition, temporary
 
@@ -306,3 +307,32 @@ def test_a_compacted_log_in_memory_is_smaller() -> None:
         before = partition.statistics().bytes
         partition.compact()
         assert partition.statistics().bytes < before / 3
+
+
+class Died(BaseException):
+    """The end of a process."""
+
+
+class FatalDisk(Disk):
+    """A disk whose process dies before a compacted segment takes the place of the one before."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        if source.suffix == ".compacting":
+            raise Died
+        super().rename(source, target)
+
+
+def test_compactions_that_die_one_after_the_other_leave_what_was_there(tmp_path: Path) -> None:
+    with DirectoryPartition(tmp_path) as partition:
+        put(partition, ("a", "1"), ("a", "2"), ("b", "1"))
+        partition.roll()
+        everything = content(partition)
+    for _ in range(3):
+        with pytest.raises(Died), DirectoryPartition(tmp_path, disk=FatalDisk()) as partition:
+            partition.compact()
+    with DirectoryPartition(tmp_path) as partition:
+        assert content(partition) == everything
+        assert partition.compact().removed_records == 1
+        assert content(partition) == everything[1:]
+    with DirectoryPartition(tmp_path) as partition:
+        assert content(partition) == everything[1:]

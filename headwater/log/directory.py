@@ -270,6 +270,7 @@ class DirectoryPartition(Partition):
         try:
             lock.acquire(0)
             self._look()
+            self._writer.settle_replacements()
             with writing(self.path):
                 for leftover in sorted(self.path.glob(f"*{COMPACTING}")):
                     self._disk.unlink(leftover)
@@ -351,6 +352,7 @@ class DirectoryPartition(Partition):
 
     def mending(self, closed: ClosedSegment) -> Mending:
         """Write a closed segment anew, with frames of another replica in the place of what is damaged."""
+        self._writer.settle_replacements()
         return Mending(
             self.path, self._disk, self.schemas, closed.segment, closed.first, closed.end, self._replace_segment
         )

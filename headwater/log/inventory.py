@@ -21,8 +21,6 @@ from headwater.log.index import INDEX_HEADER_BYTES, NEVER, IndexHeader
 from headwater.log.report import Damage
 from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
 from headwater.log.segment_list import (
-    COMPACTED,
-    FORMER_COMPACTED,
     NO_LOG,
     UNKNOWN,
     ListedSegment,
@@ -159,18 +157,7 @@ class _Taker:
         if entry.former_log == NO_LOG:
             return entry
         own = self._own.get(entry.base)
-        if own is None or own.header.log != entry.former_log:
-            return entry.settled()
-        flags = entry.flags & ~(COMPACTED | FORMER_COMPACTED)
-        return entry._replace(
-            log=entry.former_log,
-            length=entry.former_length,
-            records=UNKNOWN,
-            max_timestamp=entry.newest,  # at least: it had more records than the file that was to replace it
-            former_log=NO_LOG,
-            former_length=0,
-            flags=flags | (COMPACTED if own.header.compacted else 0),
-        )
+        return entry.settled_as(None if own is None else own.header.log)
 
     def _without_growing(self, entries: list[ListedSegment]) -> list[ListedSegment]:
         """Without the last entry if its segment goes on growing: the roll that was to close it was interrupted."""

@@ -100,6 +100,21 @@ class ListedSegment(NamedTuple):
         """The entry when the file before is out of the way."""
         return self._replace(former_log=NO_LOG, former_length=0, flags=self.flags & ~FORMER_COMPACTED)
 
+    def settled_as(self, log: bytes | None) -> ListedSegment:
+        """The entry after an interrupted replacement, when `log` is what the file turned out to be."""
+        if log is None or log != self.former_log:
+            return self.settled()
+        flags = self.flags & ~(COMPACTED | FORMER_COMPACTED)
+        return self._replace(
+            log=self.former_log,
+            length=self.former_length,
+            records=UNKNOWN,
+            max_timestamp=self.newest,  # at least: it had more records than the file that was to replace it
+            former_log=NO_LOG,
+            former_length=0,
+            flags=flags | (COMPACTED if self.flags & FORMER_COMPACTED else 0),
+        )
+
     def replaced(self, successor: Successor) -> ListedSegment:
         """The entry while another file takes the segment's place."""
         return self._replace(

@@ -21,6 +21,7 @@ from typing import Final
 
 from headwater.config import PartitionConfig
 from headwater.errors import (
+    Damaged,
     HeadwaterError,
     OffsetOutOfRange,
     OpenFailed,
@@ -61,6 +62,7 @@ from headwater.log.segment import (
 )
 from headwater.log.segment_list import (
     LIST_FILE,
+    NO_LOG,
     UNKNOWN,
     ListedSegment,
     SegmentList,
@@ -671,6 +673,34 @@ class Writer:
             write_damage(self.disk, self.directory, kept)
         return len(known) - len(kept)
 
+    def settle_replacements(self) -> None:
+        """Find out how replacements of segments ended whose writers died, before anyone begins another one.
+
+        Otherwise the list would name, as the file before, one that never was in the segment's place.
+        """
+        with self.locked() as state:
+            state, listed = self._open_list(state)
+            if listed is None:
+                return
+            try:
+                unsettled = [
+                    (number, entry) for number, entry in enumerate(listed.entries()) if entry.former_log != NO_LOG
+                ]
+                if not unsettled:
+                    return
+                self.disk.sync_directory(self.directory)  # the file that is found is the one that stays
+                for number, entry in unsettled:
+                    listed.write(self.disk, number, entry.settled_as(self._log_of(entry)))
+            finally:
+                listed.close(self.disk)
+            self.state = self.page.write_both(state._replace(layout=state.layout + 1))
+
+    def _log_of(self, entry: ListedSegment) -> bytes | None:
+        try:
+            return Segment.read(self.directory / f"{entry.base:020d}.log").header.log
+        except (FileNotFoundError, Damaged):
+            return None
+
     def swap(self, old: Segment, successor: Successor) -> bool:
         """Put a rewritten segment in the place of `old`, unless that was deleted or replaced in the meantime.
 
@@ -692,7 +722,7 @@ class Writer:
     def _put_in_place(self, listed: SegmentList, old: Segment, successor: Successor) -> bool:
         number = listed.holding(old.base)
         entry = listed[number] if number >= 0 else None
-        if entry is None or entry.base != old.base or entry.log != old.header.log:
+        if entry is None or entry.base != old.base or entry.log != old.header.log or entry.former_log != NO_LOG:
             return False
         try:
             listed.write(self.disk, number, entry.replaced(successor))
