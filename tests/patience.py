@@ -86,6 +86,15 @@ def wait_until(
         raise AssertionError(problem() if callable(problem) else problem)
 
 
+def at_some_pace(attempt: Callable[[int], object], *missed: type[Exception]) -> None:
+    """Try something with limits that grow by `PACES`, until it does not miss one, which raises one of these errors."""
+    for pace in PACES[:-1]:
+        with suppress(*missed):
+            attempt(pace)
+            return
+    attempt(PACES[-1])
+
+
 def has_ended(process: subprocess.Popen[Any], seconds: float) -> bool:
     """Whether the process ends by itself within so many seconds in which it could have."""
     return Patience(seconds, process.pid).until(lambda: process.poll() is not None)

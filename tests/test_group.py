@@ -16,6 +16,7 @@ from headwater.store.directory_group import DirectoryGroup
 from headwater.store.group import Commit, Group, TopicKey
 from headwater.testing import ManualClock
 from tests.backends import Handles
+from tests.patience import PACES, Patience
 
 LATE = 400.0
 ON_A_CLUSTER = True
@@ -163,14 +164,17 @@ def test_a_member_that_does_not_poll_in_time_loses_all_and_joins_again(
 
 
 def test_a_member_that_waits_for_records_is_not_late(handle: Handles) -> None:
-    with handle().consumer("orders", group="g", max_poll_interval=0.3) as one:
-        while records := one.poll():
-            for record in records:
-                one.ack(record)
-        member = one._member
-        assert one.poll(timeout=0.5) == []
-        one.assignment()
-        assert one._member == member
+    def stays(pace: int) -> bool:
+        with handle().consumer("orders", group="g", max_poll_interval=0.3 * pace) as one:
+            while records := one.poll():
+                for record in records:
+                    one.ack(record)
+            member = one._member
+            assert one.poll(timeout=0.5 * pace) == []
+            one.assignment()
+            return one._member == member
+
+    assert any(stays(pace) for pace in PACES)
 
 
 def test_reset_moves_running_members_and_refuses_what_they_did_before(handle: Handles) -> None:
@@ -450,10 +454,9 @@ def test_a_fixed_share_that_was_taken_out_uses_the_group_again(handle: Handles) 
         user = share._user
         assert user is not None
         handle().group("g").leave(user, lambda _: [])  # as if nothing had been heard of it for too long
-        for _ in range(1000):
+        patience = Patience(60)
+        while share._user == user and not patience.exhausted():
             share.poll(timeout=0.01)
-            if share._user != user:
-                break
         assert list(store.group("g").describe().members) == [share._user]
         assert not store.group("g").expire((1 << 63) - 1)
 
