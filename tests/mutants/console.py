@@ -53,14 +53,6 @@ MUTANTS: tuple[Mutant, ...] = (
         killers=("tests/test_console_security.py",),
     ),
     Mutant(
-        name="sessions-never-end",
-        promise="a session of the console ends by its age and when nobody uses it",
-        file="headwater/console/sessions.py",
-        old="                if now - one.seen > _IDLE_SECONDS or now - one.began > _LONGEST_SECONDS\n",
-        new="                if now < one.began\n",
-        killers=("tests/test_console_abuse.py", "tests/test_console_security.py", "tests/test_console.py"),
-    ),
-    Mutant(
         name="refused-sessions-go-on",
         promise="a session ends when the broker rejects its token",
         file="headwater/console/sessions.py",

@@ -110,8 +110,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="roll-without-sync",
         promise="everything in a segment is durable before the next one can be found",
         file="headwater/log/writer.py",
-        old="        state, listed = self._open_list(self._sync(state))\n        try:\n            return self._begin",
-        new="        state, listed = self._open_list(state)\n        try:\n            return self._begin",
+        old="        state, listed = self._open_list(self._sync(state))\n        try:\n            return self",
+        new="        state, listed = self._open_list(state)\n        try:\n            return self",
         killers=("tests/test_roll.py", "tests/test_sync_modes.py", "power_loss"),
     ),
     Mutant(

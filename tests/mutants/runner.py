@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ PATIENCE = 1800.0
 LAST_LINES = 15
 
 _PASSED, _FAILED = 0, 1
+_FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Verdict(Enum):
@@ -54,12 +56,18 @@ class _Run:
     code: int | None
     output: str
 
+    def failed_test(self) -> str | None:
+        """The test that failed, when the killer is one or more tests and ended at the first that did."""
+        found = _FAILED_TEST.search(self.output)
+        return found[1] if found else None
+
 
 class Laboratory:
     """A copy of the tree in which mutants are made one after the other."""
 
     def __init__(self, directory: Path) -> None:
-        self._tree = directory / "tree"
+        self._tree = directory.resolve() / "tree"
+        self._compiled = directory / "compiled"
         self._temporary = directory / "tmp"
         self._temporary.mkdir()
         self._unchanged: dict[str, _Run] = {}
@@ -83,10 +91,11 @@ class Laboratory:
                 continue
             if run.code not in (_FAILED, None):
                 return Verdict.UNDECIDED, f"{killer} ended with {run.code}:\n{run.output}"
-            # A killer that fails anyway has noticed nothing.
-            if (before := self._run_unchanged(killer)).code != _PASSED:
-                return Verdict.UNDECIDED, f"{killer} fails without the change too:\n{before.output}"
-            return Verdict.KILLED, f"{killer}{' did not end' if run.code is None else ''}"
+            # A killer that fails anyway has noticed nothing. The test that failed is enough to see that.
+            noticed_by = shlex.quote(test) if (test := run.failed_test()) else killer
+            if (before := self._run_unchanged(noticed_by)).code != _PASSED:
+                return Verdict.UNDECIDED, f"{noticed_by} fails without the change too:\n{before.output}"
+            return Verdict.KILLED, f"{noticed_by}{' did not end' if run.code is None else ''}"
         return Verdict.SURVIVED, f"noticed by none of: {', '.join(mutant.killers)}"
 
     def _run_unchanged(self, killer: str) -> _Run:
@@ -107,11 +116,16 @@ class Laboratory:
     def _write(self, file: Path, text: str) -> None:
         """Write a source file. Python trusts the age and size of compiled code, so that is removed with it."""
         file.write_text(text, encoding="utf-8")
-        for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+        for compiled in (self._compiled / file.parent.relative_to("/")).glob(f"{file.stem}.*.pyc"):
             compiled.unlink()
 
     def _run(self, killer: str) -> _Run:
-        environment = os.environ | {"PYTHONPATH": str(self._tree), "TMPDIR": str(self._temporary)}
+        environment = os.environ | {
+            "PYTHONPATH": str(self._tree),
+            "PYTHONPYCACHEPREFIX": str(self._compiled),
+            "TMPDIR": str(self._temporary),
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # most of a short killer's time goes into compiling
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen(
                 _command(killer),

@@ -379,20 +379,4 @@ MUTANTS: tuple[Mutant, ...] = (
         new="",
         killers=("tests/test_broker_producing.py -k cancelled_while",),
     ),
-    Mutant(
-        name="record-count",
-        promise="an untrusted frame has as many records as it says",
-        file="headwater/log/untrusted.py",
-        old="    if batch.num_rows != header.record_count:\n",
-        new="    if False:\n",
-        killers=("tests/test_untrusted_frames.py", "hostile_frames"),
-    ),
-    Mutant(
-        name="header-times",
-        promise="the times of an untrusted frame are those of its records",
-        file="headwater/log/untrusted.py",
-        old="    if span != (header.min_timestamp, header.max_timestamp):\n",
-        new="    if False:\n",
-        killers=("tests/test_untrusted_frames.py", "hostile_frames"),
-    ),
 )
