@@ -11,7 +11,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old="            ends.append(progress.durable_end)\n",
         new="",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_follower_that_asks_and_gets_no_further_is_left_behind",),
     ),
     Mutant(
         name="watermark-by-what-is-not-durable",
@@ -22,7 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "        return request.durable_end\n"
         ),
         new=('        """What a follower has for sure: a power loss takes the rest."""\n        return request.end\n'),
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_follower_counts_with_what_is_durable_there",),
     ),
     Mutant(
         name="own-end-not-durable",
@@ -30,7 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old=("        return self.log.durable_end\n\n    def _counted("),
         new=("        return self.log.end\n\n    def _counted("),
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_leader_counts_itself_with_what_is_durable",),
     ),
     Mutant(
         name="pending-members-not-counted",
@@ -38,7 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old="        if self._pending is not None:\n            for broker, incarnation",
         new="        if self._pending is not None and not found:\n            for broker, incarnation",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_follower_that_may_be_in_sync_by_now_is_waited_for",),
     ),
     Mutant(
         name="min-insync-ignored",
@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old="        if len(self.state.in_sync) >= self._min_insync:\n",
         new="        if self.state.in_sync:\n",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_nothing_is_acknowledged_with_fewer_in_sync_than_required",),
     ),
     Mutant(
         name="shrinking-below-the-minimum",
@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old="        return len(members) > self._min_insync\n",
         new="        return len(members) > 1\n",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_the_in_sync_set_does_not_shrink_below_the_minimum",),
     ),
     Mutant(
         name="reads-before-the-election-settled",
@@ -62,7 +62,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old="        return self.high_watermark if self.high_watermark >= self._epoch_start else None\n",
         new="        return self.high_watermark\n",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_new_leader_shows_nothing_until_those_in_sync_have_its_log",),
     ),
     Mutant(
         name="settled-from-the-start",
@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old="            self._settled = False\n        if self.leads:",
         new="            self._settled = True\n        if self.leads:",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_new_leader_shows_nothing_until_those_in_sync_have_its_log",),
     ),
     Mutant(
         name="lagging-replicas-join",
@@ -78,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old="        return progress.durable_end >= max(self.high_watermark, self._epoch_start)\n",
         new="        return progress.durable_end >= min(self.high_watermark, self._epoch_start)\n",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_follower_joins_with_everything_that_is_acknowledged",),
     ),
     Mutant(
         name="divergence-by-length-alone",
@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old=("        return request.end > self.log.end or self.log.epoch_before(request.end) != request.last_epoch\n"),
         new="        return request.end > self.log.end\n",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_follower_with_records_of_another_epoch_is_told_where_to_cut",),
     ),
     Mutant(
         name="answers-of-other-epochs-taken",
@@ -94,7 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old="        return response[:3] == (self.epoch, end, self.log.epoch_before(end))\n",
         new="        return response[1:3] == (end, self.log.epoch_before(end))\n",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_a_follower_takes_no_answer_to_another_question",),
     ),
     Mutant(
         name="stale-requests-noted",
@@ -102,7 +102,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replica.py",
         old=("        return (request.incarnation, request.durable_end) < (known.incarnation, known.durable_end)\n"),
         new="        return False\n",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py"),
+        killers=("tests/cluster/test_replica.py::test_an_old_request_of_a_follower_does_not_count",),
     ),
     Mutant(
         name="confirmed-without-followers",
@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "        return all(self._reached.get(one, 0) >= mark for one in self._counted() if one != self.broker)\n"
         ),
         new="        return True\n",
-        killers=("tests/cluster/test_model.py", "tests/cluster/test_replica.py", "tests/cluster/test_group_model.py"),
+        killers=("tests/cluster/test_replica.py::test_a_leader_is_confirmed_by_all_who_may_elect_another",),
     ),
     Mutant(
         name="duplicates-answered-early",
