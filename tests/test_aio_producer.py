@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tests.aio import (
     ticks,
     until,
 )
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
@@ -135,7 +135,8 @@ def test_a_task_that_sends_all_the_time_leaves_time_to_others_between_batches(ki
                 for _ in range(10):
                     await out.send(b"1")
                 assert turns == 0
-                time.sleep(0.05)  # a thread has taken the batch by now: there is room for the next record
+                written = store._store.topic("orders")
+                wait_until(lambda: written.bounds()[0].end == 10)  # by a thread: there is room for the next record
                 await out.send(b"1")
                 assert turns == 1
                 task.cancel()

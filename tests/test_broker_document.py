@@ -18,7 +18,7 @@ from tests.certificates import needs_openssl
 from tests.processes import ROOT
 from tests.test_documents import BLOCK, SERVED
 
-PATIENCE = 240.0
+PATIENCE = 900.0
 
 
 def free_port() -> int:

@@ -414,7 +414,7 @@ def test_unlock_asks_before_it_kills(partition: Path, holder: subprocess.Popen[b
 
 def test_unlock_kills_the_holder_and_others_go_on(partition: Path, holder: subprocess.Popen[bytes]) -> None:
     assert json.loads(run("unlock", "--kill", "--yes", partition).stdout)["killed"] is True
-    assert holder.wait(10) == -signal.SIGKILL
+    assert holder.wait(300) == -signal.SIGKILL
     with DirectoryPartition(partition, CONFIG) as log:
         assert log.append(encode([b"more"])).base_offset == 603
 

@@ -19,9 +19,12 @@ def filled(hw: Command) -> Command:
             for partition in range(2):
                 out.send_batch([b"x"] * 10, partition=partition)
         with store.consumer("orders", group="billing", static=(0, 1)) as inbox:
-            for record in inbox.poll(20, timeout=300):
-                if record.partition == 0 and record.offset < 4:
-                    inbox.ack(record)
+            left = 4
+            while left:
+                for record in inbox.poll(20, timeout=300):
+                    if record.partition == 0 and record.offset < 4:
+                        inbox.ack(record)
+                        left -= 1
     return hw
 
 

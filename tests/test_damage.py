@@ -18,7 +18,7 @@ from headwater.log.damage import DAMAGE_FILE, read_damage, with_damage, without_
 from headwater.log.report import Damage
 from headwater.store import DirectoryStore
 from tests.backends import OpenDirectory, OpenDirectoryStore
-from tests.patience import wait_until
+from tests.patience import has_finished, wait_until
 
 PLACE: Final = TopicPartition("orders", 0)
 FRAME: Final = 10
@@ -194,8 +194,7 @@ def test_a_thread_that_is_writing_is_not_waited_for(store: DirectoryStore) -> No
     )
     with partition._writer.locked():
         reader.start()
-        reader.join(30)
-        assert not reader.is_alive()
+        assert has_finished(reader, 60)
     assert found == GOOD
 
 

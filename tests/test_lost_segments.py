@@ -209,7 +209,7 @@ def test_a_partition_of_an_older_version_gets_its_list_without_a_word(open_direc
 
 def drain(inbox: Consumer) -> None:
     """Read until there is an error."""
-    while records := inbox.poll(timeout=300):
+    while records := inbox.poll(timeout=60):
         for record in records:
             inbox.ack(record)
 

@@ -61,7 +61,7 @@ def test_what_was_staged_is_visible_when_it_is_adopted_and_committed(store: Stor
         assert values(store) == []
     assert values(store) == [b"own", b"a", b"b"]
     assert values(store, "invoices") == [b"c"]
-    assert receipt.wait(5) == 0
+    assert receipt.wait(300) == 0
 
 
 def test_an_empty_stage_is_nothing(store: Store) -> None:

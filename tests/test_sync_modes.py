@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -14,23 +16,31 @@ from headwater.config import Sync
 from headwater.log import Disk, encode
 from headwater.option import MIB
 from tests.backends import OpenDirectory
+from tests.patience import Patience
 
 
 class WatchedDisk(Disk):
     """Notes the size of each file when it was synced, and what of it the device was asked to begin with."""
 
-    def __init__(self, pause: float = 0) -> None:
+    def __init__(self, shared_by: int = 0) -> None:
+        """A sync that is to be shared waits a while, until so many have written since it began."""
+        self.writes = 0
         self.synced: dict[int, int] = {}
         self.syncs = 0
         self.started: dict[int, list[tuple[int, int]]] = {}
-        self._pause = pause
+        self._shared_by = shared_by
+
+    def writev(self, fd: int, buffers: Sequence[Any], position: int, size: int) -> None:
+        super().writev(fd, buffers, position, size)
+        self.writes += 1
 
     def start_writing(self, fd: int, position: int, size: int) -> None:
         super().start_writing(fd, position, size)
         self.started.setdefault(os.fstat(fd).st_ino, []).append((position, position + size))
 
     def sync(self, fd: int) -> None:
-        time.sleep(self._pause)
+        before = self.writes
+        Patience(0.1).until(lambda: self.writes >= before + self._shared_by)
         found = os.fstat(fd)
         super().sync(fd)
         self.synced[found.st_ino] = found.st_size
@@ -48,7 +58,7 @@ def test_always_syncs_before_it_acknowledges(open_directory: OpenDirectory) -> N
 
 
 def test_threads_share_syncs(open_directory: OpenDirectory) -> None:
-    partition = open_directory(disk=WatchedDisk(pause=0.002))
+    partition = open_directory(disk=WatchedDisk(shared_by=4))
     threads = 8
     appends = 25
     start = threading.Barrier(threads)

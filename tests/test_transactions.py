@@ -109,7 +109,7 @@ def test_an_error_in_the_block_gives_everything_up(store: Store) -> None:
     assert values(store, "invoices") == values(store, "shipments") == []
     for receipt in (written, pending):
         with pytest.raises(hw.TransactionAborted):
-            receipt.wait(1)
+            receipt.wait(60)
 
 
 def test_abort_gives_everything_up_and_the_block_ends_quietly(store: Store) -> None:

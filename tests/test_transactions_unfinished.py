@@ -61,7 +61,7 @@ def leave_undone(store: DirectoryStore, disk: FailingDisk, writer: str | None = 
         receipt = block.producer("shipments", linger=3600.0).send(b"second")
     assert block.state == "committed"
     with pytest.raises(hw.TransactionUnfinished):
-        receipt.wait(1)
+        receipt.wait(60)
 
 
 def is_done(store: Store) -> bool:
@@ -288,7 +288,7 @@ def test_an_interruption_after_the_decision_does_not_take_it_back(
         patched.setattr(store._transactions, "apply", interrupted)
     assert block.state == "committed"
     with pytest.raises(hw.TransactionUnfinished):
-        receipt.wait(1)
+        receipt.wait(60)
     store.roll_forward()
     assert is_done(store)
 

@@ -180,7 +180,7 @@ def test_what_is_decided_and_not_written_stays_however_old_it_is(
 
     with monkeypatch.context() as patch:
         patch.setattr(leader.transactions._stages, "apply", refuse)
-        quick = hw.ClientConfig(timeout=2.0, attempt_timeout=2.0)
+        quick = hw.ClientConfig(timeout=6.0, attempt_timeout=6.0)
         with (
             hw.open(str(store), client=quick) as other,
             pytest.raises(hw.BrokerUnavailable),

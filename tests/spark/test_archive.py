@@ -268,7 +268,7 @@ def test_a_stream_begins_in_the_archive(spark: SparkSession, store: hw.Store, tm
         .trigger(availableNow=True)
         .start(str(tmp_path / "out"))
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(900)
     assert sorted(row.offset for row in spark.read.parquet(str(tmp_path / "out")).collect()) == list(range(25))
 
 

@@ -253,15 +253,15 @@ trigger: continuous
     )
     thread.start()
     try:
-        assert started.wait(240)
+        assert started.wait(900)
         assert Status.of(pipeline.declaration()).running
         with pytest.raises(hw.PipelineRunning):
             pipelines.run(pipeline)
         send(store, "numbers", 3, 6)
-        assert written.wait(240)
+        assert written.wait(900)
     finally:
         stop.set()
-        thread.join(240)
+        thread.join(900)
     assert not thread.is_alive()
     assert found[0].stopped
     assert values(store, "copies") == ["3", "4", "5"]

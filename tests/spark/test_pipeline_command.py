@@ -68,7 +68,7 @@ def test_however_a_run_ends_the_next_goes_on_and_every_row_is_written_once(
             served = response.read().decode()
         process.send_signal(signal.SIGTERM)
         *_, summary = events
-        assert process.wait(240) == 0, process.stderr
+        assert process.wait(900) == 0, process.stderr
     assert summary["kind"] == "summary"
     assert (summary["stopped"], summary["error"]) == (True, None)
     assert 'headwater_pipeline_running{pipeline="pipeline"} 1\n' in served
@@ -90,7 +90,7 @@ def test_however_a_run_ends_the_next_goes_on_and_every_row_is_written_once(
         assert next(batches)  # it may be one that was done before and is only done again
         assert next(batches)
         process.kill()
-        assert process.wait(240) == -signal.SIGKILL
+        assert process.wait(900) == -signal.SIGKILL
     assert second < len(values(store, "copies")) < ROWS
 
     pipelines.run(pipelines.load(COPY.format(limit=1000)))

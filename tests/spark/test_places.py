@@ -38,7 +38,7 @@ query = (
     stream.load().writeStream.format("parquet").option("checkpointLocation", scratch + "/state")
     .trigger(availableNow=True).start(scratch + "/rows")
 )
-assert query.awaitTermination(240)
+assert query.awaitTermination(900)
 found["streamed"] = sorted(row.value.decode() for row in spark.read.parquet(scratch + "/rows").collect())
 {more}
 print(json.dumps(found))
@@ -116,7 +116,7 @@ for _ in range(2):
         stream.load().select("value").writeStream.format("headwater").options(store=store, topic="copies")
         .option("checkpointLocation", scratch + "/state").trigger(availableNow=True).start()
     )
-    assert query.awaitTermination(240)
+    assert query.awaitTermination(900)
     last = Path(scratch, "state", "commits", "1")
     last.unlink()  # as if Spark had died before it noted that the batch is done
     last.with_name(".1.crc").unlink(missing_ok=True)

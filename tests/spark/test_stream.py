@@ -33,7 +33,7 @@ def to_parquet(frame: DataFrame, path: str, *, available_now: bool = True) -> St
 
 def finish(query: StreamingQuery) -> list[int]:
     """Wait for the end; how many records each batch had."""
-    assert query.awaitTermination(240), "the query hangs"
+    assert query.awaitTermination(900), "the query hangs"
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 

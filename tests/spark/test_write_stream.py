@@ -31,7 +31,7 @@ def run(frame: DataFrame, store: hw.Store, checkpoint: str, mode: str = "append"
     """Write what is there, and wait for the end."""
     writer = frame.writeStream.format("headwater").option("store", str(store)).outputMode(mode)
     query = writer.option("checkpointLocation", checkpoint).options(**options).trigger(availableNow=True).start()
-    assert query.awaitTermination(240), "the query hangs"
+    assert query.awaitTermination(900), "the query hangs"
     return query
 
 
