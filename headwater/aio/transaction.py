@@ -37,6 +37,11 @@ class Transaction:
         """Repeated: this writer has committed this sequence before, and that one counts."""
         return self._transaction.state
 
+    @property
+    def generation(self) -> int:
+        """The generation of the consumer's group in which its positions were set; 0 before, and without a consumer."""
+        return self._transaction.generation
+
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Opening[Producer]:
         """A producer whose records are part of this transaction. Options are those of ProducerConfig, by name.
 
