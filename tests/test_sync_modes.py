@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -22,25 +21,19 @@ from tests.patience import Patience
 class WatchedDisk(Disk):
     """Notes the size of each file when it was synced, and what of it the device was asked to begin with."""
 
-    def __init__(self, shared_by: int = 0) -> None:
-        """A sync that is to be shared waits a while, until so many have written since it began."""
-        self.writes = 0
+    def __init__(self) -> None:
+        self.may_end: Callable[[], bool] = lambda: True
+        """A sync takes until then, or for a while."""
         self.synced: dict[int, int] = {}
         self.syncs = 0
         self.started: dict[int, list[tuple[int, int]]] = {}
-        self._shared_by = shared_by
-
-    def writev(self, fd: int, buffers: Sequence[Any], position: int, size: int) -> None:
-        super().writev(fd, buffers, position, size)
-        self.writes += 1
 
     def start_writing(self, fd: int, position: int, size: int) -> None:
         super().start_writing(fd, position, size)
         self.started.setdefault(os.fstat(fd).st_ino, []).append((position, position + size))
 
     def sync(self, fd: int) -> None:
-        before = self.writes
-        Patience(0.1).until(lambda: self.writes >= before + self._shared_by)
+        Patience(0.1).until(self.may_end)
         found = os.fstat(fd)
         super().sync(fd)
         self.synced[found.st_ino] = found.st_size
@@ -58,18 +51,25 @@ def test_always_syncs_before_it_acknowledges(open_directory: OpenDirectory) -> N
 
 
 def test_threads_share_syncs(open_directory: OpenDirectory) -> None:
-    partition = open_directory(disk=WatchedDisk(shared_by=4))
+    disk = WatchedDisk()
+    partition = open_directory(disk=disk)
     threads = 8
     appends = 25
     start = threading.Barrier(threads)
+    waiting = [False] * threads
+    disk.may_end = lambda: all(waiting)
 
-    def produce() -> None:
+    def produce(number: int) -> None:
         start.wait()
         for _ in range(appends):
-            answer = partition.append(encode([b"x"]))
+            frame = encode([b"x"])
+            waiting[number] = True
+            answer = partition.append(frame)
+            waiting[number] = False
             assert partition.bounds().durable_end >= answer.end_offset
+        waiting[number] = True
 
-    producers = [threading.Thread(target=produce) for _ in range(threads)]
+    producers = [threading.Thread(target=produce, args=(number,)) for number in range(threads)]
     for producer in producers:
         producer.start()
     for producer in producers:
