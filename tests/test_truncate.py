@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from errno import EIO
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import pytest
 
-from headwater import OffsetOutOfRange, WriteFailed
-from headwater.log import Appended, DirectoryPartition, Partition, encode
+from headwater import OffsetOutOfRange, PartitionConfig, WriteFailed
+from headwater.config import Sync
+from headwater.log import Appended, DirectoryPartition, Disk, Partition, encode
 from headwater.log.frame import BODY_START
 from headwater.log.report import Damage
 from headwater.log.segment import SEGMENT_HEADER_BYTES
-from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, write_image
+from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, Step, write_image
+from headwater.testing.device import Mood
 from tests.backends import OpenDirectory, OpenPartition
 
 
 @pytest.fixture
 def partition(open_partition: OpenPartition) -> Partition:
-    """Twelve records, in frames of three, in two segments."""
     partition = open_partition()
+    fill(partition)
+    return partition
+
+
+def fill(partition: Partition) -> None:
+    """Twelve records, in frames of three, in two segments."""
     for base in range(0, 12, 3):
         if base == 6:
             partition.roll()
         partition.append(encode([b"%d" % offset for offset in range(base, base + 3)], timestamps=base))
-    return partition
 
 
 def values(partition: Partition) -> list[bytes]:
@@ -174,3 +183,97 @@ def test_a_truncation_whose_end_was_not_durable_takes_nothing_that_is_acknowledg
     write_image(image, tmp_path / "after")
     with DirectoryPartition(tmp_path / "after" / "partition") as partition:
         assert [record.value for record in partition.records()][-1] == b"acknowledged"
+
+
+LOSSES: Final[tuple[tuple[Mood, Mood], ...]] = (
+    ("oldest", "newest"),
+    ("oldest", "oldest"),
+    ("newest", "oldest"),
+    *[("any", "newest")] * 8,
+)
+"""What a power loss leaves of names and of data that were not synced."""
+
+
+class LazyDisk(Disk):
+    """Syncs nothing: no power is lost any more."""
+
+    def sync(self, fd: int) -> None:
+        pass
+
+    def sync_directory(self, path: Path) -> None:
+        pass
+
+
+def found_after(trace: Sequence[Step], began: int, directory: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """After how many steps the power goes, and what is there then: no damage, and these values."""
+    seen: dict[tuple[object, ...], list[bytes]] = {}
+    for number in range(began, len(trace) + 1):
+        device = Device().follow(trace[:number])
+        for seed, (names, data) in enumerate(LOSSES):
+            image = device.image(Random(seed), reordered=names == "any", names=names, data=data)
+            key = tuple(sorted(image.items()))
+            if key not in seen:
+                after = directory / f"after-{len(seen)}"
+                write_image(image, after)
+                with DirectoryPartition(after / "partition", disk=LazyDisk()) as partition:
+                    assert [damage for report in partition.recovery_reports for damage in report.damage] == []
+                    seen[key] = values(partition)
+                shutil.rmtree(after)
+            yield number, seen[key]
+
+
+@pytest.mark.parametrize("sync", ["always", "never"])
+@pytest.mark.parametrize("offset", [3, 5, 10])
+def test_a_power_loss_in_a_truncation_leaves_all_records_or_those_before(
+    tmp_path: Path, offset: int, sync: Sync
+) -> None:
+    """Without syncs it may take records at the end, as at any time, and leaves no gap."""
+    recording = RecordingDisk(tmp_path)
+    config = PartitionConfig(sync=sync)
+    with DirectoryPartition(tmp_path / "partition", config, disk=recording, clock=ManualClock()) as partition:
+        fill(partition)
+        began = len(recording.trace)
+        partition.truncate(offset)
+        ended = len(recording.trace)
+    everything = [b"%d" % number for number in range(12)]
+    for number, found in found_after(recording.trace[:ended], began, tmp_path):
+        if number == ended:
+            assert found == everything[:offset]
+        elif sync == "always":
+            assert found in (everything, everything[:offset])
+        else:
+            assert found == everything[: len(found)]
+
+
+def test_a_truncation_that_a_dead_writer_decided_withstands_a_power_loss_while_it_is_carried_out(
+    tmp_path: Path,
+) -> None:
+    """Recovery makes the name of the mark durable before it removes anything on its word."""
+
+    class Died(BaseException):
+        """The end of the writer."""
+
+    class Mortal(FailingDisk):
+        """Ends its writer when the name of the mark is to become durable."""
+
+        decided = died = False
+
+        def _ask(self, operation: str, path: Path, size: int = 0) -> None:  # noqa: ARG002 - of a write
+            self.died |= self.decided and operation == "sync_directory"
+            self.decided |= operation == "rename" and path.name.startswith("truncate")
+            if self.died:
+                raise Died
+
+    recording = RecordingDisk(tmp_path)
+    partition = DirectoryPartition(tmp_path / "partition", disk=Mortal(recording), clock=ManualClock())
+    fill(partition)
+    with pytest.raises(Died):
+        partition.truncate(6)
+    with suppress(Died):
+        partition.close()
+    began = len(recording.trace)
+    DirectoryPartition(tmp_path / "partition", disk=recording, clock=ManualClock()).close()
+    everything = [b"%d" % number for number in range(12)]
+    for number, found in found_after(recording.trace, began, tmp_path):
+        assert found in (everything, everything[:6])
+        assert number < len(recording.trace) or found == everything[:6]
