@@ -14,13 +14,14 @@ import pytest
 
 from headwater import OffsetOutOfRange, PartitionConfig, WriteFailed
 from headwater.config import Sync
-from headwater.log import Appended, DirectoryPartition, Disk, Partition, encode
+from headwater.log import Appended, DirectoryPartition, Partition, encode
 from headwater.log.frame import BODY_START
 from headwater.log.report import Damage
 from headwater.log.segment import SEGMENT_HEADER_BYTES
 from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, Step, write_image
 from headwater.testing.device import Mood
 from tests.backends import OpenDirectory, OpenPartition
+from tests.disks import HastyDisk
 
 
 @pytest.fixture
@@ -185,23 +186,14 @@ def test_a_truncation_whose_end_was_not_durable_takes_nothing_that_is_acknowledg
         assert [record.value for record in partition.records()][-1] == b"acknowledged"
 
 
+ANY_NAMES: Final[tuple[Mood, Mood]] = ("any", "newest")
 LOSSES: Final[tuple[tuple[Mood, Mood], ...]] = (
     ("oldest", "newest"),
     ("oldest", "oldest"),
     ("newest", "oldest"),
-    *[("any", "newest")] * 8,
+    *(ANY_NAMES,) * 8,
 )
 """What a power loss leaves of names and of data that were not synced."""
-
-
-class LazyDisk(Disk):
-    """Syncs nothing: no power is lost any more."""
-
-    def sync(self, fd: int) -> None:
-        pass
-
-    def sync_directory(self, path: Path) -> None:
-        pass
 
 
 def found_after(trace: Sequence[Step], began: int, directory: Path) -> Iterator[tuple[int, list[bytes]]]:
@@ -215,7 +207,7 @@ def found_after(trace: Sequence[Step], began: int, directory: Path) -> Iterator[
             if key not in seen:
                 after = directory / f"after-{len(seen)}"
                 write_image(image, after)
-                with DirectoryPartition(after / "partition", disk=LazyDisk()) as partition:
+                with DirectoryPartition(after / "partition", disk=HastyDisk()) as partition:
                     assert [damage for report in partition.recovery_reports for damage in report.damage] == []
                     seen[key] = values(partition)
                 shutil.rmtree(after)

@@ -100,3 +100,15 @@ async def test_nobody_finds_a_coordinator_that_has_yet_to_replay(held: Held) -> 
     held.state(4, OTHER)
     await asyncio.gather(*node.tasks)
     assert coordinators.all() == {}
+
+
+@in_loop
+async def test_a_record_is_acknowledged_when_the_others_have_it(held: Held) -> None:
+    held.state(1, ME)
+    appending = InternalLog(held.hosted, Threads(), lambda *_: False).append([(b"key", b"value")])
+    while held.hosted.log.partition.bounds().durable_end < 1:
+        await asyncio.sleep(0)
+    await soon()
+    assert not appending.done()
+    held.follower_has(1)
+    assert (await appending).end_offset == 1

@@ -169,17 +169,12 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        name="coordinators-append-unsynced",
-        promise="what a coordinator acknowledges is durable",
+        name="coordinators-wait-for-nobody",
+        promise="what a coordinator acknowledges is durable at all that are in sync",
         file="headwater/cluster/internal.py",
-        old=("            appended = partition.append(frames)\n            partition.sync()\n"),
-        new="            appended = partition.append(frames)\n",
-        killers=(
-            "tests/cluster/test_internal.py",
-            "tests/cluster/test_hosted.py",
-            "tests/cluster/test_groups.py",
-            "cluster_power_loss",
-        ),
+        old="acknowledged(writing, self.epoch, by_all=True)",
+        new="acknowledged(writing, self.epoch, by_all=False)",
+        killers=("tests/cluster/test_internal.py::test_a_record_is_acknowledged_when_the_others_have_it",),
     ),
     Mutant(
         name="copies-unsynced",

@@ -32,14 +32,6 @@ MUTANTS: tuple[Mutant, ...] = (
         killers=("power_loss_after_deaths", "sync_failure", "tests/test_recovery.py"),
     ),
     Mutant(
-        name="name-of-a-dead-writers-segment-not-synced",
-        promise="what is appended to a segment that a dead writer created survives a power loss",
-        file="headwater/log/recovery.py",
-        old="its name was durable.\n                self._disk.sync_directory(self._directory)\n",
-        new="its name was durable.\n                pass\n",
-        killers=("power_loss_after_deaths", "directory_sync", "death_everywhere", "power_loss"),
-    ),
-    Mutant(
         name="rows-of-untrusted-frames-not-counted",
         promise="an untrusted frame has as many rows as its header says",
         file="headwater/log/untrusted.py",
