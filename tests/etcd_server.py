@@ -24,6 +24,7 @@ import pytest
 from headwater.cluster.local import find_etcd
 from headwater.wire.address import Address
 from tests.patience import Patience, has_ended
+from tests.ports import free_port
 
 PATIENCE: Final = 60.0
 
@@ -34,13 +35,6 @@ needs_etcd = pytest.mark.skipif(
     _FOUND is None or _FOUND.unsafe,
     reason="clusters are not proved: there is no etcd here that survives being killed; install etcd-server",
 )
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class EtcdServer:

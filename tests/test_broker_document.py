@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -15,17 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import needs_openssl
+from tests.ports import free_port
 from tests.processes import ROOT
 from tests.test_documents import BLOCK, SERVED
 
 PATIENCE = 900.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def script(port: int) -> str:

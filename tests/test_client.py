@@ -16,8 +16,8 @@ import headwater as hw
 from headwater import BrokerUnavailable, ClientConfig, InvalidConfiguration
 from headwater.client.credentials import Credentials
 from headwater.wire.address import parse_store
-from tests.faults.broker_kills import free_port
 from tests.patience import at_some_pace
+from tests.ports import free_port
 from tests.served import Served
 
 SOON = ClientConfig(timeout=1.0, attempt_timeout=0.3)

@@ -20,8 +20,9 @@ from headwater.cluster.local import EtcdProgram, LocalCluster
 from headwater.config import BrokerConfig
 from headwater.errors import StoreError
 from tests.broker import served
-from tests.etcd_server import free_port, needs_some_etcd
+from tests.etcd_server import needs_some_etcd
 from tests.patience import Patience
+from tests.ports import free_port
 from tests.processes import PATIENCE, ROOT
 from tests.processes import hw as run
 from tests.test_documents import CLUSTERED, blocks

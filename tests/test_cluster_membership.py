@@ -20,8 +20,9 @@ from headwater.cluster.view import Office
 from headwater.errors import Damaged, EtcdUnavailable, InvalidConfiguration, StoreInUse
 from headwater.wire.address import Address
 from tests.aio import run
-from tests.etcd_server import EtcdServer, free_port, needs_etcd
+from tests.etcd_server import EtcdServer, needs_etcd
 from tests.members import SHORT_LEASE, MemberProcess, Node, keys, nodes, until
+from tests.ports import free_port
 from tests.proxy import Proxy
 
 pytestmark = needs_etcd

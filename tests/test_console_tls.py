@@ -21,8 +21,8 @@ from headwater.broker.tokens import create_token, revoke_token, tokens_beside
 from tests.broker import BrokerProcess
 from tests.browser import Browser, needs_browser
 from tests.certificates import Authority, Pair, needs_openssl
-from tests.etcd_server import free_port
 from tests.patience import Patience
+from tests.ports import free_port
 
 pytestmark = needs_openssl
 PATIENCE = 300.0

@@ -19,8 +19,9 @@ from headwater.errors import EtcdRefused, EtcdUnavailable, InvalidConfiguration
 from headwater.wire.address import Address, parse_endpoints
 from tests.aio import run
 from tests.certificates import Authority, needs_openssl
-from tests.etcd_server import EtcdServer, free_port, needs_etcd, started_together
+from tests.etcd_server import EtcdServer, needs_etcd, started_together
 from tests.patience import PACES
+from tests.ports import free_port
 from tests.proxy import Proxy
 
 pytestmark = needs_etcd

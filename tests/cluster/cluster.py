@@ -20,8 +20,9 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import BrokerProcess
 from tests.cluster.network import Network
-from tests.etcd_server import EtcdServer, free_port
+from tests.etcd_server import EtcdServer
 from tests.patience import Patience, has_ended
+from tests.ports import free_port
 from tests.proxy import Proxy
 
 PATIENCE: Final = 60.0

@@ -9,7 +9,6 @@ reach it by memory that it lends.
 from __future__ import annotations
 
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,20 +22,13 @@ from tests.faults.kill_senders import send
 from tests.faults.kill_writers import THREADS
 from tests.faults.streams import STORE, TOPIC, Reader, verify
 from tests.patience import Patience
+from tests.ports import free_port
 
 SENDERS = 2
 READERS = 2
 PARTITIONS = 3
 PATIENCE = 60.0
 """How long everyone has to go on after the last kill. Seconds."""
-
-
-def free_port() -> int:
-    """A port that nobody listens at now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def as_usual() -> None:

@@ -11,9 +11,10 @@ from random import Random
 
 import headwater as hw
 from tests.faults import Run, Violation, proof
-from tests.faults.broker_kills import all_go_on, crew_of, free_port, serve
+from tests.faults.broker_kills import all_go_on, crew_of, serve
 from tests.faults.children import Child, failures
 from tests.faults.streams import STORE, TOPIC, verify
+from tests.ports import free_port
 from tests.proxy import Proxy
 
 PARTITIONS = 3

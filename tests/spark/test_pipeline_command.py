@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from urllib.request import urlopen
 
 import headwater as hw
 from headwater.spark.pipeline.status import Status
+from tests.ports import free_port
 from tests.spark.pipelines import Pipelines, send, values
 
 ROWS = 2000  # many more than are copied while a process ends
@@ -43,13 +43,6 @@ def running(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], Iterato
             yield process, map(json.loads, process.stdout)
         finally:
             process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_however_a_run_ends_the_next_goes_on_and_every_row_is_written_once(
