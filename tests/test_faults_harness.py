@@ -340,12 +340,13 @@ def test_a_run_that_cannot_be_interrupted_is_killed_and_what_was_found_is_kept(
     fakes: dict[str, Proof], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.faults.supervisor.GRACE", 0.5)
+    before = set(descendants(os.getpid()))  # other tests may have left one that serves them all
     result = apart(fakes["deaf"])
     assert [(finding.violation.kind, finding.run) for finding in result.findings] == [
         (Kind.DUPLICATE, 0),
         (Kind.HANG, 1),
     ]
-    assert descendants(os.getpid()) == [os.getpid()]
+    assert set(descendants(os.getpid())) <= before
 
 
 def test_the_death_of_a_proof_is_a_crash(fakes: dict[str, Proof]) -> None:
