@@ -356,6 +356,26 @@ def refusal_or_none(call: Any, request: Any) -> grpc.StatusCode | None:
     return None
 
 
+def test_a_stream_that_is_cancelled_while_a_request_is_accepted_gives_its_bytes_back(tmp_path: Path) -> None:
+    with served(tmp_path, BrokerConfig(threads=1)) as broker:
+        broker.create("t")
+        core = broker.broker._core
+        assert core is not None
+        held = threading.Event()
+        core.readers.submit(held.wait, 120)  # plain records wait for a thread that looks up their topic
+        try:
+            records = [pb.Record(value=bytes(1000))]
+            call = broker.stub.ProduceStream(iter([pb.ProduceRequest(topic="t", records=records)]))
+            wait_until(lambda: core.requests.used > 1000)
+            call.cancel()
+            wait_until(lambda: not core.connections)
+            wait_until(lambda: core.requests.used == 0)
+            assert core.waiting_bytes == 0
+        finally:
+            held.set()
+        broker.send("t", b"still there")
+
+
 def test_sync_makes_durable_what_the_topic_does_not(broker: Served) -> None:
     broker.create("t", sync="never")
     broker.send("t", b"x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ def test_a_mutant_names_killers_that_exist(name: str) -> None:
     proofs = load_proofs()
     assert MUTANTS[name].killers
     for killer in MUTANTS[name].killers:
-        target = killer.split()[0]
+        target = shlex.split(killer)[0]
         if target.startswith("tests/"):
             file, _, test = target.partition("::")
             assert test.partition("[")[0].rpartition("::")[2] in (ROOT / file).read_text(encoding="utf-8")

@@ -120,7 +120,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/hosted.py",
         old="        if by_all and found.end_offset > self.replica.high_watermark:\n",
         new="        if by_all and not found.duplicate and found.end_offset > self.replica.high_watermark:\n",
-        killers=("tests/cluster/test_hosted.py", "tests/cluster/test_processes.py"),
+        killers=(
+            "tests/cluster/test_hosted.py::test_a_record_that_comes_again_is_acknowledged_no_sooner_than_the_first_time",
+        ),
     ),
     Mutant(
         name="acknowledged-in-another-role",
@@ -128,7 +130,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/hosted.py",
         old=("        if not self.leads or self.led != epoch:\n            raise NotLeading\n        self.appended()"),
         new=("        if not self.leads:\n            raise NotLeading\n        self.appended()"),
-        killers=("tests/cluster/test_hosted.py",),
+        killers=(
+            "tests/cluster/test_hosted.py::test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged_in_a_later_one",
+        ),
     ),
     Mutant(
         name="acks-survive-a-change-of-role",
@@ -136,7 +140,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/hosted.py",
         old="                ack.set_exception(NotLeading())\n        self.wake()",
         new="                ack.set_result(None)\n        self.wake()",
-        killers=("tests/cluster/test_hosted.py",),
+        killers=("tests/cluster/test_hosted.py::test_nothing_is_acknowledged_in_another_role_than_it_was_appended_in",),
     ),
     Mutant(
         name="replay-without-the-watermark",
@@ -148,12 +152,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "            self._check()\n"
         ),
         new="",
-        killers=(
-            "tests/cluster/test_internal.py",
-            "tests/cluster/test_groups.py",
-            "tests/cluster/test_hosted.py",
-            "tests/cluster/test_group_model.py",
-        ),
+        killers=("tests/cluster/test_internal.py::test_a_log_is_replayed_when_the_others_have_all_of_it",),
     ),
     Mutant(
         name="registered-before-the-replay",
@@ -161,12 +160,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/internal.py",
         old=("                await log.replay(found.replay)\n                self._serving[number] = (log, found)\n"),
         new=("                self._serving[number] = (log, found)\n                await log.replay(found.replay)\n"),
-        killers=(
-            "tests/cluster/test_internal.py",
-            "tests/cluster/test_groups.py",
-            "tests/cluster/test_hosted.py",
-            "tests/cluster/test_group_model.py",
-        ),
+        killers=("tests/cluster/test_internal.py::test_nobody_finds_a_coordinator_that_has_yet_to_replay",),
     ),
     Mutant(
         name="coordinators-wait-for-nobody",
@@ -182,7 +176,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/durable_log.py",
         old="            self.partition.sync()  # whatever the mode: a follower tells what is durable\n",
         new="",
-        killers=("tests/cluster/test_sync_modes.py", "tests/cluster/test_durable_log.py", "cluster_power_loss"),
+        killers=("'tests/cluster/test_sync_modes.py::test_what_is_acknowledged_is_durable_at_every_replica[never]'",),
     ),
     Mutant(
         name="copies-of-another-leader",
@@ -195,7 +189,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "            if self._kept.state"
         ),
         new="        with self._mutex:\n            if self._kept.state",
-        killers=("tests/cluster/test_durable_log.py",),
+        killers=("tests/cluster/test_durable_log.py::test_only_a_leader_appends_and_only_its_follower_copies",),
     ),
     Mutant(
         name="unacknowledged-compacted",
@@ -203,11 +197,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/durable_log.py",
         old="            closed = [one for one in self.partition.closed() if one.end <= self.watermark]\n",
         new="            closed = list(self.partition.closed())\n",
-        killers=(
-            "tests/cluster/test_durable_log.py",
-            "tests/cluster/test_compacted_logs.py",
-            "tests/cluster/test_compaction_model.py",
-        ),
+        killers=("tests/cluster/test_compacted_logs.py::test_replicas_that_compact_by_themselves_agree",),
     ),
     Mutant(
         name="unacknowledged-retained-away",
@@ -215,7 +205,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/durable_log.py",
         old="        count = max(expired(segments, config, age_ns, min(unread, high_watermark)), forced)\n",
         new="        count = max(expired(segments, config, age_ns, unread), forced)\n",
-        killers=("tests/cluster/test_durable_log.py",),
+        killers=(
+            "'tests/cluster/test_durable_log.py::test_retention_spares_what_is_not_acknowledged_or_not_read[3-6-steward1-3]'",
+        ),
     ),
     Mutant(
         name="cut-before-the-watermark-is-kept",
@@ -223,7 +215,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/durable_log.py",
         old="                    self._keep(offset)\n                if offset",
         new="                    pass\n                if offset",
-        killers=("tests/cluster/test_durable_log.py", "tests/cluster/test_forced_election.py"),
+        killers=(
+            "tests/cluster/test_forced_election.py::test_a_partition_is_led_again_by_one_that_lacks_records_and_all_others_copy_it",
+        ),
     ),
     Mutant(
         name="append-after-losing-leadership",

@@ -13,7 +13,7 @@ MUTANTS: tuple[Mutant, ...] = (
             return True
         return mode""",
         new="        return mode",
-        killers=("tests/test_sync_modes.py", "power_loss"),
+        killers=("tests/test_sync_modes.py::test_always_syncs_before_it_acknowledges",),
     ),
     Mutant(
         name="swap-without-directory-sync",
@@ -37,7 +37,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if batch.num_rows != header.record_count:\n",
         new="    if batch.num_rows < 0:\n",
-        killers=("tests/test_untrusted_frames.py", "hostile_frames", "tests/test_unverified_headers.py"),
+        killers=(
+            "'tests/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[one record fewer]'",
+        ),
     ),
     Mutant(
         name="times-of-untrusted-frames-unchecked",
@@ -45,7 +47,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if span != (header.min_timestamp, header.max_timestamp):\n",
         new="    if span != span:\n",
-        killers=("tests/test_untrusted_frames.py", "hostile_frames", "tests/test_unverified_headers.py"),
+        killers=(
+            "'tests/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[the first earlier]'",
+        ),
     ),
     Mutant(
         name="future-of-untrusted-frames-unchecked",
@@ -53,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if latest_timestamp is not None and header.max_timestamp > latest_timestamp:\n",
         new="    if latest_timestamp is not None and header.max_timestamp > latest_timestamp + (1 << 62):\n",
-        killers=("tests/test_broker_producing.py", "hostile_frames"),
+        killers=("'tests/test_broker_producing.py::test_frames_that_are_not_sane_are_refused[from the future]'",),
     ),
     Mutant(
         name="body-of-untrusted-frames-unchecked",
@@ -61,10 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if crc32c(view[BODY_START:]) != header.body_crc:\n",
         new="    if crc32c(view[BODY_START:]) != header.body_crc and not view:\n",
-        killers=(
-            "tests/test_untrusted_frames.py",
-            "hostile_frames",
-        ),
+        killers=("tests/test_untrusted_frames.py::test_a_frame_whose_body_was_changed_is_refused",),
     ),
     Mutant(
         name="decompression-unbounded",
@@ -72,7 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if decoded > max_decoded_bytes:\n",
         new="    if decoded > max_decoded_bytes << 40:\n",
-        killers=("hostile_frames", "tests/test_broker_producing.py"),
+        killers=("hostile_frames",),
     ),
     Mutant(
         name="buffers-outside-the-message",
@@ -81,8 +82,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="        if offset < 0 or length < 0 or offset + length > len(body):\n",
         new="        if length < 0:\n",
         killers=(
-            "tests/test_untrusted_frames.py",
-            "hostile_frames",
+            "tests/test_untrusted_frames.py::test_a_frame_with_a_buffer_outside_itself_is_refused_before_it_is_decoded",
         ),
     ),
     Mutant(
@@ -91,12 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/untrusted.py",
         old="    if header.attributes & CONTROL or (header.attributes & EXPLICIT_OFFSETS and not explicit_offsets):\n",
         new="    if header.attributes & EXPLICIT_OFFSETS and not explicit_offsets:\n",
-        killers=(
-            "tests/test_untrusted_frames.py",
-            "hostile_frames",
-            "tests/test_unverified_headers.py",
-            "tests/test_broker_producing.py",
-        ),
+        killers=("'tests/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[a control frame]'",),
     ),
     Mutant(
         name="roll-without-sync",
@@ -104,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/writer.py",
         old="        state, listed = self._open_list(self._sync(state))\n        try:\n            return self",
         new="        state, listed = self._open_list(state)\n        try:\n            return self",
-        killers=("tests/test_roll.py", "tests/test_sync_modes.py", "power_loss"),
+        killers=("power_loss",),
     ),
     Mutant(
         name="truncation-relies-on-unsynced",
@@ -149,7 +144,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/writer.py",
         old="                self.disk.truncate(self._log_fd, before.position)\n        return True",
         new="                pass\n        return True",
-        killers=("tests/test_interruption.py", "disk_full", "tests/test_disk.py", "short_writes"),
+        killers=(
+            "tests/test_interruption.py::test_an_append_interrupted_after_any_operation_leaves_a_partition_that_goes_on",
+        ),
     ),
     Mutant(
         name="dead-writers-bytes-not-recovered",
@@ -157,7 +154,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/writer.py",
         old="        if os.lseek(self._log_fd, 0, os.SEEK_END) != state.position:\n",
         new="        if os.lseek(self._log_fd, 0, os.SEEK_END) < state.position:\n",
-        killers=("tests/test_recovery.py", "killed_holder", "kill_writers"),
+        killers=("tests/test_recovery.py::test_a_torn_end_is_cut_by_whoever_appends_next",),
     ),
     Mutant(
         name="retries-stored-again",
@@ -165,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/producers.py",
         old="                        return batch\n",
         new="                        return None\n",
-        killers=("tests/test_idempotence.py",),
+        killers=("'tests/test_idempotence.py::test_a_retry_is_answered_with_the_place_of_the_original[memory]'",),
     ),
     Mutant(
         name="gaps-in-sequences-accepted",
@@ -173,7 +170,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/producers.py",
         old="        if identity.sequence != expected:\n",
         new="        if identity.sequence < expected:\n",
-        killers=("tests/test_idempotence.py",),
+        killers=("'tests/test_idempotence.py::test_a_batch_that_leaves_one_out_is_refused[memory]'",),
     ),
     Mutant(
         name="old-incarnations-accepted",
@@ -181,7 +178,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/producers.py",
         old="            if identity.epoch < producer.epoch:\n",
         new="            if identity.epoch < producer.epoch - 1_000_000:\n",
-        killers=("tests/test_idempotence.py",),
+        killers=("'tests/test_idempotence.py::test_a_newer_incarnation_fences_the_older[memory]'",),
     ),
     Mutant(
         name="writers-of-groups-forgotten",
@@ -189,7 +186,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/producers.py",
         old="            self._writers[identity.producer_id] = max(identity.sequence, last)\n",
         new="            self._writers[identity.producer_id] = identity.sequence if last < 0 else last\n",
-        killers=("tests/test_idempotence.py",),
+        killers=("'tests/test_idempotence.py::test_an_atomic_group_is_stored_once_for_ever[memory]'",),
     ),
     Mutant(
         name="truncated-batches-remembered",
@@ -197,7 +194,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/producers.py",
         old="            gone = [batch for batch in producer.batches if batch.end_offset > offset]\n",
         new="            gone = [batch for batch in producer.batches if batch.end_offset > offset + (1 << 40)]\n",
-        killers=("tests/test_idempotence.py", "tests/test_truncate.py"),
+        killers=(
+            "'tests/test_idempotence.py::test_no_retry_is_answered_with_a_place_that_truncation_removed[memory]'",
+        ),
     ),
     Mutant(
         name="markers-of-unknown-keys-dropped",
@@ -205,7 +204,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/compaction.py",
         old="            droppable = pc.and_(pa.chunked_array(markers), pc.is_valid(found))\n",
         new="            droppable = pa.chunked_array(markers)\n",
-        killers=("tests/test_compaction.py",),
+        killers=("'tests/test_compaction.py::test_any_log_keeps_the_newest_of_each_key[memory]'",),
     ),
     Mutant(
         name="oldest-instead-of-newest",
@@ -213,7 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/compaction.py",
         old='aggregate([("offset", "max")])',
         new='aggregate([("offset", "min")])',
-        killers=("tests/test_compaction.py",),
+        killers=("'tests/test_compaction.py::test_the_newest_record_of_each_key_stays[memory]'",),
     ),
     Mutant(
         name="records-without-keys-compacted",
@@ -221,7 +220,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/compaction.py",
         old="        keep = pc.fill_null(pc.equal(newest, pa.chunked_array(offsets)), True)\n",
         new="        keep = pc.fill_null(pc.equal(newest, pa.chunked_array(offsets)), False)\n",
-        killers=("tests/test_compaction.py",),
+        killers=("'tests/test_compaction.py::test_records_without_a_key_stay[memory]'",),
     ),
     Mutant(
         name="epochs-mixed-by-compaction",
@@ -229,7 +228,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/compaction.py",
         old="    return ours.schema_id == theirs.schema_id and ours.leader_epoch == theirs.leader_epoch\n",
         new="    return ours.schema_id == theirs.schema_id\n",
-        killers=("tests/test_compaction.py", "tests/test_copying_gaps.py", "tests/cluster/test_compacted_logs.py"),
+        killers=("'tests/test_copying_gaps.py::test_a_copy_has_what_compaction_has_left[0]'",),
     ),
     Mutant(
         name="frames-of-other-logs-accepted",
@@ -237,7 +236,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/segment.py",
         old="    seed: int = crc32c(partition)\n",
         new="    seed: int = crc32c(partition[:0])\n",
-        killers=("tests/test_foreign_frames.py", "tests/test_damage.py", "bit_flips", "stale_frame"),
+        killers=(
+            "tests/test_foreign_frames.py::test_a_stored_frame_of_another_log_is_not_served_when_damage_lets_a_reader_search",
+        ),
     ),
     Mutant(
         name="good-frames-behind-damage-lost",
@@ -245,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/segment.py",
         old="            if header.base_offset >= least_offset and self.is_whole(candidate):\n",
         new="            if header.base_offset > least_offset + 1 and self.is_whole(candidate):\n",
-        killers=("tests/test_damage.py", "bit_flips"),
+        killers=("tests/test_damage.py::test_recovery_and_readers_count_the_same_damage_once",),
     ),
     Mutant(
         name="missing-end-of-a-segment-passed-over",
@@ -253,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/reader.py",
         old='            on_damage(Damage(segment.path, position, offset, stop, "the end of a segment is missing"))\n',
         new="            pass\n",
-        killers=("tests/test_damage.py", "tests/test_read.py"),
+        killers=("tests/test_recovery.py", "tests/test_lost_segments.py"),
     ),
     Mutant(
         name="removed-records-passed-over",
@@ -262,7 +263,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            if not state.start <= offset < state.end:\n                raise",
         new="            if offset < state.start:\n                offset = state.start\n                continue\n"
         "            if not state.start <= offset < state.end:\n                raise",
-        killers=("tests/test_read.py", "tests/test_retention.py", "tests/test_delete_before.py"),
+        killers=("'tests/test_read.py::test_a_reader_that_retention_overtakes_is_told[directory]'",),
     ),
     Mutant(
         name="lost-acknowledged-end-given-out-again",
@@ -270,7 +271,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/recovery.py",
         old="                return self._begin(state, tail.floor, inventory)\n",
         new="                return self._begin(state, tail.end, inventory)\n",
-        killers=("tests/test_recovery.py", "tests/test_damage.py", "stale_state"),
+        killers=("stale_state",),
     ),
     Mutant(
         name="poison-keeps-what-is-not-durable",
@@ -286,6 +287,6 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/fork.py",
         old="        _held.pop().abandon_in_child()\n",
         new="        _held.pop().mutex.release()\n",
-        killers=("tests/test_fork.py",),
+        killers=("'tests/test_fork.py::test_a_handle_cannot_be_used_in_a_child[append]'",),
     ),
 )

@@ -14,7 +14,9 @@ MUTANTS: tuple[Mutant, ...] = (
             " take the record from both\n"
         ),
         new="",
-        killers=("tests/test_processing.py", "tests/test_aio_processing.py"),
+        killers=(
+            "'tests/test_processing.py::test_a_dead_letter_is_durable_before_its_record_is_acknowledged[directory]'",
+        ),
     ),
     Mutant(
         name="commit-by-another-member",
@@ -25,7 +27,9 @@ MUTANTS: tuple[Mutant, ...] = (
             " self.was_reset(key, known[key])):\n"
         ),
         new="                if known is not None and self.was_reset(key, known[key]):\n",
-        killers=("tests/test_group.py",),
+        killers=(
+            "'tests/test_group.py::test_a_member_that_does_not_poll_in_time_loses_all_and_joins_again[directory]'",
+        ),
     ),
     Mutant(
         name="commit-from-before-a-reset",
@@ -36,7 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
             " self.was_reset(key, known[key])):\n"
         ),
         new="                if membership.owners.get(place) != member_id:\n",
-        killers=("tests/test_group.py",),
+        killers=("tests/test_group.py -k directory",),
     ),
     Mutant(
         name="positions-move-back",
@@ -44,7 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old="        if before is not None and offset < before.offset:\n            raise CommitRefused(",
         new="        if before is not None and offset < -1:\n            raise CommitRefused(",
-        killers=("tests/test_group.py",),
+        killers=("tests/test_group.py -k directory",),
     ),
     Mutant(
         name="carried-out-over-a-reset",
@@ -52,7 +56,11 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old=("                if before is None or (before.offset <= offset and before.generation <= generation):\n"),
         new="                if before is None or before.offset <= offset:\n",
-        killers=("tests/test_group.py", "tests/test_transactions.py", "tests/test_transactions_unfinished.py"),
+        killers=(
+            "tests/test_group.py -k directory",
+            "tests/test_transactions.py -k directory",
+            "tests/test_transactions_unfinished.py",
+        ),
     ),
     Mutant(
         name="reset-below-an-older-decision",
@@ -60,7 +68,11 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old="            membership.generation = self._newest_generation(membership, positions) + 1\n",
         new="            membership.generation += 1\n",
-        killers=("tests/test_group.py", "tests/test_transactions.py", "power_loss_in_transactions"),
+        killers=(
+            "tests/test_group.py -k directory",
+            "tests/test_transactions.py -k directory",
+            "power_loss_in_transactions",
+        ),
     ),
     Mutant(
         name="reset-keeps-owners",
@@ -68,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old=("            for place in positions:\n                membership.owners.pop(place, None)\n"),
         new="",
-        killers=("tests/test_group.py",),
+        killers=("tests/test_group.py -k directory",),
     ),
     Mutant(
         name="transaction-of-a-lost-partition",
@@ -76,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old="                if membership.owners.get(place) != member_id\n                or (known",
         new="                if (known",
-        killers=("tests/test_group.py", "tests/test_transactions.py"),
+        killers=("tests/test_group.py -k directory", "tests/test_transactions.py -k directory"),
     ),
     Mutant(
         name="dead-members-keep-partitions",
@@ -84,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old="                if other != member_id and not self._lives(other, oldest):\n",
         new="                if other != member_id and not other:\n",
-        killers=("tests/test_group_processes.py", "tests/test_group.py"),
+        killers=("tests/test_group_processes.py", "tests/test_group.py -k directory"),
     ),
     Mutant(
         name="groups-with-members-expire",
@@ -92,7 +104,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old="            known = self.committed() if len(dead) == len(membership.members) else {}\n",
         new="            known = self.committed()\n",
-        killers=("tests/test_group.py", "tests/test_steward.py"),
+        killers=("tests/test_group.py -k directory", "tests/test_steward.py -k directory"),
     ),
     Mutant(
         name="two-readers-of-a-partition",
@@ -100,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/membership.py",
         old="            self.owners.setdefault(place, member_id)\n",
         new="            self.owners[place] = member_id\n",
-        killers=("tests/test_membership.py", "tests/test_group.py"),
+        killers=("tests/test_membership.py", "tests/test_group.py -k directory"),
     ),
     Mutant(
         name="unread-records-deleted",
@@ -108,7 +120,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/steward.py",
         old="        return min(self.readers.values(), default=None)\n",
         new="        return None\n",
-        killers=("tests/test_steward.py",),
+        killers=("tests/test_steward.py -k directory",),
     ),
     Mutant(
         name="unfinished-transactions-left",
@@ -116,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/steward.py",
         old="            finished = self._store.roll_forward(dry_run=self._dry_run)\n",
         new="            finished = 0\n",
-        killers=("tests/test_steward.py", "tests/test_transactions_unfinished.py"),
+        killers=("tests/test_steward.py -k directory", "tests/test_transactions_unfinished.py"),
     ),
     Mutant(
         name="dry-run-forgets-groups",
@@ -124,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old="            if not dry_run:\n                for member_id in dead:",
         new="            if dead or not dry_run:\n                for member_id in dead:",
-        killers=("tests/test_group.py", "tests/test_steward.py"),
+        killers=("tests/test_group.py -k directory", "tests/test_steward.py -k directory"),
     ),
     Mutant(
         name="keys-scattered",
@@ -132,7 +144,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/routing.py",
         old="% partitions",
         new="% max(partitions - 1, 1)",
-        killers=("tests/test_store_producer.py", "tests/test_store_topics.py"),
+        killers=("tests/test_store_producer.py -k directory", "tests/test_store_topics.py -k directory"),
     ),
     Mutant(
         name="damaged-decisions-believed",
@@ -141,7 +153,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            if magic != _MAGIC or len(content) != size or crc32c(content) != checksum:\n",
         new="            if magic != _MAGIC or len(content) != size:\n",
         killers=(
-            "tests/test_transactions.py",
+            "tests/test_transactions.py -k directory",
             "tests/test_transactions_unfinished.py",
             "tests/test_metadata_round_trips.py",
         ),
