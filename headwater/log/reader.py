@@ -26,6 +26,7 @@ from headwater.errors import (
     IndexDamaged,
     OffsetOutOfRange,
     OpenFailed,
+    PartitionPoisoned,
     SegmentListDamaged,
     WriteFailed,
 )
@@ -65,6 +66,8 @@ MAPPED_FROM: Final = 1024 * 1024
 
 _PATIENCE: Final = 10
 """How often a reader looks again when the files are not as the state says, because someone is changing them."""
+_AT_ONCE: Final = 3
+"""So often it does that without waiting."""
 
 _NO_FILE: Final = (errno.EINVAL, errno.ELOOP, errno.ENXIO, errno.ENOTDIR)
 """What is there under the name of a segment cannot be its file."""
@@ -173,10 +176,17 @@ class Reader:
                 with opening(self._directory):
                     return look(self._state())
             except FileNotFoundError:
-                self._writer.check_present()
+                self._await_change(attempt)
             except SegmentListDamaged:
                 self._mend_list(attempt)
         return look(self._state())
+
+    def _await_change(self, attempt: int) -> None:
+        """Look again at once at first; then when the process is done that is changing the files, and has the lock."""
+        self._writer.check_present()
+        if attempt >= _AT_ONCE:
+            with suppress(PartitionPoisoned, OpenFailed, WriteFailed), self._writer.locked():
+                pass
 
     def _mend_list(self, attempt: int) -> None:
         """Have an unsound list made anew, unless an entry of it was just being written."""
@@ -203,7 +213,7 @@ class Reader:
             try:
                 offset = yield from self._read_segment(state, offset, end, take, report)
             except FileNotFoundError:
-                self._writer.check_present()  # retention, compaction or a truncation was faster than this reader
+                self._await_change(attempts)  # retention, compaction or a truncation was faster than this reader
             except SegmentListDamaged:
                 self._mend_list(attempts)
             attempts = 0 if offset > before else attempts + 1

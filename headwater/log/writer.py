@@ -639,15 +639,15 @@ class Writer:
             state = self.page.write(state._replace(flags=CHANGING))
             self.disk.replace(self.directory / START_FILE, pack_mark(START_FILE, offset))
             self.disk.sync_directory(self.directory)
+            # Readers learn where the log begins before the list forgets what lies before.
+            state = self.page.write(state._replace(start=offset))
             if doomed:
                 state = state._replace(list_generation=state.list_generation + 1, listed=len(kept))
                 replace_list(self.disk, self.directory, state.partition, state.list_generation, kept)
                 self.disk.sync_directory(self.directory)
             forgotten = self._forget_damage(offset)
             self.state = self.page.write_both(
-                state._replace(
-                    flags=0, start=offset, layout=state.layout + 1, damaged=max(state.damaged - forgotten, 0)
-                )
+                state._replace(flags=0, layout=state.layout + 1, damaged=max(state.damaged - forgotten, 0))
             )
             for entry in doomed:
                 delete_segment(self.disk, self.directory / f"{entry.base:020d}.log")
