@@ -85,10 +85,12 @@ export class Stream {
 
   broken() {
     this.onState('broken');
-    // A browser goes on by itself after a lost connection, but not after a refusal: that is tried again here.
+    // A browser goes on by itself after a lost connection, but not after a refusal: that is tried again here, unless the
+    // session is over.
     if (this.source?.readyState === EventSource.CLOSED) {
       this.source.close();
       this.source = undefined;
+      get('/api/session').then(({ known }) => known || dispatchEvent(new CustomEvent('unknown')), () => {});
       setTimeout(() => this.settle(), 2000);
     }
   }
