@@ -284,7 +284,7 @@ def _open(path: Path) -> float:
 
 
 def _growth(scratch: Path, many: int, repeats: int) -> Iterator[Row]:
-    """What opening and searching take in a log of many closed segments, beside one of few."""
+    """Compare opening and searching in a log of many closed segments with one of few."""
     few = 20
     with _fresh(scratch) as directory:
         for count in (many, few):
