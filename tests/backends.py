@@ -140,12 +140,17 @@ class SharedCluster:
 
     def open(self, clock: Clock) -> Store:
         """A handle of the cluster, which goes by this clock from now on."""
-        self.clock.present = clock
+        self._go_by(clock)
         return RemoteStore([broker.address for broker in self.brokers])
+
+    def _go_by(self, clock: Clock) -> None:
+        """As if the machines were started anew with another clock, which brokers look at when they start."""
+        self.clock.present = clock
+        for store in self._stores:
+            store.elapsed.look()
 
     def clear(self) -> None:
         """Remove what a test has left."""
-        self.clock.present = REAL_CLOCK
         with self.open(REAL_CLOCK) as store:
             for name in store.topics():
                 store.delete_topic(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 
 from headwater.errors import StaleMember, StoreError, TransactionAborted, UntrustedFrame, WriterTaken
 from headwater.log import Identity
+from headwater.option import DAY, HOUR
+from headwater.store.directory_store import DirectoryStore
+from headwater.testing import ManualClock
 from headwater.v1 import broker_pb2 as pb
 from tests.broker import Served, frame_of, refusal, served
 
@@ -123,14 +127,18 @@ def test_a_request_that_failed_is_not_taken_for_done(tmp_path: Path) -> None:
         assert broker.values("t") == []
 
 
-def test_answers_are_forgotten_after_a_day(broker: Served, tmp_path: Path) -> None:
-    broker.create("t")
-    commit(broker, stage(broker, b"a"), request_id=os.urandom(16))
-    answered = list((tmp_path / "__transactions" / "answered").iterdir())
-    assert len(answered) == 1
-    os.utime(answered[0], (0, 0))
-    broker.stub.RunSteward(pb.RunStewardRequest())
-    assert not answered[0].exists()
+def test_answers_are_forgotten_after_a_day(tmp_path: Path) -> None:
+    clock = ManualClock(time.time_ns())  # files carry the real time
+    with served(tmp_path, store=DirectoryStore(tmp_path, clock=clock, exclusive=True)) as broker:
+        broker.create("t")
+        commit(broker, stage(broker, b"a"), request_id=os.urandom(16))
+        [answered] = (tmp_path / "__transactions" / "answered").iterdir()
+        clock.advance(DAY - HOUR)
+        broker.stub.RunSteward(pb.RunStewardRequest())
+        assert answered.exists()
+        clock.advance(2 * HOUR)
+        broker.stub.RunSteward(pb.RunStewardRequest())
+        assert not answered.exists()
 
 
 def test_a_named_writer_repeats_its_numbers_without_effect(broker: Served) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from headwater.log import Disk
+from headwater.log import Disk, encode
 from headwater.log.entropy import random_bytes
 from headwater.testing import seeded
 from tests.faults import stacks
@@ -27,6 +27,7 @@ class Child:
     def __init__(self, body: Callable[[], None], errors: Path) -> None:
         self.errors = errors
         self.status: int | None = None
+        encode([b""])  # here, and not in each child, pyarrow imports pandas when it is first given Python's objects
         seed = random_bytes(16)  # from the run's seed; two children with one seed would draw the same identities
         self.pid = os.fork()
         if self.pid == 0:

@@ -18,11 +18,14 @@ from headwater.log import DirectoryPartition
 from tests.faults import Run, Violation, proof
 from tests.faults.children import Child, failures, leave_error
 from tests.faults.journal import Follower, Producer, verify
+from tests.patience import Patience
 
 PRODUCERS = 4
 THREADS = 2
 READERS = 2
 KILLS = 8
+ACKNOWLEDGING = 30.0
+"""It takes a fraction of a second until something is acknowledged. Seconds, as `Patience` counts them."""
 CONFIG = PartitionConfig(sync="always", segment_bytes=64 * 1024, index_interval=1024)
 
 Role = Callable[[Path, str, str], None]
@@ -86,7 +89,10 @@ def kill_writers(run: Run) -> Iterator[Violation]:
 
 
 def kill_and_restart(run: Run, roles: Mapping[str, Role]) -> None:
-    """Start a process for each role, kill some and start them again, and kill all of them."""
+    """Start a process for each role, kill some and start them again, and kill all of them.
+
+    The last ones live until something was acknowledged: on a busy machine those before may have got to nothing.
+    """
 
     def start(name: str) -> Child:
         seed = str(run.random.random())
@@ -102,6 +108,12 @@ def kill_and_restart(run: Run, roles: Mapping[str, Role]) -> None:
             crew[victim].kill()
             crew[victim] = start(victim)
         time.sleep(run.random.uniform(0.01, 0.15))
+        Patience(ACKNOWLEDGING).until(lambda: any(map(is_acknowledged, run.directory.glob("*.sent"))))
     finally:
         for child in crew.values():
             child.kill()
+
+
+def is_acknowledged(journal: Path) -> bool:
+    """Whether the sender with this journal was told of anything that it is safe."""
+    return b"\ndone " in journal.read_bytes()
