@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headwater import OffsetOutOfRange
-from headwater.log import Appended, Partition, encode
+from headwater.log import Appended, DirectoryPartition, Partition, encode
+from headwater.testing import ManualClock, RecordingDisk
 from tests.backends import OpenDirectory, OpenPartition
+from tests.power import values_after_power_loss
 
 
 @pytest.fixture
 def partition(open_partition: OpenPartition) -> Partition:
-    """Twelve records, in frames of three, in four segments."""
     partition = open_partition()
+    fill(partition)
+    return partition
+
+
+def fill(partition: Partition) -> None:
+    """Twelve records, in frames of three, in four segments."""
     for base in range(0, 12, 3):
         partition.roll()
         partition.append(encode([b"%d" % offset for offset in range(base, base + 3)]))
-    return partition
 
 
 @pytest.mark.parametrize("offset", range(13))
@@ -80,3 +88,19 @@ def test_another_handle_sees_the_new_start(open_directory: OpenDirectory) -> Non
     assert [record.value for record in other.records()] == [b"b"]
     with pytest.raises(OffsetOutOfRange):
         other.read(0)
+
+
+@pytest.mark.parametrize("offset", [2, 5, 9, 12])
+def test_a_power_loss_leaves_all_records_or_those_behind_the_new_start(tmp_path: Path, offset: int) -> None:
+    recording = RecordingDisk(tmp_path)
+    with DirectoryPartition(tmp_path / "partition", disk=recording, clock=ManualClock()) as partition:
+        fill(partition)
+        began = len(recording.trace)
+        partition.delete_before(offset)
+        ended = len(recording.trace)
+    everything = [b"%d" % number for number in range(12)]
+    for number, found in values_after_power_loss(recording.trace[:ended], began, tmp_path):
+        if number == ended:
+            assert found == everything[offset:]
+        else:
+            assert found in (everything, everything[offset:])

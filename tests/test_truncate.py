@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from errno import EIO
 from pathlib import Path
 from random import Random
-from typing import Final
 
 import pytest
 
@@ -18,10 +15,9 @@ from headwater.log import Appended, DirectoryPartition, Partition, encode
 from headwater.log.frame import BODY_START
 from headwater.log.report import Damage
 from headwater.log.segment import SEGMENT_HEADER_BYTES
-from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, Step, write_image
-from headwater.testing.device import Mood
+from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, write_image
 from tests.backends import OpenDirectory, OpenPartition
-from tests.disks import HastyDisk
+from tests.power import values_after_power_loss
 
 
 @pytest.fixture
@@ -186,34 +182,6 @@ def test_a_truncation_whose_end_was_not_durable_takes_nothing_that_is_acknowledg
         assert [record.value for record in partition.records()][-1] == b"acknowledged"
 
 
-ANY_NAMES: Final[tuple[Mood, Mood]] = ("any", "newest")
-LOSSES: Final[tuple[tuple[Mood, Mood], ...]] = (
-    ("oldest", "newest"),
-    ("oldest", "oldest"),
-    ("newest", "oldest"),
-    *(ANY_NAMES,) * 8,
-)
-"""What a power loss leaves of names and of data that were not synced."""
-
-
-def found_after(trace: Sequence[Step], began: int, directory: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """After how many steps the power goes, and what is there then: no damage, and these values."""
-    seen: dict[tuple[object, ...], list[bytes]] = {}
-    for number in range(began, len(trace) + 1):
-        device = Device().follow(trace[:number])
-        for seed, (names, data) in enumerate(LOSSES):
-            image = device.image(Random(seed), reordered=names == "any", names=names, data=data)
-            key = tuple(sorted(image.items()))
-            if key not in seen:
-                after = directory / f"after-{len(seen)}"
-                write_image(image, after)
-                with DirectoryPartition(after / "partition", disk=HastyDisk()) as partition:
-                    assert [damage for report in partition.recovery_reports for damage in report.damage] == []
-                    seen[key] = values(partition)
-                shutil.rmtree(after)
-            yield number, seen[key]
-
-
 @pytest.mark.parametrize("sync", ["always", "never"])
 @pytest.mark.parametrize("offset", [3, 5, 10])
 def test_a_power_loss_in_a_truncation_leaves_all_records_or_those_before(
@@ -228,7 +196,7 @@ def test_a_power_loss_in_a_truncation_leaves_all_records_or_those_before(
         partition.truncate(offset)
         ended = len(recording.trace)
     everything = [b"%d" % number for number in range(12)]
-    for number, found in found_after(recording.trace[:ended], began, tmp_path):
+    for number, found in values_after_power_loss(recording.trace[:ended], began, tmp_path):
         if number == ended:
             assert found == everything[:offset]
         elif sync == "always":
@@ -266,6 +234,6 @@ def test_a_truncation_that_a_dead_writer_decided_withstands_a_power_loss_while_i
     began = len(recording.trace)
     DirectoryPartition(tmp_path / "partition", disk=recording, clock=ManualClock()).close()
     everything = [b"%d" % number for number in range(12)]
-    for number, found in found_after(recording.trace, began, tmp_path):
+    for number, found in values_after_power_loss(recording.trace, began, tmp_path):
         assert found in (everything, everything[:6])
         assert number < len(recording.trace) or found == everything[:6]

@@ -128,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
 """,
         new="""            self.disk.replace(self.directory / START_FILE, pack_mark(START_FILE, offset))
 """,
-        killers=("directory_sync", "power_loss"),
+        killers=("tests/test_delete_before.py -k power_loss",),
     ),
     Mutant(
         name="failed-sync-not-told",
