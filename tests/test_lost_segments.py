@@ -190,6 +190,27 @@ def test_a_lost_list_is_made_anew_and_reported(tmp_path: Path, how: str, compact
         assert partition.recovery_reports == [], "once"
 
 
+@pytest.mark.parametrize(
+    ("harm", "compact"),
+    [
+        (harm, compact)
+        for harm in (deleted, emptied, garbled, cut)
+        for compact in (False, True)
+        if harm is not deleted or not compact
+    ],
+)
+def test_a_list_that_is_lost_with_a_part_of_a_segment_hides_nothing(tmp_path: Path, harm: Harm, compact: bool) -> None:
+    path = tmp_path / "log"
+    written = fill(path, compact=compact)
+    harm(segments(path)[1])
+    (path / LIST_FILE).unlink()
+    found, named = look(path)
+    assert written.keys() - found.keys()
+    assert written.keys() - found.keys() <= named
+    with DirectoryPartition(path) as partition, pytest.raises(FrameDamaged):
+        list(partition.records())
+
+
 def test_a_partition_of_an_older_version_gets_its_list_without_a_word(open_directory: OpenDirectory) -> None:
     golden = Path(__file__).parent / "golden" / "log"
     with open_directory() as empty:

@@ -190,11 +190,22 @@ class _Taker:
         bases = sorted((*listed, *(one.base for one in adopted), *([result.growing.base] if result.growing else ())))
         made = []
         for segment in adopted:
-            end = bases[bases.index(segment.base) + 1]
+            end = self._end_before_garbled(segment, bases[bases.index(segment.base) + 1])
             following = self._own.get(end)
             sealed_ns = following.header.created_ns if following is not None else segment.header.created_ns
             made.append(described(segment, end, sealed_ns))
         return made
+
+    def _end_before_garbled(self, segment: Segment, end: int) -> int:
+        """Where a segment without an entry ended, if a garbled file stands where another one followed it.
+
+        Of a segment that is not compacted the frames tell that, as there is one for each offset.
+        """
+        between = [base for path in self._result.garbled if segment.base < (base := int(path.stem)) < end]
+        if not between or not segment.header.compacted:
+            return end
+        reached = readable_end(segment, self._sizes[segment.base])[1]
+        return next((base for base in between if base >= reached), end)
 
     def _without_gaps(self, entries: list[ListedSegment]) -> list[ListedSegment]:
         """The entries from the log's start on, with one for whatever is missing between them."""
