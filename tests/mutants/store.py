@@ -68,11 +68,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old="            membership.generation = self._newest_generation(membership, positions) + 1\n",
         new="            membership.generation += 1\n",
-        killers=(
-            "tests/test_group.py -k directory",
-            "tests/test_transactions.py -k directory",
-            "power_loss_in_transactions",
-        ),
+        killers=("tests/test_transactions_unfinished.py -k power_loss_took",),
     ),
     Mutant(
         name="reset-keeps-owners",
