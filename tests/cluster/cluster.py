@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, Self
@@ -16,6 +17,7 @@ import grpc
 import headwater as hw
 from headwater.cluster.durable_log import WATERMARK_FILE
 from headwater.cluster.keys import Keys
+from headwater.log.segment_list import LIST_FILE
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import BrokerProcess
@@ -251,7 +253,7 @@ class ClusterProcesses:
 
 
 def _copy(partition: Path, target: Path) -> None:
-    """Copy a topic with one of its partitions. Files in it come and go."""
+    """Copy a topic with one of its partitions, as it is at one moment. Files in it come and go."""
 
     def others(directory: str, names: list[str]) -> list[str]:
         return [
@@ -259,10 +261,20 @@ def _copy(partition: Path, target: Path) -> None:
         ]
 
     for _ in range(100):
-        try:
+        before = _list_of_segments(partition)
+        with suppress(FileNotFoundError, shutil.Error):
             shutil.copytree(partition.parent, target, ignore=others)
-            return
-        except (FileNotFoundError, shutil.Error):
-            shutil.rmtree(target, ignore_errors=True)
-            time.sleep(0.02)
+            if _list_of_segments(partition) == before:
+                return
+        shutil.rmtree(target, ignore_errors=True)
+        time.sleep(0.02)
     raise AssertionError(f"{partition} changes too fast to be copied")
+
+
+def _list_of_segments(partition: Path) -> tuple[int, ...]:
+    """Which file the list of a partition's segments is: it changes when any of them is closed, replaced or deleted."""
+    try:
+        status = (partition / LIST_FILE).stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
