@@ -406,6 +406,14 @@ class DurableLog:
             self._epochs, self._epochs_guessed = merged, False
             return True
 
+    def had_the_same(self, epochs: Sequence[EpochStart], until: int) -> bool:
+        """Whether a log with these epochs had the same records as this one before an offset, compacted or not.
+
+        The records of an epoch are one leader's, and so is what is before them.
+        """
+        with self._mutex:
+            return until <= self.end and [one for one in epochs if one.start < until] == self.epochs_before(until)
+
     def note_compacted(self, until: int) -> None:
         """Frames of a replica that was compacted are about to come in: before `until` offsets may be missing."""
         with self._mutex:

@@ -418,7 +418,8 @@ class ClusterNode:
                 self._hand_over(hosted, error)
         self._repairs.ended(hosted.key, repair)
         if repair.mended:
-            _log.warning("%s is repaired: %d frames came from brokers %s", hosted, repair.mended, sorted(repair.helped))
+            helped = sorted(repair.helped)
+            _log.warning("%s is repaired: %d frames or gaps came from brokers %s", hosted, repair.mended, helped)
             hosted.wake()
         if repair.left:
             await self._tell_what_is_left(hosted, repair)

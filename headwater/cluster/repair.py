@@ -5,6 +5,10 @@ like any that is read, has to be of the epoch that this replica knows to begin t
 one by a rename of the whole segment. So the replica keeps its role, to lead or to follow, and its place in the in-sync
 set. What nobody has intact stays as it is and is named to readers.
 
+Where the others have compacted a damaged frame away, it becomes a gap here as well. Another replica's gap counts only
+before its `compacted_until`, and only if everything up to there is acknowledged here and of the same epochs: then the
+newer records because of which it was removed are here too.
+
 One thing cannot be repaired in place: a compacted log from which delete markers are gone, here or there. Each replica
 removes records together with the markers that delete them, so a mixture of two could bring a deleted record back. Such
 a replica is copied anew. Before that nobody may count on it any more: it registers anew, as another incarnation, and
@@ -121,7 +125,7 @@ class Repair:
     links: Links
     threads: Threads
     mended: int = 0
-    """How many frames were put in their places."""
+    """How many frames were put in their places, and how many holes were made gaps."""
     helped: set[int] = field(default_factory=set)
     """Which brokers they came from."""
     answered: set[int] = field(default_factory=set)
@@ -175,26 +179,26 @@ class Repair:
     async def _fill(self, mending: Mending, hole: Hole, below: int) -> None:
         """Put into a hole what others have of it, from its beginning to its end; leave the rest."""
         before = mending.mended
-        missing: list[Hole] = []
+        missing = hole.next_offset > below
         offset = hole.offset
         while offset < hole.next_offset <= below:
-            found = await self._find(Span(offset, hole.next_offset))
+            found = await self._find(Span(offset, hole.next_offset), below)
             if found.next_offset > offset:
-                for one in missing:
-                    await self.threads.write(mending.leave, one)
-                missing = []
                 await self.threads.write(self._add, mending, found, offset)
                 offset = found.next_offset
             else:
+                missing = True
                 part = hole._replace(offset=offset, next_offset=found.damaged_until, position=0, until=0)
-                missing.append(part)
+                await self.threads.write(mending.leave, part)
                 offset = part.next_offset
-        if mending.mended == before:
-            missing = [hole]
-        for one in missing:
-            await self.threads.write(mending.leave, one)
+        if mending.mended > before:
+            return
+        if missing:
+            await self.threads.write(mending.leave, hole)
+        else:
+            mending.omit()
 
-    async def _find(self, span: Span) -> Intact:
+    async def _find(self, span: Span, below: int) -> Intact:
         """What the first replica that has the beginning of a span has of it, or up to where nobody has it."""
         damaged_until = span.end
         for source in self.sources:
@@ -204,37 +208,56 @@ class Repair:
             if max(answer.markers_until, self.hosted.log.markers.until) > span.start:
                 self.anew = True
                 continue
-            found: Intact = await self.threads.read(self._checked, answer, span)
+            found: Intact = await self.threads.read(self._checked, answer, span, below)
             if found.next_offset > span.start:
                 if answer.compacted_until > span.start:
-                    until = min(answer.compacted_until, found.next_offset)
+                    until = min(answer.compacted_until, below)
                     await self.threads.write(self.hosted.log.note_compacted, until)
                 self.helped.add(source.id)
                 return found
             damaged_until = min(damaged_until, max(found.damaged_until, span.start + 1))
         return Intact([], span.start, damaged_until)
 
-    def _checked(self, answer: pb.ReadReplicaResponse, span: Span) -> Intact:
+    def _checked(self, answer: pb.ReadReplicaResponse, span: Span, below: int) -> Intact:
         """In a thread: what is good of an answer.
 
-        Frames of another epoch than this replica knows are another leader's, and were never acknowledged.
+        Frames of another epoch than this replica knows are another leader's, and were never acknowledged. Offsets
+        without a record are good only where gaps are.
         """
         log = self.hosted.log
+        gaps_until = self._gaps_until(answer, below)
         seed, schema_of = seed_of(partition_uuid(*self.hosted.key)), log.partition.schemas.get
         frames: list[StoredFrame] = []
         reached = span.start
         try:
             for located in verified(answer.frames, seed, span.start):
                 frame = stored_frame(*located, schema_of)
-                base = frame.header.base_offset
-                if frame.header.leader_epoch != log.epoch_before(base + 1):
-                    return Intact(frames, reached, min(frame.header.next_offset, span.end))
+                header = frame.header
+                if header.base_offset > max(reached, gaps_until):
+                    return Intact(frames, reached, min(header.base_offset, span.end))
+                is_thinned = header.record_count <= header.last_offset_delta
+                is_another = header.leader_epoch != log.epoch_before(header.base_offset + 1)
+                if is_another or (is_thinned and header.next_offset > gaps_until):
+                    return Intact(frames, reached, min(header.next_offset, span.end))
                 frames.append(frame)
-                reached = min(frame.header.next_offset, span.end)
+                reached = min(header.next_offset, span.end)
         except HeadwaterError as error:
             _log.warning("%s: an answer to a question for what is damaged is damaged itself: %s", self.hosted, error)
             return Intact(frames, reached, span.end)
-        return Intact(frames, min(answer.next_offset, span.end), min(answer.damaged_until or span.end, span.end))
+        end = min(answer.next_offset, span.end)
+        if end > max(reached, gaps_until):
+            return Intact(frames, reached, end)
+        return Intact(frames, end, min(answer.damaged_until or span.end, span.end))
+
+    def _gaps_until(self, answer: pb.ReadReplicaResponse, below: int) -> int:
+        """In a thread: before which offset another replica's gaps are good here as well; 0 where they are not.
+
+        That one has removed records because of newer ones, which are before its `compacted_until`. So all of that has
+        to be acknowledged here, and to be the same log: an operator may have given up those newer ones since.
+        """
+        until = answer.compacted_until
+        epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
+        return until if until <= below and self.hosted.log.had_the_same(epochs, until) else 0
 
     def _add(self, mending: Mending, found: Intact, offset: int) -> None:
         """In a thread: put what was found into the hole, from an offset on."""

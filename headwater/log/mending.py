@@ -126,7 +126,9 @@ class Mending:
         self._end = end
         self._replace = replace
         self.left: list[Damage] = []
-        """What is still damaged in the new file."""
+        """What is still damaged in the new file, once that is finished."""
+        self._kept: Hole | None = None
+        """What was left behind the last frame, and is written before the next one."""
         self._fd = -1
         self._rewriter: Rewriter | None = None
         self._lock = PartitionLock(directory / COMPACTION_LOCK)
@@ -146,7 +148,7 @@ class Mending:
         self._offset = first
         self._gaps = segment.header.compacted
         self.mended = 0
-        """How many frames of another replica it has by now."""
+        """How many frames of another replica it has by now, and how many holes that are gaps there."""
 
     def _open_or_nothing(self) -> int:
         """The old file; where it is lost, one without content."""
@@ -161,26 +163,34 @@ class Mending:
         header = frame.header
         if start <= header.base_offset and header.next_offset <= end:
             self._write(frame)
+            self.mended += 1
         else:  # that replica was compacted, or cut, in another way
             batch = Projection(frame.schema, None).batch(frame, start=start, end=end)
             if batch.num_rows:
                 rest = reencode(frame.schema, batch, compression=frame.compression)
                 base: int = batch.column(0)[0].as_py()
+                self._write_left(base)
                 self._writer().add(rest, base, header.leader_epoch, GROUP_ONLY | self._gap_bits(base))
                 self._offset = base + rest.last_offset_delta + 1
+                self.mended += 1
+
+    def omit(self) -> None:
+        """Make a gap of a hole whose records another replica has compacted away."""
         self.mended += 1
 
     def leave(self, hole: Hole) -> None:
-        """Leave a hole, or a part of one, as it is."""
+        """Leave a hole, or a part of one, as it is.
+
+        All offsets from the frame before it to the frame behind it stay damaged, since no reader could tell which of
+        them are a gap.
+        """
         self._write_until(hole.offset)
-        position = self._writer().position
-        self._writer().keep_damaged(self._file, hole.position, hole.until)
-        self.left.append(Damage(self._segment.path, position, hole.offset, hole.next_offset, hole.reason))
-        self._offset = hole.next_offset
+        self._kept = hole
 
     def finish(self) -> bool:
         """Put the new file in the old one's place; False if that has changed meanwhile, and nothing was done."""
         self._write_until(self._end)
+        self._write_left(self._end)
         successor = self._writer().finish(compacted=self._gaps or self._offset < self._end)
         return self._replace(self._segment, successor, self.left)
 
@@ -193,9 +203,19 @@ class Mending:
 
     def _write(self, frame: StoredFrame) -> None:
         header = frame.header
+        self._write_left(header.base_offset)
         group = header.group & GROUP_ONLY | self._gap_bits(header.base_offset)
         self._writer().add(frame.unstamped(), header.base_offset, header.leader_epoch, group)
         self._offset = header.next_offset
+
+    def _write_left(self, next_offset: int) -> None:
+        """Write what was left before the frame at an offset, if anything was."""
+        hole, self._kept = self._kept, None
+        if hole is not None:
+            position = self._writer().position
+            self._writer().keep_damaged(self._file, hole.position, hole.until)
+            self.left.append(Damage(self._segment.path, position, self._offset, next_offset, hole.reason))
+            self._offset = next_offset
 
     def _gap_bits(self, base: int) -> int:
         return AFTER_GAP if base > self._offset and not self._gaps else 0

@@ -27,7 +27,7 @@ from headwater.log.frame import HEADER_BYTES
 from headwater.store.directory_store import partition_uuid
 from headwater.store.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
-from tests.cluster.damage import FramePlace, flip, frames_in
+from tests.cluster.damage import FramePlace, flip, frames_in, lose
 
 KEY = (bytes(range(16)), 0)
 CONFIG = PartitionConfig(segment_bytes=4096, index_interval=512, delete_grace=0)
@@ -277,8 +277,8 @@ def test_epochs_that_nobody_here_knows_are_learned(replicas: Replicas) -> None:
 # Compacted logs.
 
 
-def compacted(directory: Path, stack: ExitStack, *, markers: bool) -> Replicas:
-    """Three with keys, each compacted by itself, two of them further than the first."""
+def keyed(directory: Path, stack: ExitStack, batches: list[tuple[list[bytes], list[bytes]]]) -> Replicas:
+    """Three with the same frames, each of some keys and their values."""
     replicas = Replicas.__new__(Replicas)
     replicas.logs = {}
     for number in range(3):
@@ -286,16 +286,24 @@ def compacted(directory: Path, stack: ExitStack, *, markers: bool) -> Replicas:
         replicas.logs[number] = DurableLog(stack.enter_context(partition))
     leader = replicas.logs[0]
     leader.lead(1)
-    for number in range(FRAMES):
+    for keys, values in batches:
         with leader.leading():
-            keys = [b"%d" % (number % 7), b"once %d" % number]
-            leader.partition.append(encode([b"%d" % number * 100, b"." * 100], keys=keys))
+            leader.partition.append(encode(values, keys=keys))
     leader.refresh()
     for number, log in replicas.logs.items():
         if number:
             log.follow(1)
             log.copy(1, leader.frames(Span(0, leader.end), 1 << 30))
             log.refresh()
+    return replicas
+
+
+def compacted(directory: Path, stack: ExitStack, *, markers: bool) -> Replicas:
+    """Three with keys, each compacted by itself, two of them further than the first."""
+    batches = [
+        ([b"%d" % (number % 7), b"once %d" % number], [b"%d" % number * 100, b"." * 100]) for number in range(FRAMES)
+    ]
+    replicas = keyed(directory, stack, batches)
     for number, log in replicas.logs.items():
         log.keep_watermark(log.end if number else log.end // 2)
         log.forgettable = log.watermark if markers else 0
@@ -332,3 +340,154 @@ def test_where_delete_markers_are_gone_nothing_is_mixed(tmp_path: Path) -> None:
         for number in (1, 2):
             flip(replicas.frames(number)[-3])
         assert not asyncio.run(repair.whole_elsewhere())  # what it would throw away may be the only copy
+
+
+ONCE = 20
+"""The record of a key that has no other one, among those that are compacted away."""
+
+
+def superseded(directory: Path, stack: ExitStack, once: tuple[int, ...] = (ONCE,)) -> Replicas:
+    """Three with one record a frame and few keys: the second and the third have compacted most of them away."""
+    keys = [b"once %d" % number if number in once else b"%d" % (number % 7) for number in range(FRAMES)]
+    replicas = keyed(directory, stack, [([key], [b"%d" % number * 50]) for number, key in enumerate(keys)])
+    for number in (1, 2):
+        replicas.logs[number].keep_watermark(replicas.logs[number].end)
+        assert replicas.logs[number].compact() is not None
+    return replicas
+
+
+def check_gap(replicas: Replicas, number: int) -> None:
+    """A replica has the newest record of each key, and everybody can read it from anywhere, also after a restart."""
+    partition = replicas.logs[number].partition
+    assert newest(replicas.logs[number]) == newest(replicas.logs[1])
+    assert not replicas.met(number)
+    assert not read_damage(partition.path)
+    assert [one for one in Check(partition.path).run() if one.kind == "damage"] == []
+    found = [one.offset for one in partition.records()]
+    with DirectoryPartition(partition.path, CONFIG, uuid=partition_uuid(*KEY)) as again:
+        for start in range(replicas.logs[number].end):
+            assert [one.offset for one in again.records(start)] == [one for one in found if one >= start]
+
+
+@pytest.mark.parametrize("which", ["first", "middle", "neighbours", "last", "segment", "segments"])
+def test_a_frame_that_the_others_have_compacted_away_is_repaired(tmp_path: Path, which: str) -> None:
+    with ExitStack() as stack:
+        replicas = superseded(tmp_path, stack)
+        places = replicas.frames(0)
+        files = sorted({one.file for one in places})
+        second = [one for one in places if one.file == files[1]]
+        hit = {
+            "first": places[:1],
+            "middle": second[3:4],
+            "neighbours": second[2:6],
+            "last": second[-1:],
+            "segment": [one for one in places if one.file == files[0]],
+            "segments": [one for one in places if one.file in files[:2]],
+        }[which]
+        gone = {one.offset for one in hit} - {ONCE}
+        assert gone.isdisjoint(one.offset for one in replicas.logs[1].partition.records())
+        for place in hit:
+            flip(place)
+        repair = replicas.repair(0)
+        assert not repair.left
+        assert repair.helped == {1}
+        check_gap(replicas, 0)
+        assert gone.isdisjoint(one.offset for one in replicas.logs[0].partition.records())
+
+
+def test_a_replica_that_took_a_gap_over_is_copied_and_repairs_others(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        replicas = superseded(tmp_path, stack)
+        flip(replicas.frames(0)[4])
+        assert not replicas.repair(0).left
+        helper, follower = replicas.logs[0], replicas.logs[2]
+        # The newer records may be a reason for the gap up to there.
+        assert helper.compacted_until == replicas.logs[1].compacted_until
+        follower.cut(1, 0)
+        follower.refresh()
+        follower.copy(1, helper.frames(Span(0, helper.end), 1 << 30), compacted_until=helper.compacted_until)
+        follower.refresh()
+        assert newest(follower) == newest(helper)
+        flip(replicas.frames(2)[3])
+        assert not replicas.repair(2, without=(1,)).left
+        check_gap(replicas, 2)
+
+
+def test_a_gap_beside_what_nobody_has_stays_a_part_of_the_damage(tmp_path: Path) -> None:
+    """No reader could tell one from the other, and no attempt changes a byte, however many there are."""
+    with ExitStack() as stack:
+        replicas = superseded(tmp_path, stack)
+        hit = replicas.frames(0)[ONCE - 2 : ONCE + 2]
+        elsewhere = [next(one for one in replicas.frames(number) if one.offset == ONCE) for number in (1, 2)]
+        for place in (*hit, *elsewhere):
+            flip(place)
+        before = hit[0].file.read_bytes()
+        for _ in range(2):
+            repair = replicas.repair(0)
+            assert (repair.mended, repair.left) == (0, [Span(ONCE - 2, ONCE + 2)])
+            assert hit[0].file.read_bytes() == before
+        flip(elsewhere[0])  # as it was
+        assert not replicas.repair(0).left
+        check_gap(replicas, 0)
+
+
+@pytest.mark.parametrize(
+    ("once", "hit", "left"),
+    [
+        ((), (4,), [Span(4, 5)]),
+        ((ONCE,), (ONCE - 1, ONCE), [Span(ONCE - 1, ONCE)]),
+        ((ONCE - 2, ONCE), (ONCE - 2, ONCE - 1, ONCE), [Span(ONCE - 2, ONCE + 1)]),
+    ],
+    ids=["of frames", "before a frame", "in a frame"],
+)
+def test_a_gap_is_not_believed_before_its_reasons_are_acknowledged_here(
+    tmp_path: Path, once: tuple[int, ...], hit: tuple[int, ...], left: list[Span]
+) -> None:
+    with ExitStack() as stack:
+        replicas = superseded(tmp_path, stack, once)
+        places = replicas.frames(0)
+        for offset in hit:
+            flip(places[offset])
+        until = replicas.logs[1].compacted_until
+        assert replicas.repair(0, below=until - 1).left == left
+        assert not replicas.repair(0, below=until).left
+        check_gap(replicas, 0)
+
+
+def test_a_gap_in_the_log_of_another_leader_is_not_believed(tmp_path: Path) -> None:
+    """It was made for newer records that an operator has given up since."""
+    with ExitStack() as stack:
+        replicas = superseded(tmp_path, stack)
+        log, stranger = replicas.logs[0], replicas.logs[2]
+        place = replicas.frames(0)[4]
+        kept = stranger.compacted_until // 2
+        log.follow(1)
+        log.cut(1, kept)
+        log.lead(2)
+        while log.end < stranger.end:
+            with log.leading():
+                log.partition.append(encode([b"another"], keys=[b"other %d" % log.end]))
+            log.refresh()
+        flip(place)
+        assert replicas.repair(0, without=(1,)).left == [Span(place.offset, place.next_offset)]
+        with pytest.raises(FrameDamaged):
+            replicas.read(0)
+
+
+@pytest.mark.parametrize("why", ["deleted", "missing", "emptied", "raw"])
+def test_what_is_missing_for_another_reason_is_no_gap(tmp_path: Path, why: str) -> None:
+    with ExitStack() as stack:
+        replicas = superseded(tmp_path, stack)
+        place, helper = replicas.frames(0)[4], replicas.logs[2]
+        flip(place)
+        first = helper.partition.closed()[0]
+        match why:
+            case "deleted":
+                helper.partition.delete_before(first.end)
+            case "raw":  # nothing says that it was compacted
+                helper.compacted_until = 0
+            case _:
+                lose(first.segment.path, why)
+        assert replicas.repair(0, without=(1,)).left == [Span(place.offset, place.next_offset)]
+        assert not replicas.repair(0).left
+        check_gap(replicas, 0)
