@@ -62,6 +62,10 @@ class CompactedLog(SimulatedLog):
             if not self._noted or epoch > self._noted[-1][0]:
                 self._noted.append((epoch, start))
 
+    def had_the_same(self, epochs: Sequence[tuple[int, int]], until: int) -> bool:
+        """Whether a log with these epochs had the same records before an offset."""
+        return [one for one in epochs if one[1] < until] == [one for one in self.epochs() if one[1] < until]
+
     # Copying.
 
     def read(self, start: int) -> Sequence[Placed]:  # type: ignore[override]
@@ -120,6 +124,12 @@ class CompactedLog(SimulatedLog):
         for offset, entry in records:
             if entry != REMOVED and newest.get(key_of(entry[1:]), offset) != offset and offset not in self.damaged:
                 self.entries[offset - self.start] = REMOVED
+
+    def note_compacted(self, until: int) -> None:
+        """Gaps of another log come in, whose reasons are before an offset."""
+        if until > self.compacted_until:
+            self.producers = self._known(until)
+            self.compacted_until = until
 
     # Producers.
 
@@ -214,6 +224,28 @@ class CompactingBroker(Broker):
         if answer is not None:
             self.log.expect(answer.told)
         super()._take(None if answer is None else answer.answer)
+
+    def give(self, offset: int) -> Entry | Told | None:  # type: ignore[override]
+        entry = super().give(offset)
+        return self.log.told(0) if entry == REMOVED else entry
+
+    def _repaired(self, offset: int, given: Entry | Told | None) -> None:
+        if not isinstance(given, Told):
+            super()._repaired(offset, given)
+        elif offset in self.log.known_damage and self.believes(offset, given):
+            self.world.note(f"{self.name} has a gap at {offset} by now")
+            self.note_compacted(given)
+            self.log.repair(offset, REMOVED)
+
+    def believes(self, offset: int, told: Told) -> bool:
+        """Whether a gap of another replica is one here as well: all its reasons are acknowledged, and the same here."""
+        assert self.replica is not None
+        until = told.compacted_until
+        return offset < until <= self.replica.high_watermark and self.log.had_the_same(told.epochs, until)
+
+    def note_compacted(self, told: Told) -> None:
+        """Tell others of the gap, from now on."""
+        self.log.note_compacted(told.compacted_until)
 
 
 class ForgetfulClient(Client):
