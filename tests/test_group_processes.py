@@ -19,6 +19,7 @@ import pytest
 import headwater as hw
 from headwater import Store, TopicPartition
 from headwater.store import watch
+from headwater.store.names import GROUPS
 from tests.faults.members import (
     GROUP,
     HANDED,
@@ -120,6 +121,21 @@ def test_killed_members_make_others_repeat_only_what_was_not_committed(
     assert repeated(tmp_path, ends_of(store)) <= 3 * max(
         sum(e.end - e.start for e in handed if e.at == one.at) for one in handed
     )
+
+
+def test_a_dry_run_of_the_expiry_leaves_a_dead_member_where_it_is(
+    store: Store, crew: dict[str, BaseProcess], tmp_path: Path
+) -> None:
+    join(crew, tmp_path, "victim")
+    wait_for_members(store, 1)
+    crew["victim"].kill()
+    crew["victim"].join()
+    document = tmp_path / STORE / GROUPS / GROUP / "group.json"
+    before = document.read_bytes()
+    store.group(GROUP).expire(0, dry_run=True)
+    assert document.read_bytes() == before
+    store.group(GROUP).expire(0)
+    assert not document.exists()  # a group without members and positions
 
 
 def test_a_dead_members_partitions_are_taken_over_within_the_refresh_interval(

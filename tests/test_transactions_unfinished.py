@@ -399,7 +399,7 @@ def test_a_stage_that_nobody_touches_for_a_day_is_dropped(open_directory_store: 
 # Damage.
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "trailer", "name", "frame"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "trailer", "content", "name", "frame"])
 def test_a_damaged_decision_is_reported_and_the_store_goes_on(
     open_directory_store: OpenDirectoryStore, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
@@ -420,6 +420,8 @@ def test_a_damaged_decision_is_reported_and_the_store_goes_on(
             path.write_bytes(content[:-100])
         case "trailer":
             path.write_bytes(content[:-1] + b"\0")
+        case "content":
+            path.write_bytes(content.replace(b'"named":false', b'"named":0    '))
         case "name":
             path.rename(path.with_name(f"{'0' * 32}.5.0.committed"))
         case _:

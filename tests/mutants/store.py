@@ -132,7 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/group.py",
         old="            if not dry_run:\n                for member_id in dead:",
         new="            if dead or not dry_run:\n                for member_id in dead:",
-        killers=("tests/test_group.py -k directory", "tests/test_steward.py -k directory"),
+        killers=("tests/test_group_processes.py -k dry_run",),
     ),
     Mutant(
         name="keys-scattered",
@@ -148,11 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/store/decision.py",
         old="            if magic != _MAGIC or len(content) != size or crc32c(content) != checksum:\n",
         new="            if magic != _MAGIC or len(content) != size:\n",
-        killers=(
-            "tests/test_transactions.py -k directory",
-            "tests/test_transactions_unfinished.py",
-            "tests/test_metadata_round_trips.py",
-        ),
+        killers=("tests/test_transactions_unfinished.py -k damaged_decision",),
     ),
     Mutant(
         name="pending-lost-at-exit",
