@@ -186,6 +186,10 @@ def test_damage_in_what_is_copied_file_by_file_is_found(local_hw: Command, tmp_p
         place = tmp_path / "another"
     local_hw.refused("backup", place, text="the copy is not sound")
     local_hw.refused("restore", place, "--verify", text="was not finished")
+    if damaged == "copy":
+        shutil.rmtree(segment.parent)  # as the error says
+        local_hw("backup", place)
+        local_hw("restore", place, "--verify")
 
 
 def kill_when(there: Callable[[], bool], *arguments: object) -> None:

@@ -293,7 +293,11 @@ def _verify(destination: Path, manifest: Manifest) -> None:
                 check = Check(root / name / str(number), schemas=schemas)
                 for finding in check.run():
                     if finding.kind == "damage":
-                        raise Damaged(f"the copy is not sound, {finding.reason}: back up again", file=finding.file)
+                        raise Damaged(
+                            f"the copy is not sound, {finding.reason}: if `hw check` finds nothing in "
+                            f"the store itself, remove {root / name / str(number)} and back up again",
+                            file=finding.file,
+                        )
                 advance(check.bytes_total)
         manifest.take_files(destination, advance)
     manifest.save(destination)
