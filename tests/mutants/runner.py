@@ -22,7 +22,7 @@ from tests.patience import Patience, kill_descendants, processor_seconds
 ROOT = Path(__file__).parent.parent.parent
 PROCESSOR_SECONDS = 600.0
 """A killer that uses more has been kept from its end by the mutant, which is noticed."""
-PATIENCE = 1800.0
+PATIENCE = 600.0
 """The same for one that does not end and uses no processor: seconds in which it could have gone on."""
 LAST_LINES = 15
 
