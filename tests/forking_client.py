@@ -2,8 +2,8 @@
 
 At each fork a thread is in the middle of every call, as one of gRPC may be. The child opens an embedded store, appends,
 reads, collects its garbage and ends. If it does not end, it prints its stacks. `KIND` says what the parent has at the
-fork: `used` clients, which the child leaves alone; `closed` by the child, though they are the parent's; or `garbage`,
-which nobody has collected yet.
+fork: `used` clients, which the child leaves alone; `closed` by the child, though they are the parent's; `dropped` by the
+child; or `garbage`, which nobody has collected yet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Client:
         self.store = hw.open(f"hw://{address}")
         self.producer = self.store.producer("busy", linger=0.0)
         self.consumer = self.store.consumer("busy", group=f"group-{id(self)}")
-        self.circle = self
+        self.circle: Client | None = self
         self.consumer.poll(timeout=0.01)
 
     def work(self) -> None:
@@ -96,6 +96,9 @@ def fork(directory: Path, clients: list[Client], kind: str) -> int:
         if kind == "closed":
             for client in clients:
                 client.close()
+        if kind == "dropped":
+            while clients:
+                clients.pop().circle = None
         live(directory)
         if kind == "garbage":
             os._exit(0)

@@ -12,7 +12,7 @@ import pytest
 from tests.processes import BrokerProcess
 
 
-@pytest.mark.parametrize("kind", ["used", "closed", "garbage"])
+@pytest.mark.parametrize("kind", ["used", "closed", "dropped", "garbage"])
 def test_a_forked_child_lives_its_own_life(tmp_path: Path, kind: str) -> None:
     with BrokerProcess(tmp_path / "served", log=tmp_path / "broker.log") as broker:
         command = [sys.executable, "-m", "tests.forking_client", broker.address, str(tmp_path), kind]
