@@ -2,8 +2,8 @@
 
 At each fork a thread is in the middle of every call, as one of gRPC may be. The child opens an embedded store, appends,
 reads, collects its garbage and ends. If it does not end, it prints its stacks. `KIND` says what the parent has at the
-fork: `used` clients, which the child leaves alone; `closed` by the child, though they are the parent's; `dropped` by the
-child; or `garbage`, which nobody has collected yet.
+fork: `used` clients, which the child leaves alone; `closed` by the child, though they are the parent's; `dropped` by
+the child; or `garbage`, which nobody has collected yet.
 """
 
 from __future__ import annotations
