@@ -44,7 +44,7 @@ lock: ## write the locks anew from pyproject.toml
 
 proto: $(STAMP) ## generate the messages of the broker's protocol, and of etcd's
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/v1/broker.proto
-	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/cluster/etcd.proto
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/headwater/cluster/etcd/etcd.proto
 
 lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff check

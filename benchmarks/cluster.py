@@ -30,9 +30,9 @@ from benchmarks.servers import headwater_server
 from headwater.client.connection import Connection
 from headwater.client.credentials import Credentials
 from headwater.cluster.local import LocalCluster, LocalProcess, find_etcd
-from headwater.config import ClientConfig
+from headwater.core.address import parse_store
+from headwater.core.config import ClientConfig
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import parse_store
 
 PATIENCE: Final = 120.0
 _DUE: Final = 0.01

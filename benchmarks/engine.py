@@ -26,15 +26,15 @@ from crc32c import crc32c
 
 from benchmarks.measure import Measure, compare, timed
 from benchmarks.report import Goal, Row, at_least, at_most
-from headwater.config import PartitionConfig
+from headwater.core.config import PartitionConfig
 from headwater.log import DirectoryPartition, Disk, encode
-from headwater.log.disk import REAL_DISK
-from headwater.log.frame import GROUP_ONLY
-from headwater.log.index import IndexBuilder
-from headwater.log.recovery import STATE_FILE
-from headwater.log.segment import SEGMENT_HEADER_BYTES, Segment, new_segment_header, seed_of
-from headwater.log.segment_list import listed_segment, replace_list, with_newest
-from headwater.log.state import StatePage, begin_segment
+from headwater.log.files.disk import REAL_DISK
+from headwater.log.files.index import IndexBuilder
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, Segment, new_segment_header, seed_of
+from headwater.log.files.segment_list import listed_segment, replace_list, with_newest
+from headwater.log.files.state import StatePage, begin_segment
+from headwater.log.format.frame import GROUP_ONLY
+from headwater.log.recover.recovery import STATE_FILE
 
 BATCH: Final = 1000
 """Records in a frame."""

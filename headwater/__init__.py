@@ -8,10 +8,13 @@ are in `headwater.aio`. Nothing is imported before it is used, so that `hw --hel
 import importlib
 import typing
 
+from headwater.core.version import __version__
+
 if typing.TYPE_CHECKING:
-    from headwater import aio, presets
+    from headwater import aio
     from headwater import spark as spark
-    from headwater.config import (
+    from headwater.core import presets
+    from headwater.core.config import (
         BrokerConfig,
         ClientConfig,
         ConsumerConfig,
@@ -20,7 +23,7 @@ if typing.TYPE_CHECKING:
         StewardConfig,
         TopicConfig,
     )
-    from headwater.errors import (
+    from headwater.core.errors import (
         BrokerUnavailable,
         BufferFull,
         CommitRefused,
@@ -73,10 +76,11 @@ if typing.TYPE_CHECKING:
         WriteFailed,
         WriterTaken,
     )
-    from headwater.presets import Preset
-    from headwater.record import Record
-    from headwater.schema import RAW, Schema
-    from headwater.store import (
+    from headwater.core.presets import Preset
+    from headwater.core.record import Record
+    from headwater.core.schema import RAW, Schema
+    from headwater.opening import open_store as open
+    from headwater.streams import (
         Assignment,
         CleanedPartition,
         Commit,
@@ -87,7 +91,6 @@ if typing.TYPE_CHECKING:
         Group,
         GroupInfo,
         Member,
-        Position,
         ProcessOptions,
         ProcessSummary,
         Producer,
@@ -106,9 +109,8 @@ if typing.TYPE_CHECKING:
         Transaction,
         time,
     )
-    from headwater.store.open import open_store as open
+    from headwater.streams.position import Position
 
-__version__ = "0.1.0"
 
 __all__ = [
     "RAW",
@@ -208,18 +210,19 @@ __all__ = [
 ]
 
 
-_MODULES = frozenset({"aio", "config", "errors", "log", "presets", "record", "schema", "spark", "store"})
-_HOMES = ("errors", "config", "presets", "record", "schema", "store")
+_MODULES = {"aio": "aio", "errors": "core.errors", "log": "log", "presets": "core.presets", "spark": "spark"}
+_HOMES = ("core.errors", "core.config", "core.presets", "core.record", "core.schema", "streams", "opening")
 """Where public names are defined, those first that cost the least to import."""
+_DEFINED_AS = {"open": "open_store"}
 
 if not typing.TYPE_CHECKING:  # else every misspelt name would pass the type checker
 
     def __getattr__(name: str) -> object:
         """Import what is asked for when it is first asked for: Arrow takes a quarter of a second, PySpark much more."""
         if name in _MODULES:
-            return importlib.import_module(f"headwater.{name}")
+            return importlib.import_module(f"headwater.{_MODULES[name]}")
         for home in _HOMES if name in __all__ else ():
-            found = getattr(importlib.import_module(f"headwater.{home}"), name, None)
+            found = getattr(importlib.import_module(f"headwater.{home}"), _DEFINED_AS.get(name, name), None)
             if found is not None:
                 globals()[name] = found
                 return found

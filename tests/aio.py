@@ -11,8 +11,8 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import headwater as hw
 from headwater.aio import Consumer, Store
-from headwater.log.disk import Disk
-from headwater.store import DirectoryStore
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.log.files.disk import Disk
 
 KINDS: Final = ("memory", "directory")
 PATIENCE: Final = 300.0

@@ -15,17 +15,18 @@ from typing import Final, Protocol
 
 from headwater import PartitionConfig, Store
 from headwater.broker import Broker
-from headwater.broker.cluster_groups import ClusterGroups
-from headwater.broker.cluster_transactions import ClusterTransactions
+from headwater.broker.clustered.groups import ClusterGroups
+from headwater.broker.clustered.transactions import ClusterTransactions
 from headwater.broker.coordinator import Coordinator
 from headwater.client.store import RemoteStore
-from headwater.cluster.etcd import Etcd
-from headwater.config import BrokerConfig, ClientConfig
+from headwater.cluster.etcd.client import Etcd
+from headwater.core.address import Address
+from headwater.core.config import BrokerConfig, ClientConfig
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.embedded.memory_store import MemoryStore
 from headwater.log import Clock, DirectoryPartition, Disk, MemoryPartition, Partition
 from headwater.log.clock import REAL_CLOCK
-from headwater.log.disk import REAL_DISK
-from headwater.store import DirectoryStore, MemoryStore
-from headwater.wire.address import Address
+from headwater.log.files.disk import REAL_DISK
 from tests.etcd_server import EtcdServer
 
 

@@ -15,12 +15,13 @@ from typing import Any, Final, Self
 import grpc
 
 from headwater.broker import Broker
-from headwater.config import BrokerConfig
+from headwater.core.address import Address
+from headwater.core.config import BrokerConfig
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Frame, Identity, encode
-from headwater.log.frame import GROUP_ONLY
-from headwater.store import DirectoryStore, Store
+from headwater.log.format.frame import GROUP_ONLY
+from headwater.streams import Store
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import Address
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
 from tests.patience import Patience, has_ended

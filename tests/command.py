@@ -15,9 +15,9 @@ import pytest
 import headwater
 from headwater.broker import Broker
 from headwater.cli import main
-from headwater.config import BrokerConfig
-from headwater.store import DirectoryStore
-from headwater.wire.address import Address
+from headwater.core.address import Address
+from headwater.core.config import BrokerConfig
+from headwater.embedded.directory_store import DirectoryStore
 
 KINDS = ("directory", "broker")
 

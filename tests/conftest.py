@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from headwater import HeadwaterError, PartitionConfig, PartitionError, Store
-from headwater.broker import arrivals
+from headwater.broker.rpc import arrivals
 from headwater.client import sink
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Clock, DirectoryPartition, Disk, Partition
 from headwater.log.clock import REAL_CLOCK
-from headwater.log.disk import REAL_DISK
-from headwater.store import DirectoryStore
+from headwater.log.files.disk import REAL_DISK
 from headwater.testing import ManualClock
 from tests.backends import (
     BACKENDS,

@@ -14,7 +14,7 @@ import headwater as hw
 from headwater.console.server import Console
 from headwater.console.serving import Serving
 from headwater.console.sessions import Sessions
-from headwater.wire.address import Address
+from headwater.core.address import Address
 from tests.browser import Browser
 
 PATIENCE = 300.0

@@ -19,7 +19,7 @@ from headwater.spark.pipeline import Pipeline
 from headwater.spark.pipeline.graph import Graph
 from headwater.spark.pipeline.journal import Journal
 from headwater.spark.pipeline.progress import Batch
-from headwater.store.history import HistoryWriter
+from headwater.streams.history import HistoryWriter
 
 STEPS = 60
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.log.disk import Disk
+from headwater.log.files.disk import Disk
 
 
 class HastyDisk(Disk):

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 import pytest
 
 from headwater.cluster.local import find_etcd
-from headwater.wire.address import Address
+from headwater.core.address import Address
 from tests.patience import Patience, has_ended
 from tests.ports import free_port
 

@@ -14,20 +14,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from headwater.cluster.assignment import default_min_insync
-from headwater.cluster.election import LogEnd
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.identity import Identity, identity_of
-from headwater.cluster.item import Delete, Guard, Put
-from headwater.cluster.keys import DEFAULT_CLUSTER, ClusterTopic, Keys, Member, PartitionKey
-from headwater.cluster.membership import Membership
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.topics import ClusterTopics
-from headwater.config import TopicConfig
-from headwater.errors import EtcdUnavailable
-from headwater.schema import RAW
-from headwater.store.catalog import TopicInfo
-from headwater.wire.address import Address, parse_endpoints
+from headwater.cluster.control.assignment import default_min_insync
+from headwater.cluster.control.election import LogEnd
+from headwater.cluster.control.identity import Identity, identity_of
+from headwater.cluster.control.membership import Membership
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.control.topics import ClusterTopics
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Delete, Guard, Put
+from headwater.cluster.etcd.keys import DEFAULT_CLUSTER, ClusterTopic, Keys, Member, PartitionKey
+from headwater.core.address import Address, parse_endpoints
+from headwater.core.config import TopicConfig
+from headwater.core.errors import EtcdUnavailable
+from headwater.core.schema import RAW
+from headwater.streams.catalog import TopicInfo
 from tests.patience import Patience
 
 LEASE: Final = 10

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from headwater import Record
+from headwater.core.record import NO_HEADERS
 from headwater.log import Appended, Identity
-from headwater.record import NO_HEADERS
 
 Row = tuple[int, bytes | None, bytes | None, Mapping[str, bytes] | None]
 """Timestamp, key, value and headers."""

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import headwater as hw
 from headwater.broker import Broker
-from headwater.config import BrokerConfig
+from headwater.core.address import Address
+from headwater.core.config import BrokerConfig
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Disk
-from headwater.log.disk import REAL_DISK
-from headwater.store import DirectoryStore
-from headwater.wire.address import Address
+from headwater.log.files.disk import REAL_DISK
 from tests.proxy import Proxy
 
 CLIENT = hw.ClientConfig(timeout=300, heartbeat=0.2)

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from headwater import Schema
-from headwater.config import Compression
+from headwater.core.config import Compression
 from headwater.log import Frame, Identity, StoredFrame, encode
-from headwater.log.frame import GROUP_ONLY, parse_header, verify_body
+from headwater.log.format.frame import GROUP_ONLY, parse_header, verify_body
 
 INT64: Final = (-(1 << 63), (1 << 63) - 1)
 DAY_MS: Final = 24 * 60 * 60 * 1000

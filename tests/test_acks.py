@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.store.acks import AckTracker
+from headwater.streams.acks import AckTracker
 
 OFFSETS = st.integers(0, 60)
 

@@ -14,9 +14,10 @@ import pytest
 
 import headwater as hw
 from headwater.aio import Store
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.embedded.memory_store import MemoryStore
 from headwater.log import Appended
-from headwater.store import MemoryStore
-from headwater.store.receipt import Outcome
+from headwater.streams.receipt import Outcome
 from headwater.testing import ManualClock
 from tests.aio import KINDS, PATIENCE, Cancelled, When, cancelled_everywhere, fill, open_kind, run, stored, until
 
@@ -211,7 +212,7 @@ def test_opening_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> None:
 
         def alone() -> bool:
             try:
-                hw.store.DirectoryStore(tmp_path / "store", exclusive=True).close()
+                DirectoryStore(tmp_path / "store", exclusive=True).close()
             except hw.StoreInUse:
                 return False
             return True

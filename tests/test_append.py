@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater import PartitionConfig, Record
+from headwater.core.record import NO_HEADERS
 from headwater.log import Appended, Bounds, Frame, encode
-from headwater.record import NO_HEADERS
 from tests import strategies
 from tests.backends import BACKENDS, OpenPartition, temporary
 from tests.strategies import Columns

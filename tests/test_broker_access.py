@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.broker.access import OPEN, Caller, TooManyAttempts
-from headwater.broker.access_file import read_access
-from headwater.broker.audit import Audit
-from headwater.broker.guard import Guard
-from headwater.broker.tokens import Token, Verifier, create_token, read_tokens, revoke_token, tokens_beside
-from headwater.sources import source_of_peer
+from headwater.broker.security.access import OPEN, Caller, TooManyAttempts
+from headwater.broker.security.access_file import read_access
+from headwater.broker.security.audit import Audit
+from headwater.broker.security.guard import Guard
+from headwater.broker.security.tokens import Token, Verifier, create_token, read_tokens, revoke_token, tokens_beside
+from headwater.core.sources import source_of_peer
 from tests.patience import wait_until
 
 FILE = """\
@@ -295,7 +295,7 @@ def test_the_table_of_those_who_guess_does_not_grow_without_end(
     path = tmp_path / "access.tokens"
     token = create_token(path, "billing")
     verifier = Verifier(read_tokens(path))
-    monkeypatch.setattr("headwater.broker.tokens._hashed", lambda *_: b"")
+    monkeypatch.setattr("headwater.broker.security.tokens._hashed", lambda *_: b"")
     for number in range(20_000):
         assert verifier.user(token, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}") is None
     assert len(verifier._failures) <= 4096
@@ -318,7 +318,7 @@ def test_a_source_is_an_address_or_the_network_of_one(peer: str, other: str, sam
 
 
 def count_hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    from headwater.broker import tokens
+    from headwater.broker.security import tokens
 
     hashed: list[str] = []
     real = tokens._hashed
@@ -408,7 +408,7 @@ def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(
     guard.watch()
     with pytest.raises(hw.PermissionDenied):
         guard.check(BILLING, "write", "topic", "orders.eu")
-    with caplog.at_level(logging.INFO, "headwater.broker.access"):
+    with caplog.at_level(logging.INFO, "headwater.broker.security.access"):
         file.write_text(FILE.replace("orders.*: read", "orders.*: [read, writ]"))
         wait_until(lambda: any("refused" in record.getMessage() for record in caplog.records))
         guard.check(BILLING, "read", "topic", "orders.eu")
@@ -433,7 +433,7 @@ def test_a_signal_reads_files_again_that_look_unchanged(guard: Guard, file: Path
 
 
 def test_denials_are_told_once_with_who_what_and_which_right(guard: Guard, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "headwater.broker.audit"):
+    with caplog.at_level(logging.WARNING, "headwater.broker.security.audit"):
         for _ in range(100):
             with pytest.raises(hw.UnknownTopic):
                 guard.check(Caller("billing", "ipv4:10.0.0.7:4711"), "write", "topic", "payroll")
@@ -447,7 +447,7 @@ def test_denials_are_told_once_with_who_what_and_which_right(guard: Guard, caplo
 def test_the_same_denial_is_told_again_after_a_minute_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     clock = [1000.0]
     audit = Audit(lambda: clock[0])
-    with caplog.at_level(logging.WARNING, "headwater.broker.audit"):
+    with caplog.at_level(logging.WARNING, "headwater.broker.security.audit"):
         for _ in range(5):
             audit.denied("a", "read", "topic", "t", "p")
         clock[0] += 60
@@ -458,7 +458,7 @@ def test_the_same_denial_is_told_again_after_a_minute_and_counted(caplog: pytest
 def test_a_flood_of_denials_is_a_trickle_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     clock = [1000.0]
     audit = Audit(lambda: clock[0])
-    with caplog.at_level(logging.WARNING, "headwater.broker.audit"):
+    with caplog.at_level(logging.WARNING, "headwater.broker.security.audit"):
         for number in range(10_000):
             audit.denied("a", "read", "topic", f"t{number}", "p")
         assert len(caplog.records) == 20
@@ -471,7 +471,7 @@ def test_a_flood_of_denials_is_a_trickle_in_the_log(caplog: pytest.LogCaptureFix
 def test_names_cannot_break_a_line_or_speak_to_a_terminal() -> None:
     from headwater.broker.logs import JsonFormatter, TextFormatter
 
-    record = logging.makeLogRecord({"name": "headwater.broker.audit", "levelname": "WARNING", "msg": "denied"})
+    record = logging.makeLogRecord({"name": "headwater.broker.security.audit", "levelname": "WARNING", "msg": "denied"})
     record.facts = {"who": "a\nb\x1b[31m\u202e", "name": 'x"} {"level": "info"'}
     for line in (JsonFormatter().format(record), TextFormatter().format(record)):
         assert line.isprintable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headwater.broker.budget import Budget, Hold
+from headwater.broker.limits.budget import Budget, Hold
 
 
 def test_no_more_is_lent_than_there_is() -> None:

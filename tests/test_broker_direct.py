@@ -14,17 +14,17 @@ import pytest
 
 import headwater as hw
 from headwater import ClientConfig, FrameDamaged, RecordsDamaged
-from headwater.broker import arrivals, reading
+from headwater.broker.rpc import arrivals, reading
 from headwater.client import direct, feed, held, partition
 from headwater.client.direct import read_extents
 from headwater.client.feed import RemoteFeed
-from headwater.client.frames import verified
-from headwater.config import BrokerConfig
+from headwater.core.config import BrokerConfig
+from headwater.core.machine import machine
+from headwater.core.options import KIB
+from headwater.embedded.memory_store import MemoryStore
 from headwater.log import Extent, encode
-from headwater.option import KIB
-from headwater.store import MemoryStore
+from headwater.log.format.verify import verified
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.machine import machine
 from headwater.wire.packing import View
 from tests.broker import Served, fetch, frame_of, position, served
 
@@ -155,7 +155,7 @@ def test_where_machines_have_no_names_frames_are_sent(
             out.send(b"a")
         assert store.topic("t").scan().read_all().num_rows == 1
     assert read == []
-    monkeypatch.setattr("headwater.wire.machine._BOOT_ID", Path("/nowhere"))
+    monkeypatch.setattr("headwater.core.machine._BOOT_ID", Path("/nowhere"))
     assert machine.__wrapped__() == b""
 
 

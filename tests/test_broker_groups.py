@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from headwater.broker import arrivals
-from headwater.broker.access import Caller
-from headwater.broker.groups import Groups
-from headwater.config import BrokerConfig
-from headwater.errors import CommitRefused, StaleMember
+from headwater.broker.rpc import arrivals
+from headwater.broker.rpc.groups import Groups
+from headwater.broker.security.access import Caller
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import CommitRefused, StaleMember
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
 from tests.broker import Served, fetch, refusal, served

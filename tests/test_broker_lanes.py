@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import headwater as hw
-from headwater.broker.arrivals import Arrivals
 from headwater.broker.core import Core
-from headwater.broker.lane import Lanes
+from headwater.broker.rpc.arrivals import Arrivals
+from headwater.broker.rpc.lane import Lanes
 from headwater.log import Appended, Frame, encode
-from headwater.store.catalog import TopicInfo
-from headwater.store.topic import TopicPartition
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.topic import TopicPartition
 
 PLACE = TopicPartition("orders", 0)
 

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater import ClientConfig
-from headwater.broker.lending import LentMemory
+from headwater.broker.rpc.lending import LentMemory
 from headwater.client import sink
 from headwater.client.borrowing import BorrowedMemory
-from headwater.config import BrokerConfig
-from headwater.errors import InvalidRecord, UntrustedFrame
-from headwater.option import KIB, MIB
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import InvalidRecord, UntrustedFrame
+from headwater.core.machine import machine
+from headwater.core.options import KIB, MIB
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
-from headwater.wire.machine import machine
 from tests.broker import BrokerProcess, Served, frame_of, served
 from tests.patience import wait_until
 

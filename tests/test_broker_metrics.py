@@ -14,9 +14,9 @@ import yaml
 
 import headwater as hw
 from headwater.broker import Broker
-from headwater.config import BrokerConfig
+from headwater.core.address import Address
+from headwater.core.config import BrokerConfig
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import Address
 from headwater.wire.service import Stub
 
 DEPLOY = Path(__file__).parent.parent / "deploy"

@@ -17,9 +17,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from headwater.errors import StoreInUse
+from headwater.core.errors import StoreInUse
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Identity
-from headwater.store import DirectoryStore
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import BrokerProcess, fetch, frame_of

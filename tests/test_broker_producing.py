@@ -12,11 +12,11 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from headwater.config import BrokerConfig
-from headwater.errors import InvalidRecord, PartitionDeleted, StoreError, UnknownTopic, UntrustedFrame
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import InvalidRecord, PartitionDeleted, StoreError, UnknownTopic, UntrustedFrame
+from headwater.core.schema import Schema
 from headwater.log import Frame, Identity, encode, encode_batch
-from headwater.schema import Schema
-from headwater.store.routing import partition_of
+from headwater.streams.routing import partition_of
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import Served, data_of, fetch, frame_of, refusal, served
@@ -316,7 +316,7 @@ def test_more_connections_than_are_allowed_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_address_does_not_take_all_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.broker.call._CONNECTIONS_OF_SOURCE", 1)
+    monkeypatch.setattr("headwater.broker.rpc.call._CONNECTIONS_OF_SOURCE", 1)
     with served(tmp_path, BrokerConfig(max_connections=2)) as broker:
         broker.create("t")
         waiting = broker.stub.Fetch.future(fetch("t", max_wait_ms=600_000))

@@ -12,14 +12,14 @@ from typing import Any
 import grpc
 import pytest
 
-from headwater.broker import arrivals
-from headwater.broker.reading import Reading
-from headwater.config import BrokerConfig
-from headwater.errors import OffsetOutOfRange, StaleMember
-from headwater.log.frame import parse_header
-from headwater.log.segment import seed_of
-from headwater.store import MemoryStore
-from headwater.store.directory_store import partition_uuid
+from headwater.broker.rpc import arrivals
+from headwater.broker.rpc.reading import Reading
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import OffsetOutOfRange, StaleMember
+from headwater.embedded.memory_store import MemoryStore
+from headwater.log.files.segment import seed_of
+from headwater.log.format.frame import parse_header
+from headwater.streams.catalog import partition_uuid
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
 from tests.broker import Served, fetch, frame_of, position, refusal, served

@@ -17,12 +17,12 @@ import pytest
 
 import headwater as hw
 from headwater.broker import Broker
-from headwater.broker.guard import Guard
-from headwater.broker.tls import Certificates
-from headwater.broker.tokens import create_token, revoke_token, tokens_beside
-from headwater.config import BrokerConfig
+from headwater.broker.security.guard import Guard
+from headwater.broker.security.tls import Certificates
+from headwater.broker.security.tokens import create_token, revoke_token, tokens_beside
+from headwater.core.address import Address
+from headwater.core.config import BrokerConfig
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import Address
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
 from tests.callers import Caller
@@ -155,7 +155,7 @@ def test_a_token_that_is_being_hashed_holds_up_nobody_else(served: Served, monke
 
     with served.serving(), served.stub("billing") as known:
         known.Fetch(fetch("orders.eu"), timeout=300)
-        monkeypatch.setattr("headwater.broker.tokens._hashed", slow)
+        monkeypatch.setattr("headwater.broker.security.tokens._hashed", slow)
         try:
             with served.stub("operator") as unknown:
                 waiting = unknown.GetMetadata.func.future(
@@ -176,7 +176,7 @@ def test_an_address_has_a_few_tokens_hashed_at_a_time(served: Served, monkeypatc
         go_on.wait(300)
         return salt
 
-    monkeypatch.setattr("headwater.broker.tokens._hashed", slow)
+    monkeypatch.setattr("headwater.broker.security.tokens._hashed", slow)
     with served.serving(), served.stub("operator") as stub:
         method = stub.GetMetadata
         try:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.broker.exposure import check_exposure
+from headwater.broker.security.exposure import check_exposure
 from headwater.broker.settings import Settings, flag, read_settings
-from headwater.config import BrokerConfig
-from headwater.option import Option, options_of
+from headwater.core.config import BrokerConfig
+from headwater.core.options import Option, options_of
 
 
 def read(

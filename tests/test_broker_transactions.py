@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from headwater.errors import StaleMember, StoreError, TransactionAborted, UntrustedFrame, WriterTaken
+from headwater.core.errors import StaleMember, StoreError, TransactionAborted, UntrustedFrame, WriterTaken
+from headwater.core.options import DAY, HOUR
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Identity
-from headwater.option import DAY, HOUR
-from headwater.store.directory_store import DirectoryStore
 from headwater.testing import ManualClock
 from headwater.v1 import broker_pb2 as pb
 from tests.broker import Served, frame_of, refusal, served

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from headwater import PartitionBusy, PartitionConfig
-from headwater.config import Sync
+from headwater.core.config import Sync
 from headwater.log import Damage, DirectoryPartition, encode
-from headwater.log.disk import TEMPORARY
-from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_mark
-from headwater.log.recovery import STATE_FILE
-from headwater.log.segment_list import LIST_FILE
-from headwater.log.writer import LOCK_FILE
+from headwater.log.files.disk import TEMPORARY
+from headwater.log.files.marks import START_FILE, TRUNCATE_FILE, pack_mark
+from headwater.log.files.segment_list import LIST_FILE
+from headwater.log.recover.recovery import STATE_FILE
+from headwater.log.write.writer import LOCK_FILE
 from headwater.testing import RecordingDisk, Step
 from tests.backends import OpenDirectory, OpenDirectoryStore
 

@@ -19,10 +19,10 @@ import pytest
 
 import headwater as hw
 from headwater.cli.output import printable
-from headwater.config import Compression
+from headwater.core.config import Compression
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import DirectoryPartition, Identity, encode, encode_batch
-from headwater.log.frame import HEADER_BYTES
-from headwater.store import DirectoryStore
+from headwater.log.format.frame import HEADER_BYTES
 
 HW = [sys.executable, "-m", "headwater.cli"]
 CONFIG = hw.PartitionConfig(segment_bytes=20_000, index_interval=1024)
@@ -129,7 +129,9 @@ def test_debug_shows_where_an_error_comes_from() -> None:
 
 
 def test_a_mistake_of_its_own_is_one_line(tmp_path: Path) -> None:
-    program = "import headwater.cli.check as c, headwater.cli as cli, sys; c.run = lambda *a, **k: 1 / 0; cli.main()"
+    program = (
+        "import headwater.cli.storage.check as c, headwater.cli as cli, sys; c.run = lambda *a, **k: 1 / 0; cli.main()"
+    )
     result = subprocess.run(
         [sys.executable, "-c", program, "check", "x"], capture_output=True, text=True, check=False, cwd=tmp_path
     )
@@ -439,7 +441,7 @@ def test_the_tour_keeps_every_promise(tmp_path: Path) -> None:
 def test_the_tour_fails_when_an_acknowledged_record_is_missing(tmp_path: Path) -> None:
     """One frame is taken out of the account's log behind the tour's back, before it reads everything back."""
     program = (
-        "import sys; from pathlib import Path; from headwater.cli.tour import Tour\n"
+        "import sys; from pathlib import Path; from headwater.cli.tour.command import Tour\n"
         "from headwater.log import DirectoryPartition\n"
         "tour = Tour(Path(sys.argv[1]), kept=True)\n"
         "writer = tour._start(0, 20); assert writer.finish() == 0\n"

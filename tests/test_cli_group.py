@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.cli.lag import sparkline
+from headwater.cli.groups.lag import sparkline
 from tests.command import Command, hw, local_hw
 
 __all__ = ["hw", "local_hw"]

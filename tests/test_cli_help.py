@@ -88,7 +88,16 @@ def test_the_first_line_about_a_command_is_what_hw_help_lists() -> None:
 
 
 def test_help_imports_neither_arrow_nor_the_commands() -> None:
-    heavy = ("pyarrow", "grpc", "duckdb", "numpy", "markdown_it", "pygments", "rich.traceback", "headwater.cli.topic")
+    heavy = (
+        "pyarrow",
+        "grpc",
+        "duckdb",
+        "numpy",
+        "markdown_it",
+        "pygments",
+        "rich.traceback",
+        "headwater.cli.topics.topic",
+    )
     program = f"""
 import sys
 from headwater.cli import main

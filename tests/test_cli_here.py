@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.chart import Bar, draw
-from headwater.errors import UnsupportedFileSystem
-from headwater.log import disk
+from headwater.cli.records.chart import Bar, draw
+from headwater.core.errors import UnsupportedFileSystem
+from headwater.log.files import disk
 from tests.command import Command, local_hw
 
 __all__ = ["local_hw"]

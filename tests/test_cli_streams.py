@@ -14,11 +14,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from headwater.cli.record_json import moment_of, written_moment
-from headwater.cli.span import parse_span
-from headwater.errors import InvalidConfiguration
+from headwater.cli.records.record_json import moment_of, written_moment
+from headwater.cli.records.span import parse_span
+from headwater.core.errors import InvalidConfiguration
 from headwater.log import Disk
-from headwater.store.start import Time, time
+from headwater.streams.start import Time, time
 from tests.command import Command, hw, local_hw
 
 __all__ = ["hw", "local_hw"]

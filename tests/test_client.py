@@ -15,7 +15,7 @@ import pytest
 import headwater as hw
 from headwater import BrokerUnavailable, ClientConfig, InvalidConfiguration
 from headwater.client.credentials import Credentials
-from headwater.wire.address import parse_store
+from headwater.core.address import parse_store
 from tests.patience import at_some_pace
 from tests.ports import free_port
 from tests.served import Served

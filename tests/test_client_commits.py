@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import pytest
 
 from headwater.client.commits import Commits
-from headwater.errors import StoreError
+from headwater.core.errors import StoreError
+from headwater.embedded.memory_group import MemoryGroup
 from headwater.log.clock import REAL_CLOCK
-from headwater.store.group import Commit, TopicKey
-from headwater.store.memory_group import MemoryGroup
-from headwater.store.topic import TopicPartition
+from headwater.streams.group import Commit, TopicKey
+from headwater.streams.topic import TopicPartition
 
 PLACE = TopicPartition("orders", 0)
 KEY = (b"0" * 16, 0)

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from headwater.client.held import FetchedPartition, Held
 from headwater.log import DirectoryPartition, encode
-from headwater.store.directory_store import partition_uuid
-from headwater.store.topic import TopicPartition
+from headwater.streams.catalog import partition_uuid
+from headwater.streams.topic import TopicPartition
 
 UUID = bytes(range(16))
 

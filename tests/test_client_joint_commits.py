@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from headwater.client.joint_commits import JointCommits, commit
-from headwater.errors import CommitRefused, NotLeader
+from headwater.core.errors import CommitRefused, NotLeader
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
 from tests.patience import wait_until

@@ -17,13 +17,13 @@ from headwater.client.connection import Connection
 from headwater.client.credentials import Credentials
 from headwater.client.leaders import Leaders
 from headwater.client.sink import RemoteSink
-from headwater.errors import HeadwaterError, NotLeader
+from headwater.core.address import Address
+from headwater.core.errors import HeadwaterError, NotLeader
+from headwater.core.schema import RAW
 from headwater.log import Appended, Identity, MemoryPartition, admit, encode
-from headwater.log.producers import BATCHES_KEPT
-from headwater.schema import RAW
-from headwater.store.receipt import Outcome
+from headwater.log.write.producers import BATCHES_KEPT
+from headwater.streams.receipt import Outcome
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import Address
 from headwater.wire.faults import pack_error
 from headwater.wire.packing import Framed
 from headwater.wire.service import handler

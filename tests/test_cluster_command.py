@@ -17,8 +17,8 @@ import pytest
 
 import headwater as hw
 from headwater.cluster.local import EtcdProgram, LocalCluster
-from headwater.config import BrokerConfig
-from headwater.errors import StoreError
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import StoreError
 from tests.broker import served
 from tests.etcd_server import needs_some_etcd
 from tests.patience import Patience

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from headwater.cluster.election import LogEnd
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.item import Guard, Put
-from headwater.cluster.keys import ClusterTopic, state_from_json, state_to_json
-from headwater.cluster.metadata import PartitionState, Proposal
-from headwater.cluster.planning import Change, plan
-from headwater.wire.address import Address
+from headwater.cluster.control.election import LogEnd
+from headwater.cluster.control.metadata import PartitionState, Proposal
+from headwater.cluster.control.planning import Change, plan
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Guard, Put
+from headwater.cluster.etcd.keys import ClusterTopic, state_from_json, state_to_json
+from headwater.core.address import Address
 from tests.aio import run
 from tests.etcd_server import EtcdServer, needs_etcd
 from tests.members import PATIENCE, Logs, Node, keys, nodes, topic_of, until

@@ -11,14 +11,14 @@ from random import Random
 
 import pytest
 
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.identity import IDENTITY_FILE, identity_of
-from headwater.cluster.item import Delete, Put
-from headwater.cluster.keys import state_from_json, state_to_json
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.view import Office
-from headwater.errors import Damaged, EtcdUnavailable, InvalidConfiguration, StoreInUse
-from headwater.wire.address import Address
+from headwater.cluster.control.identity import IDENTITY_FILE, identity_of
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.control.view import Office
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Delete, Put
+from headwater.cluster.etcd.keys import state_from_json, state_to_json
+from headwater.core.address import Address
+from headwater.core.errors import Damaged, EtcdUnavailable, InvalidConfiguration, StoreInUse
 from tests.aio import run
 from tests.etcd_server import EtcdServer, needs_etcd
 from tests.members import SHORT_LEASE, MemberProcess, Node, keys, nodes, until

@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.cluster.assignment import default_min_insync, replicas_of
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.item import Put
-from headwater.cluster.keys import ClusterTopic, Keys, Member, state_from_json, state_to_json
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.topics import ClusterTopics
-from headwater.cluster.view import ClusterView
-from headwater.errors import Damaged, InvalidConfiguration, StoreError, TopicExists, UnknownTopic
-from headwater.schema import Schema
-from headwater.store.catalog import grown
+from headwater.cluster.control.assignment import default_min_insync, replicas_of
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.control.topics import ClusterTopics
+from headwater.cluster.control.view import ClusterView
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Put
+from headwater.cluster.etcd.keys import ClusterTopic, Keys, Member, state_from_json, state_to_json
+from headwater.core.errors import Damaged, InvalidConfiguration, StoreError, TopicExists, UnknownTopic
+from headwater.core.schema import Schema
+from headwater.streams.catalog import grown
 from tests.aio import run
 from tests.etcd_server import EtcdServer, needs_etcd
 from tests.members import Node, keys, nodes, topic_of, until

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.etcd_watch import Look
-from headwater.cluster.item import Item
-from headwater.cluster.keys import Keys, Member, state_to_json
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.view import Changes, ClusterView
-from headwater.wire.address import Address
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.control.view import Changes, ClusterView
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Item
+from headwater.cluster.etcd.keys import Keys, Member, state_to_json
+from headwater.cluster.etcd.watch import Look
+from headwater.core.address import Address
 from tests.aio import run
 from tests.members import topic_of
 

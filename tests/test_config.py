@@ -17,7 +17,7 @@ from headwater import (
     StewardConfig,
     TopicConfig,
 )
-from headwater.option import Option, options_of
+from headwater.core.options import Option, options_of
 
 KINDS: list[type[Any]] = [PartitionConfig, TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig]
 CENTURY = 100 * 365 * 86400

@@ -23,11 +23,10 @@ from headwater import (
     ProducerConfig,
     StewardConfig,
     TopicConfig,
-    config,
-    presets,
 )
-from headwater.option import options_of
-from headwater.presets import Preset, nouns
+from headwater.core import config, presets
+from headwater.core.options import options_of
+from headwater.core.presets import Preset, nouns
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "configuration.md"
 KINDS = [PartitionConfig, TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig, BrokerConfig, ClientConfig]

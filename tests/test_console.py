@@ -19,7 +19,7 @@ from headwater.console.charts import _spread
 from headwater.console.messages import MOST
 from headwater.console.watch import rest_after
 from headwater.log.clock import REAL_CLOCK
-from headwater.store.history import HistoryWriter, Sample
+from headwater.streams.history import HistoryWriter, Sample
 from tests.backends import STORES
 from tests.console import PATIENCE, Asking, served
 from tests.patience import Patience

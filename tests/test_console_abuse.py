@@ -14,16 +14,16 @@ import pytest
 
 import headwater as hw
 from headwater.broker import Broker
-from headwater.broker.guard import Guard
-from headwater.broker.tokens import create_token, tokens_beside
-from headwater.config import BrokerConfig
+from headwater.broker.security.guard import Guard
+from headwater.broker.security.tokens import create_token, tokens_beside
 from headwater.console import serving as console_serving
 from headwater.console.server import Console
 from headwater.console.serving import Serving
 from headwater.console.sessions import Sessions
-from headwater.errors import Unauthenticated
-from headwater.store import DirectoryStore
-from headwater.wire.address import Address
+from headwater.core.address import Address
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import Unauthenticated
+from headwater.embedded.directory_store import DirectoryStore
 from tests.console import PATIENCE, Asking, served
 from tests.patience import Patience
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.store.history import entries
-from headwater.store.names import HISTORY
+from headwater.core.names import HISTORY
+from headwater.streams.history import entries
 from tests.browser import PATIENCE, Browser, needs_browser
 from tests.cluster.cluster import ClusterProcesses
 from tests.console import Opened

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.console.decoding import Decoder, decoder_named, plain, shown
-from headwater.errors import InvalidConfiguration
+from headwater.core.errors import InvalidConfiguration
 
 
 @pytest.mark.parametrize(

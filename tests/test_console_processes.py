@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.config import BrokerConfig
+from headwater.core.config import BrokerConfig
 
 HW = [sys.executable, "-m", "headwater.cli"]
 PATIENCE = 300
@@ -76,7 +76,7 @@ def test_a_broker_serves_it_beside_itself_and_takes_it_along(tmp_path: Path) -> 
 
 
 def test_a_broker_does_not_show_everything_to_everyone() -> None:
-    from headwater.broker.exposure import check_exposure
+    from headwater.broker.security.exposure import check_exposure
 
     for config in (
         BrokerConfig(console="0.0.0.0:6175"),

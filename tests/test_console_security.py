@@ -14,17 +14,17 @@ import pytest
 
 import headwater as hw
 from headwater.broker import Broker
-from headwater.broker.guard import Guard
-from headwater.broker.tokens import create_token, revoke_token, tokens_beside
-from headwater.cli.console import check_exposure
-from headwater.config import BrokerConfig
+from headwater.broker.security.guard import Guard
+from headwater.broker.security.tokens import create_token, revoke_token, tokens_beside
+from headwater.cli.broker.console import check_exposure
 from headwater.console.security import MAX_BODY
 from headwater.console.server import _CALLS_ANSWERED, Console
 from headwater.console.serving import Serving
 from headwater.console.sessions import Sessions
-from headwater.errors import InvalidConfiguration
-from headwater.store import DirectoryStore
-from headwater.wire.address import Address, parse_address
+from headwater.core.address import Address, parse_address
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import InvalidConfiguration
+from headwater.embedded.directory_store import DirectoryStore
 from tests.console import PATIENCE, Asking, served
 from tests.patience import Patience
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.broker.tokens import create_token, revoke_token, tokens_beside
+from headwater.broker.security.tokens import create_token, revoke_token, tokens_beside
 from tests.broker import BrokerProcess
 from tests.browser import Browser, needs_browser
 from tests.certificates import Authority, Pair, needs_openssl

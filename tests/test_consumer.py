@@ -12,6 +12,7 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
+from headwater.streams.start import Start
 from headwater.testing import ManualClock
 from tests.backends import Handles
 
@@ -90,7 +91,7 @@ def test_several_topics_and_patterns(store: Store) -> None:
     ("start", "expected"),
     [("earliest", 0), ("latest", 10), (3, 3), (10, 10), (-2, 8), (-99, 0)],
 )
-def test_where_it_starts(store: Store, start: hw.store.start.Start, expected: int) -> None:
+def test_where_it_starts(store: Store, start: Start, expected: int) -> None:
     store.create_topic("orders")
     fill(store, "orders", 10)
     with store.consumer("orders", start=start) as inbox:
@@ -407,7 +408,7 @@ def test_seek_reads_elsewhere_and_moves_the_group_only_forwards(store: Store) ->
 
 
 @pytest.mark.parametrize(("position", "expected"), [(-3, 7), (2, 2), ("latest", 10), (hw.time(0), 0)])
-def test_reset_moves_the_group(store: Store, position: hw.store.start.Start, expected: int) -> None:
+def test_reset_moves_the_group(store: Store, position: Start, expected: int) -> None:
     store.create_topic("orders")
     fill(store, "orders", 10)
     with store.consumer("orders", group="g") as inbox:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import PartitionError
-from headwater.config import PartitionConfig
+from headwater.core.config import PartitionConfig
 from headwater.log import Appended, DirectoryPartition, Identity, encode
 from headwater.testing import ManualClock, RecordingDisk
 

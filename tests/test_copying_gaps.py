@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from headwater import PartitionError
-from headwater.config import PartitionConfig
+from headwater.core.config import PartitionConfig
+from headwater.core.record import Record
 from headwater.log import Appended, DirectoryPartition, Disk, Identity, encode
-from headwater.log.check import Check
-from headwater.log.report import Damage
-from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
-from headwater.record import Record
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
+from headwater.log.maintain.check import Check
+from headwater.log.recover.report import Damage
 from headwater.testing import RecordingDisk
 from tests.disks import HastyDisk
 

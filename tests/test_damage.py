@@ -13,10 +13,10 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, PartitionConfig, RecordsDamaged, Store, TopicPartition
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import DirectoryPartition, Disk, encode
-from headwater.log.damage import DAMAGE_FILE, read_damage, with_damage, without_damage
-from headwater.log.report import Damage
-from headwater.store import DirectoryStore
+from headwater.log.recover.damage import DAMAGE_FILE, read_damage, with_damage, without_damage
+from headwater.log.recover.report import Damage
 from tests.backends import OpenDirectory, OpenDirectoryStore
 from tests.patience import has_finished, wait_until
 

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from headwater import PartitionConfig, PartitionDeleted
-from headwater.config import Sync
+from headwater.core.config import Sync
 from headwater.log import DirectoryPartition, encode
-from headwater.log.reader import MAPPED_FROM
+from headwater.log.read.reader import MAPPED_FROM
 from tests.backends import OpenDirectory
 from tests.test_close import USES
 

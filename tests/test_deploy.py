@@ -15,11 +15,11 @@ import pytest
 import typer
 import yaml
 
-from headwater.broker.exposure import check_exposure
+from headwater.broker.security.exposure import check_exposure
 from headwater.broker.settings import read_settings
-from headwater.cli.broker import app
-from headwater.config import BrokerConfig
-from headwater.option import options_of
+from headwater.cli.broker.serve import app
+from headwater.core.config import BrokerConfig
+from headwater.core.options import options_of
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

@@ -15,12 +15,12 @@ import pytest
 
 import headwater as hw
 from headwater import PartitionConfig, TopicPartition
+from headwater.core.names import GROUPS
 from headwater.log import DirectoryPartition
-from headwater.log.disk import TEMPORARY
-from headwater.log.encode import encode
-from headwater.log.open_files import OPEN_FILES, most_handles
-from headwater.store.group import Commit
-from headwater.store.names import GROUPS
+from headwater.log.files.disk import TEMPORARY
+from headwater.log.files.open_files import OPEN_FILES, most_handles
+from headwater.log.format.encode import encode
+from headwater.streams.group import Commit
 from headwater.testing import FailingDisk, Failpoint, ManualClock
 from headwater.testing.failpoints import Operation
 from tests.backends import OpenDirectory, OpenDirectoryStore

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.log import Disk
-from headwater.log.disk import IOV_MAX
+from headwater.log.files.disk import IOV_MAX
 
 LARGEST = 256 * 1024
 SIZES = st.sampled_from((0, 1, 104, 4096, LARGEST - 1, LARGEST, LARGEST + 1, 3 * LARGEST + 5))

@@ -13,7 +13,9 @@ from zlib import crc32
 import pytest
 
 import headwater
-from headwater.log import frame, index, marks, producers, segment, state
+from headwater.log.files import index, marks, segment, state
+from headwater.log.format import frame
+from headwater.log.write import producers
 from tests.faults.__main__ import load
 from tests.test_cli_help import every_command
 

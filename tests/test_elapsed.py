@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.core.options import DAY, HOUR, MINUTE
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.elapsed import CLOCK_FILE, MARGIN_NS, SETTLING_NS, Elapsed
-from headwater.option import DAY, HOUR, MINUTE
 from headwater.testing import ManualClock
 
 YEAR = 365 * DAY

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headwater as hw
-from headwater.environment import VARIABLES, overridden
-from headwater.option import CENTURY, Option, Range, count, options_of, seconds, size
+from headwater.core.environment import VARIABLES, overridden
+from headwater.core.options import CENTURY, Option, Range, count, options_of, seconds, size
 
 NOUNS = {"TOPIC": hw.TopicConfig, "PRODUCER": hw.ProducerConfig, "CONSUMER": hw.ConsumerConfig}
 NOUNS |= {"STEWARD": hw.StewardConfig}

@@ -12,11 +12,11 @@ from random import Random
 
 import pytest
 
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.etcd_connection import EtcdAccess, EtcdConnection
-from headwater.cluster.item import Delete, Guard, Item, Put
-from headwater.errors import EtcdRefused, EtcdUnavailable, InvalidConfiguration
-from headwater.wire.address import Address, parse_endpoints
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.connection import EtcdAccess, EtcdConnection
+from headwater.cluster.etcd.item import Delete, Guard, Item, Put
+from headwater.core.address import Address, parse_endpoints
+from headwater.core.errors import EtcdRefused, EtcdUnavailable, InvalidConfiguration
 from tests.aio import run
 from tests.certificates import Authority, needs_openssl
 from tests.etcd_server import EtcdServer, needs_etcd, started_together

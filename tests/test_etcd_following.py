@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from headwater.cluster import etcd_watch
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.etcd_watch import Look
-from headwater.cluster.item import Delete, Put
-from headwater.errors import EtcdRefused, EtcdUnavailable
-from headwater.wire.address import Address
+from headwater.cluster.etcd import watch as etcd_watch
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Delete, Put
+from headwater.cluster.etcd.watch import Look
+from headwater.core.address import Address
+from headwater.core.errors import EtcdRefused, EtcdUnavailable
 from tests.aio import run, until
 from tests.etcd_server import EtcdServer, needs_etcd, started_together
 from tests.proxy import Proxy

@@ -15,7 +15,7 @@ import headwater.aio
 import headwater.log
 import headwater.spark
 import headwater.testing
-from headwater import errors
+from headwater.core import errors
 from tests.test_tidy import is_documented
 
 PACKAGES = [headwater, headwater.aio, headwater.log, headwater.spark, headwater.testing]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headwater.log import encode
-from headwater.log.frame import MAGIC
-from headwater.log.report import Damage
-from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES
+from headwater.log.format.frame import MAGIC
+from headwater.log.recover.report import Damage
 from tests.backends import OpenDirectory
 
 

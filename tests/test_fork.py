@@ -10,7 +10,7 @@ import pytest
 
 from headwater import PartitionBusy, PartitionConfig, PartitionForked
 from headwater.log import DirectoryPartition, Disk, Partition, encode
-from headwater.store import receipt
+from headwater.streams import receipt
 from tests.backends import OpenDirectory
 from tests.test_close import USES
 

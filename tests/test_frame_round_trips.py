@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import RAW, FrameDamaged, InvalidRecord, Record, Schema, SchemaError, UntrustedFrame
-from headwater.config import Compression
+from headwater.core.config import Compression
+from headwater.core.record import NO_HEADERS
 from headwater.log import Frame, Identity, admit, encode, encode_batch
-from headwater.log.frame import HEADER_BYTES, identity_of, parse_header, verify_body
-from headwater.log.plain import FEW, plain_content
-from headwater.record import NO_HEADERS
+from headwater.log.format.frame import HEADER_BYTES, identity_of, parse_header, verify_body
+from headwater.log.format.plain import FEW, plain_content
 from tests import strategies
 from tests.strategies import Columns, stored
 

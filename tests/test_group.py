@@ -12,8 +12,8 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store.directory_group import DirectoryGroup
-from headwater.store.group import Commit, Group, TopicKey
+from headwater.embedded.directory_group import DirectoryGroup
+from headwater.streams.group import Commit, Group, TopicKey
 from headwater.testing import ManualClock
 from tests.backends import Handles
 from tests.patience import PACES, Patience

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater import TopicPartition
-from headwater.store.group import Commit, KeptGroup
+from headwater.streams.group import Commit, KeptGroup
 from tests.backends import OpenStore, inside
 
 PLACE = TopicPartition("orders", 0)

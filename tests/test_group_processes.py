@@ -18,8 +18,8 @@ import pytest
 
 import headwater as hw
 from headwater import Store, TopicPartition
-from headwater.store import watch
-from headwater.store.names import GROUPS
+from headwater.core.names import GROUPS
+from headwater.streams import watch
 from tests.faults.members import (
     GROUP,
     HANDED,

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
+from headwater.core.names import HISTORY
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import encode
-from headwater.store import DirectoryStore, history
-from headwater.store.history import HistoryWriter, Sample, Samples, entries
-from headwater.store.names import HISTORY
-from headwater.store.survey import Survey
+from headwater.streams import history
+from headwater.streams.history import HistoryWriter, Sample, Samples, entries
+from headwater.streams.survey import Survey
 from headwater.testing import ManualClock
 from tests.backends import Handles, OpenStore
 from tests.patience import wait_until

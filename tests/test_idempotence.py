@@ -6,8 +6,8 @@ import pytest
 
 from headwater import InvalidRecord, OutOfOrderSequence, PartitionConfig, ProducerFenced
 from headwater.log import Appended, Frame, Identity, Partition, encode
-from headwater.log.encode import signed
-from headwater.log.frame import UNSIGNED
+from headwater.log.format.encode import signed
+from headwater.log.format.frame import UNSIGNED
 from headwater.testing import ManualClock
 from tests.backends import OpenDirectory, OpenPartition
 

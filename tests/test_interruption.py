@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headwater import PartitionError
-from headwater.config import PartitionConfig
+from headwater.core.config import PartitionConfig
 from headwater.log import DirectoryPartition, encode
 from tests.faults.verification import UnsyncedDisk
 

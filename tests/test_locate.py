@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from headwater import PartitionConfig
 from headwater.client.direct import read_extents
-from headwater.client.frames import verified
-from headwater.errors import FrameDamaged
+from headwater.core.errors import FrameDamaged
+from headwater.core.record import Record
 from headwater.log import DirectoryPartition, Extent, MemoryPartition, encode
-from headwater.log.frame import BODY, HEADER_BYTES, stored_frame
-from headwater.log.segment import SEGMENT_HEADER_BYTES, list_segments, seed_of
-from headwater.record import Record
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, list_segments, seed_of
+from headwater.log.format.frame import BODY, HEADER_BYTES, stored_frame
+from headwater.log.format.verify import verified
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.packing import View
 from tests.backends import temporary

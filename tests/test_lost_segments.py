@@ -10,11 +10,11 @@ import pytest
 
 import headwater
 from headwater import Consumer, FrameDamaged, PartitionConfig, RecordsDamaged
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Damage, DirectoryPartition, encode
-from headwater.log.check import Check
-from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
-from headwater.log.segment_list import LIST_FILE
-from headwater.store import DirectoryStore
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+from headwater.log.files.segment_list import LIST_FILE
+from headwater.log.maintain.check import Check
 from tests.backends import OpenDirectory
 from tests.command import Command, local_hw
 from tests.faults.specimen import copy

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.cli.cluster_manifest import _Target, apply_manifest
+from headwater.broker.manifest import Difference, Manifest, ManifestTopic, differences, read_manifest
+from headwater.cli.cluster.manifest import _Target, apply_manifest
 from headwater.client.credentials import Credentials
-from headwater.columns import read_columns, write_columns
-from headwater.manifest import Difference, Manifest, ManifestTopic, differences, read_manifest
-from headwater.schema import Schema
+from headwater.core.columns import read_columns, write_columns
+from headwater.core.schema import Schema
 from tests.broker import served
 from tests.processes import hw as command
 

@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.store.membership import Member, Membership
-from headwater.store.topic import TopicPartition
+from headwater.streams.membership import Member, Membership
+from headwater.streams.topic import TopicPartition
 
 
 class GroupMachine(RuleBasedStateMachine):

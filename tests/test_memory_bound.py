@@ -18,7 +18,8 @@ LIMIT_MIB = 200
 CHILD = """
 import sys
 from headwater import PartitionConfig
-from headwater.log import DirectoryPartition, encode
+from headwater.log import DirectoryPartition
+from headwater.log import encode
 
 MIB = 1 << 20
 

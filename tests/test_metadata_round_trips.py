@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import Damaged
-from headwater.errors import IndexDamaged
+from headwater.core.errors import IndexDamaged
 from headwater.log import Identity
-from headwater.log.disk import REAL_DISK
-from headwater.log.index import IndexBuilder, IndexEntry, IndexHeader, open_index
-from headwater.log.marks import START_FILE, TRUNCATE_FILE, pack_mark, read_mark
-from headwater.log.producers import BATCHES_KEPT, ProducerTable
-from headwater.log.segment import SegmentHeader, new_segment_header
-from headwater.log.state import MAGIC, STATE_BYTES, State, StatePage
+from headwater.log.files.disk import REAL_DISK
+from headwater.log.files.index import IndexBuilder, IndexEntry, IndexHeader, open_index
+from headwater.log.files.marks import START_FILE, TRUNCATE_FILE, pack_mark, read_mark
+from headwater.log.files.segment import SegmentHeader, new_segment_header
+from headwater.log.files.state import MAGIC, STATE_BYTES, State, StatePage
+from headwater.log.write.producers import BATCHES_KEPT, ProducerTable
 from tests.strategies import INT64
 
 int64 = st.integers(*INT64)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.store.offsets import OffsetTable, Position, _newest, _pack, _unpack
+from headwater.embedded.offsets import OffsetTable, _newest, _pack, _unpack
+from headwater.streams.position import Position
 
 COPY = 64
 SLOT = 2 * COPY

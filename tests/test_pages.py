@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.exposition import Family, Histogram, Sample, exposition
-from headwater.pages import Page, PageServer, Request
+from headwater.core.exposition import Family, Histogram, Sample, exposition
+from headwater.core.pages import Page, PageServer, Request
 from tests.certificates import Authority, needs_openssl
 
 

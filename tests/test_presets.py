@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.presets import COMPRESSION, DEFAULT, MANY_PROCESSES, THROUGHPUT, sized
+from headwater.core.presets import COMPRESSION, DEFAULT, MANY_PROCESSES, THROUGHPUT, sized
 
 MIB = 1 << 20
 PRESETS = {

@@ -106,7 +106,8 @@ def read_elsewhere(partition: DirectoryPartition, number: int) -> None:
 
 HOLDER = """
 import sys
-from headwater.log import DirectoryPartition, Disk, encode
+from headwater.log import DirectoryPartition, Disk
+from headwater.log import encode
 
 class Stuck(Disk):
     def sync(self, fd):

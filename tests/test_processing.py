@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import ConsumedRecord, DeadLetterRefused, InvalidConfiguration, Record, Store, UnknownTopic
-from headwater.store import DirectoryStore
+from headwater.embedded.directory_store import DirectoryStore
 from tests.backends import OpenStore
 from tests.patience import PACES, has_finished
 

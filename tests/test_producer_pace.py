@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.store import producer as producing
-from headwater.store.idle import IDLE
-from headwater.store.sink import PartitionSink
+from headwater.streams import producer as producing
+from headwater.streams.idle import IDLE
+from headwater.streams.sink import PartitionSink
 
 MILLISECOND = 1_000_000
 

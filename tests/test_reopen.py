@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from headwater import PartitionConfig
-from headwater.config import Sync
+from headwater.core.config import Sync
 from headwater.log import Appended, DirectoryPartition, encode
-from headwater.log.reader import MAPPED_FROM
+from headwater.log.read.reader import MAPPED_FROM
 from tests.backends import OpenDirectory
 
 

@@ -20,16 +20,16 @@ import pytest
 
 import headwater as hw
 from headwater.broker import Broker
-from headwater.broker.access import Kind, Right
-from headwater.broker.access_file import rights_from_json
-from headwater.broker.guard import Guard
-from headwater.broker.tokens import create_token, read_tokens
-from headwater.cluster.etcd import Etcd
+from headwater.broker.security.access import Kind, Right
+from headwater.broker.security.access_file import rights_from_json
+from headwater.broker.security.guard import Guard
+from headwater.broker.security.tokens import create_token, read_tokens
+from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.link import PASSWORD_KEY, password_of
-from headwater.config import BrokerConfig
-from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader
-from headwater.store import DirectoryStore
-from headwater.store.names import GROUPS
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import BrokerUnavailable, HeadwaterError, NotLeader
+from headwater.core.names import GROUPS
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import error_of, unpack_error
 from headwater.wire.service import METHODS, Stub

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater import HeadwaterError, Store
+from headwater.embedded.memory_store import MemoryStore
 from headwater.log import encode
-from headwater.store import MemoryStore
 from tests.backends import OpenStore
 
 ON_A_CLUSTER = True

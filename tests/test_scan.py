@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import RAW, PartitionConfig, Schema, SchemaError
-from headwater.config import Compression
+from headwater.core.config import Compression
 from headwater.log import Partition, encode, encode_batch
-from headwater.log.projection import Projection
+from headwater.log.format.projection import Projection
 from tests import strategies
 from tests.backends import OpenPartition
 from tests.strategies import stored

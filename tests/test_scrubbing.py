@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater.config import StewardConfig
+from headwater.core.config import StewardConfig
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import DirectoryPartition
 from headwater.log.clock import REAL_CLOCK, Clock
-from headwater.log.damage import read_damage
-from headwater.store import DirectoryStore
-from headwater.store.scrubber import Scrubber
-from headwater.store.stopping import Stop
+from headwater.log.recover.damage import read_damage
+from headwater.streams.scrubber import Scrubber
+from headwater.streams.stopping import Stop
 from headwater.testing import ManualClock
 from tests.patience import Patience
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.sources import Connections, Failures
+from headwater.core.sources import Connections, Failures
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -13,9 +13,9 @@ import pytest
 
 import headwater as hw
 from headwater import Staged, Store
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import encode
-from headwater.store import DirectoryStore
-from headwater.store.transaction import STAGES_KEPT
+from headwater.streams.transaction import STAGES_KEPT
 from headwater.testing import FailingDisk, Failpoint, ManualClock, RecordingDisk
 from headwater.testing.trace import Created, DirectorySynced, Renamed, Synced
 from tests.backends import OpenDirectoryStore, OpenStore

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from headwater import HeadwaterError, InvalidConfiguration, Store, Topic
-from headwater.config import StewardConfig
+from headwater.core.config import StewardConfig
+from headwater.core.options import DAY
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.embedded.memory_store import MemoryStore
 from headwater.log import Partition
-from headwater.option import DAY
-from headwater.store import DirectoryStore, MemoryStore
-from headwater.store.group import KeptGroup
-from headwater.store.steward import StewardReport
+from headwater.streams.group import KeptGroup
+from headwater.streams.steward import StewardReport
 from headwater.testing import ManualClock
 from tests.backends import OpenStore, inside
 from tests.patience import wait_until

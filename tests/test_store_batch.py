@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import RAW
-from headwater.config import Compression, TopicConfig
-from headwater.record import NO_HEADERS
-from headwater.store.batch import Batch
+from headwater.core.config import Compression, TopicConfig
+from headwater.core.record import NO_HEADERS
+from headwater.streams.batch import Batch
 from tests.strategies import stored
 
 TIMES = st.integers(-(2**63), 2**63 - 1)

@@ -13,6 +13,7 @@ import pytest
 
 import headwater as hw
 from headwater import StoreClosed
+from headwater.streams import producer
 from tests.backends import OpenDirectoryStore
 
 
@@ -60,7 +61,7 @@ def test_the_end_of_the_program_waits_no_longer_than_it_is_told(tmp_path: Path) 
     code = """
     import sys, threading, headwater as hw
     from headwater.log import Disk
-    from headwater.store import DirectoryStore
+    from headwater.embedded.directory_store import DirectoryStore
 
     class Stuck(Disk):
         def sync(self, fd):
@@ -137,7 +138,7 @@ def test_what_is_pending_at_a_fork_is_written_by_the_parent_alone(open_directory
             try:
                 out.send(b"from the child")
             except StoreClosed:
-                hw.store.producer._write_at_exit()
+                producer._write_at_exit()
                 out.close()
                 os._exit(0)
             os._exit(1)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headwater import GroupBusy, PartitionBusy
-from headwater.log.lock import PartitionLock
-from headwater.store.directory_group import DirectoryGroup
+from headwater.embedded.directory_group import DirectoryGroup
+from headwater.log.files.lock import PartitionLock
 from tests.backends import OpenDirectoryStore
 
 PATIENCE = 300.0

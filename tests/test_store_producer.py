@@ -17,7 +17,7 @@ import headwater as hw
 from headwater import BufferFull, InvalidRecord, Receipt, Store, StoreClosed, StoreError, Topic, WriteFailed
 from headwater.client.store import RemoteStore
 from headwater.log import Disk
-from headwater.store.routing import partition_of
+from headwater.streams.routing import partition_of
 from headwater.testing import FailingDisk, Failpoint
 from tests.backends import OpenDirectoryStore, OpenStore
 

@@ -11,6 +11,7 @@ import pytest
 
 import headwater as hw
 from headwater import InvalidConfiguration, OffsetOutOfRange, SchemaError, Topic
+from headwater.streams.start import Start
 from tests.backends import OpenDirectoryStore, OpenStore
 
 SECOND = 1_000_000_000
@@ -57,9 +58,7 @@ def test_a_scan_reads_all_partitions_and_says_which(open_store: OpenStore) -> No
         (hw.time(-5), hw.time(99 * SECOND), range(10)),
     ],
 )
-def test_a_scan_has_a_start_and_an_end(
-    open_store: OpenStore, start: hw.store.start.Start, end: hw.store.start.Start, expected: range
-) -> None:
+def test_a_scan_has_a_start_and_an_end(open_store: OpenStore, start: Start, end: Start, expected: range) -> None:
     topic = numbered(open_store)
     assert values(topic.scan(start, end, partitions=[1])) == [b"1-%d" % number for number in expected]
 

@@ -13,11 +13,12 @@ import pytest
 
 import headwater as hw
 from headwater import Damaged, InvalidConfiguration, InvalidName, PartitionDeleted, SchemaError, TopicExists
+from headwater.core.schema import Schema
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import encode
-from headwater.schema import Schema
-from headwater.store import DirectoryStore
-from headwater.store.catalog import TopicInfo
-from headwater.store.start import Start
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.routing import partition_of
+from headwater.streams.start import Start
 from tests.backends import OpenDirectoryStore, OpenStore
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -132,7 +133,7 @@ def test_a_producer_follows_its_topic(open_directory_store: OpenDirectoryStore) 
         out.send(b"the next", key=b"key 3")
         out.flush()
         later = out.send(b"after", key=b"key 3")
-        assert later.partition == hw.store.routing.partition_of(b"key 3", 64) != 0
+        assert later.partition == partition_of(b"key 3", 64) != 0
         with pytest.raises(hw.InvalidRecord, match="limit of 10"):
             out.send(b"x" * 11)
 

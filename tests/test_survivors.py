@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater import PartitionConfig, PartitionError
 from headwater.log import DirectoryPartition, encode
-from headwater.log.survivors import NEWEST, Survivors
+from headwater.log.recover.survivors import NEWEST, Survivors
 from headwater.testing import ManualClock
 
 GRACE = 3600.0

@@ -11,9 +11,9 @@ from itertools import pairwise
 import pytest
 
 from headwater import PartitionConfig
-from headwater.config import Sync
+from headwater.core.config import Sync
+from headwater.core.options import MIB
 from headwater.log import Disk, encode
-from headwater.option import MIB
 from tests.backends import OpenDirectory
 from tests.patience import Patience
 

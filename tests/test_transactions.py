@@ -14,9 +14,9 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
-from headwater.store import DirectoryStore
-from headwater.store.decision import Decision
-from headwater.store.group import Commit
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.streams.decision import Decision
+from headwater.streams.group import Commit
 from headwater.testing import ManualClock
 from tests.backends import Handles, OpenStore, inside
 from tests.patience import wait_until

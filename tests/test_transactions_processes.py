@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import headwater as hw
-from headwater.store import DirectoryStore
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.testing import FailingDisk
 from tests.test_transactions import values
 from tests.test_transactions_unfinished import TRANSACTIONS, create, files, is_done, leave_undone, slots
@@ -116,7 +116,7 @@ def test_slots_of_killed_processes_are_used_again(tmp_path: Path) -> None:
 DYING = """
 import sys
 from pathlib import Path
-from headwater.store import DirectoryStore
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.testing import FailingDisk, Failpoint
 disk = FailingDisk()
 store = DirectoryStore(sys.argv[1], disk=disk)
@@ -152,7 +152,7 @@ def test_a_member_that_lives_on_finishes_what_a_dead_one_has_decided(tmp_path: P
 STOPPED = """
 import os, sys, signal
 import headwater as hw
-from headwater.store.directory_ledger import DirectoryLedger
+from headwater.embedded.directory_ledger import DirectoryLedger
 store = hw.open(sys.argv[1])
 decide = DirectoryLedger.decide
 def stopping(self, stage, decision):

@@ -15,9 +15,9 @@ import pytest
 
 import headwater as hw
 from headwater import Store
-from headwater.store import DirectoryStore
-from headwater.store.group import Commit
-from headwater.store.transaction import STAGES_KEPT
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.streams.group import Commit
+from headwater.streams.transaction import STAGES_KEPT
 from headwater.testing import FailingDisk, Failpoint, ManualClock
 from tests.backends import OpenDirectoryStore
 from tests.test_fork import in_child

@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from headwater import OffsetOutOfRange, PartitionConfig, WriteFailed
-from headwater.config import Sync
+from headwater.core.config import Sync
 from headwater.log import Appended, DirectoryPartition, Partition, encode
-from headwater.log.frame import BODY_START
-from headwater.log.report import Damage
-from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES
+from headwater.log.format.frame import BODY_START
+from headwater.log.recover.report import Damage
 from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, write_image
 from tests.backends import OpenDirectory, OpenPartition
 from tests.power import values_after_power_loss

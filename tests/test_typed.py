@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from headwater import Record, Schema
+from headwater.core.record import NO_HEADERS
 from headwater.log import encode, encode_batch
-from headwater.record import NO_HEADERS
 from tests.backends import OpenDirectory, OpenPartition
 
 TRADES = Schema(

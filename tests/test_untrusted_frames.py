@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from headwater.errors import UntrustedFrame
+from headwater.core.errors import UntrustedFrame
 from headwater.log import admit
-from headwater.log.frame import BODY, BODY_START, CONTROL, EXPLICIT_OFFSETS, HEADER_BYTES
+from headwater.log.format.frame import BODY, BODY_START, CONTROL, EXPLICIT_OFFSETS, HEADER_BYTES
 from tests.faults.mutation import ROWS, TIME, Seed, seeds
 
 SEEDS: Final = seeds()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from headwater import FrameDamaged
-from headwater.config import PartitionConfig
+from headwater.core.config import PartitionConfig
 from headwater.log import DirectoryPartition, Identity, encode
-from headwater.log.report import Damage
-from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+from headwater.log.recover.report import Damage
 
 UUID = bytes(range(16))
 ATTRIBUTES, DELTA, MAX_TIMESTAMP, PRODUCER, SEQUENCE = 44, 60, 72, 80, 96

@@ -12,8 +12,8 @@ import pytest
 
 from headwater import HeadwaterError, PartitionConfig
 from headwater.log import DirectoryPartition, Disk, encode
-from headwater.log.reader import MAPPED_FROM
-from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES
+from headwater.log.read.reader import MAPPED_FROM
 from tests.backends import OpenDirectory
 
 CONFIG = PartitionConfig(segment_bytes=4 * MAPPED_FROM, mapping_cache_bytes=0, retention_bytes=0, sync="never")

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.store import inotify
-from headwater.store import watch as module
-from headwater.store.watch import Watch
+from headwater.streams import inotify
+from headwater.streams import watch as module
+from headwater.streams.watch import Watch
 from tests.processes import ROOT
 
 MANY = 150

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.config import ProducerConfig
-from headwater.errors import BufferFull
+from headwater.core.config import ProducerConfig
+from headwater.core.errors import BufferFull
 from headwater.log import Frame
-from headwater.store.batch import Batch
-from headwater.store.producer import Producer
-from headwater.store.receipt import Outcome
-from headwater.store.sink import Sink
-from headwater.store.topic import Topic
+from headwater.streams.batch import Batch
+from headwater.streams.producer import Producer
+from headwater.streams.receipt import Outcome
+from headwater.streams.sink import Sink
+from headwater.streams.topic import Topic
 
 
 class NoRoom(Exception):

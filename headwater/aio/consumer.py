@@ -17,16 +17,16 @@ from typing import Self, TypeVar, Unpack
 from headwater.aio.processing import Handler, Processing, ProcessOptions
 from headwater.aio.threads import Threads, Turns
 from headwater.aio.waiting import Bell
-from headwater.config import ConsumerConfig
-from headwater.errors import StoreClosed
-from headwater.store.consumer import Consumer as SyncConsumer
-from headwater.store.consumer_statistics import ConsumerStatistics
-from headwater.store.cursor import ConsumedBatch, ConsumedRecord
-from headwater.store.pattern import TopicFilter
-from headwater.store.processing import ProcessSummary
-from headwater.store.start import Start
-from headwater.store.store import Store
-from headwater.store.topic import TopicPartition
+from headwater.core.config import ConsumerConfig
+from headwater.core.errors import StoreClosed
+from headwater.streams.consumer import Consumer as SyncConsumer
+from headwater.streams.consumer_statistics import ConsumerStatistics
+from headwater.streams.cursor import ConsumedBatch, ConsumedRecord
+from headwater.streams.pattern import TopicFilter
+from headwater.streams.processing import ProcessSummary
+from headwater.streams.start import Start
+from headwater.streams.store import Store
+from headwater.streams.topic import TopicPartition
 
 _ITERATION = 1.0
 """How long an iteration waits for records at a time. Seconds."""

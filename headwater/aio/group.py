@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headwater.aio.threads import Threads
-from headwater.store.group import Commit, GroupInfo, TopicKey
-from headwater.store.group import Group as SyncGroup
-from headwater.store.offsets import Position
-from headwater.store.topic import TopicPartition
+from headwater.streams.group import Commit, GroupInfo, TopicKey
+from headwater.streams.group import Group as SyncGroup
+from headwater.streams.position import Position
+from headwater.streams.topic import TopicPartition
 
 
 class Group:

@@ -1,4 +1,4 @@
-"""Processing with coroutines: the rules are those of `headwater.store.processing`, the handler runs in the event loop.
+"""Processing with coroutines: the rules of `headwater.streams.processing`, with a handler that runs in the event loop.
 
 Handlers are called one after the other. Commits and dead letters are written in threads. Whoever cancels it finds every
 record either done, dead letter included, or back in the log for the next poll.
@@ -15,14 +15,14 @@ from dataclasses import asdict
 from typing import Any, Final, Protocol, TypedDict
 
 from headwater.aio.threads import Turns
-from headwater.errors import StoreClosed
-from headwater.store.consumer import Consumer
-from headwater.store.cursor import ConsumedRecord
-from headwater.store.pattern import TopicFilter
-from headwater.store.processing import Processing as SyncProcessing
-from headwater.store.processing import ProcessSummary
-from headwater.store.stopping import Stop, stop_on_signals
-from headwater.store.store import Store
+from headwater.core.errors import StoreClosed
+from headwater.streams.consumer import Consumer
+from headwater.streams.cursor import ConsumedRecord
+from headwater.streams.pattern import TopicFilter
+from headwater.streams.processing import Processing as SyncProcessing
+from headwater.streams.processing import ProcessSummary
+from headwater.streams.stopping import Stop, stop_on_signals
+from headwater.streams.store import Store
 
 _log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 from headwater.aio.buffer import Buffer, NoRoom
 from headwater.aio.receipt import Outcomes, Receipt
 from headwater.aio.threads import Threads, Turns
-from headwater.config import ProducerConfig
-from headwater.errors import BufferFull
-from headwater.store.sink import Sink
-from headwater.store.topic import Topic
+from headwater.core.config import ProducerConfig
+from headwater.core.errors import BufferFull
+from headwater.streams.sink import Sink
+from headwater.streams.topic import Topic
 
 _new = tuple.__new__
 

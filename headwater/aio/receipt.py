@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from headwater.aio.threads import Threads
-from headwater.store.receipt import Outcome
+from headwater.streams.receipt import Outcome
 
 
 class Outcomes:

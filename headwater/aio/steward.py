@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Self
 
 from headwater.aio.threads import Threads
-from headwater.config import StewardConfig
-from headwater.store.steward import Steward as SyncSteward
-from headwater.store.steward import StewardReport
+from headwater.core.config import StewardConfig
+from headwater.streams.steward import Steward as SyncSteward
+from headwater.streams.steward import StewardReport
 
 
 class Steward:

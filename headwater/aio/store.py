@@ -19,16 +19,16 @@ from headwater.aio.threads import Threads, Turns
 from headwater.aio.topic import Topic
 from headwater.aio.transaction import Transaction
 from headwater.aio.waiting import Bell
-from headwater.config import ClientConfig, ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
-from headwater.errors import RecordsDamaged
-from headwater.presets import DEFAULT, Preset
-from headwater.store.catalog import TopicInfo
-from headwater.store.open import open_store
-from headwater.store.pattern import TopicFilter
-from headwater.store.start import Start
-from headwater.store.store import Store as SyncStore
-from headwater.store.store import StoreStatistics
-from headwater.store.topic import TopicPartition
+from headwater.core.config import ClientConfig, ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.core.errors import RecordsDamaged
+from headwater.core.presets import DEFAULT, Preset
+from headwater.opening import open_store
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.pattern import TopicFilter
+from headwater.streams.start import Start
+from headwater.streams.store import Store as SyncStore
+from headwater.streams.store import StoreStatistics
+from headwater.streams.topic import TopicPartition
 
 THREADS = 8
 """How many threads a store has unless it is told: enough for as many disk operations at once."""

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from headwater.errors import InvalidConfiguration, StoreClosed
+from headwater.core.errors import InvalidConfiguration, StoreClosed
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")

@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from headwater.aio.scan import Scan
 from headwater.aio.threads import Threads
+from headwater.core.record import Record
+from headwater.core.schema import Schema
 from headwater.log import Bounds
-from headwater.record import Record
-from headwater.schema import Schema
-from headwater.store.catalog import TopicInfo
-from headwater.store.start import Start
-from headwater.store.topic import Topic as SyncTopic
-from headwater.store.topic import TopicStatistics
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.start import Start
+from headwater.streams.topic import Topic as SyncTopic
+from headwater.streams.topic import TopicStatistics
 
 
 class Topic:

@@ -8,9 +8,9 @@ from typing import Any, Literal, Protocol, Self
 from headwater.aio.opening import Opening
 from headwater.aio.producer import Producer
 from headwater.aio.threads import Threads, Unwanted
-from headwater.config import ProducerConfig
-from headwater.store.store import Store
-from headwater.store.transaction import Transaction as SyncTransaction
+from headwater.core.config import ProducerConfig
+from headwater.streams.store import Store
+from headwater.streams.transaction import Transaction as SyncTransaction
 
 
 class InTurn(Protocol):

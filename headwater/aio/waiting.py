@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from headwater.store.watch import Watch
+from headwater.streams.watch import Watch
 
 _SHORTEST: Final = 0.0005
 _LONGEST: Final = 0.05

@@ -13,42 +13,42 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from headwater.broker.access import OPEN, Access
-from headwater.broker.arrivals import GROUP, Key
-from headwater.broker.call import Calls
-from headwater.broker.cluster_access import AccessMethods, go_by_cluster
-from headwater.broker.cluster_groups import ClusterGroups
-from headwater.broker.cluster_history import ClusterHistory
-from headwater.broker.cluster_operations import ClusterOperations
-from headwater.broker.cluster_topics import ClusterTopicMethods
-from headwater.broker.cluster_transactions import ClusterTransactions
+from headwater.broker.clustered.access import AccessMethods, go_by_cluster
+from headwater.broker.clustered.groups import ClusterGroups
+from headwater.broker.clustered.history import ClusterHistory
+from headwater.broker.clustered.operations import ClusterOperations
+from headwater.broker.clustered.topics import ClusterTopicMethods
+from headwater.broker.clustered.transactions import ClusterTransactions
 from headwater.broker.core import Core
-from headwater.broker.electing import Electing
-from headwater.broker.groups import Groups
-from headwater.broker.guard import Guard
 from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
-from headwater.broker.moving import MovingMethods
-from headwater.broker.operations import Operations
-from headwater.broker.producing import Producing
-from headwater.broker.reading import Reading
-from headwater.broker.replicating import Replicating
-from headwater.broker.secrets import Secrets, secrets_of
-from headwater.broker.sessions import sessions_in
-from headwater.broker.topics import Topics
-from headwater.broker.transactions import Transactions
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.growing import Growing
+from headwater.broker.rpc.arrivals import GROUP, Key
+from headwater.broker.rpc.call import Calls
+from headwater.broker.rpc.electing import Electing
+from headwater.broker.rpc.groups import Groups
+from headwater.broker.rpc.moving import MovingMethods
+from headwater.broker.rpc.operations import Operations
+from headwater.broker.rpc.producing import Producing
+from headwater.broker.rpc.reading import Reading
+from headwater.broker.rpc.replicating import Replicating
+from headwater.broker.rpc.sessions import sessions_in
+from headwater.broker.rpc.topics import Topics
+from headwater.broker.rpc.transactions import Transactions
+from headwater.broker.security.access import OPEN, Access
+from headwater.broker.security.guard import Guard
+from headwater.broker.security.secrets import Secrets, secrets_of
+from headwater.cluster.control.growing import Growing
+from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.node import ClusterNode
-from headwater.config import BrokerConfig
-from headwater.errors import HeadwaterError, StoreError
+from headwater.core.address import DEFAULT_PORT, Address, parse_address
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import HeadwaterError, StoreError
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log.clock import REAL_CLOCK
-from headwater.store.directory_store import DirectoryStore
-from headwater.store.scrubber import Scrubber
-from headwater.store.steward import Steward
-from headwater.store.store import Store
-from headwater.store.topic import TopicPartition
-from headwater.wire.address import DEFAULT_PORT, Address, parse_address
+from headwater.streams.scrubber import Scrubber
+from headwater.streams.steward import Steward
+from headwater.streams.store import Store
+from headwater.streams.topic import TopicPartition
 from headwater.wire.service import SERVICE, handler
 
 _log = logging.getLogger(__name__)

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from headwater.broker.sessions import MemorySessions
-from headwater.cluster.book import Book
+from headwater.broker.rpc.sessions import MemorySessions
 from headwater.cluster.internal import Record
-from headwater.cluster.replica import NotLeading
+from headwater.cluster.replication.replica import NotLeading
+from headwater.cluster.transactions.book import Book
 from headwater.log.clock import Clock
-from headwater.store.group import FORGOTTEN, TopicKey
-from headwater.store.membership import Membership
-from headwater.store.offsets import Position
+from headwater.streams.group import FORGOTTEN, TopicKey
+from headwater.streams.membership import Membership
+from headwater.streams.position import Position
 
 _MEMBERS: Final = b"m"
 _POSITION: Final = b"p"

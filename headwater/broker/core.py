@@ -11,19 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
-from headwater.broker.access import Access, Caller, TooManyAttempts
-from headwater.broker.arrivals import Arrivals
-from headwater.broker.budget import Budget
+from headwater.broker.limits.budget import Budget
 from headwater.broker.metrics import CallMetrics
-from headwater.broker.secrets import Secrets
-from headwater.config import BrokerConfig
-from headwater.errors import PartitionDeleted
+from headwater.broker.rpc.arrivals import Arrivals
+from headwater.broker.security.access import Access, Caller, TooManyAttempts
+from headwater.broker.security.secrets import Secrets
+from headwater.core.config import BrokerConfig
+from headwater.core.errors import PartitionDeleted
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Partition, PartitionStatistics
-from headwater.store.catalog import TopicInfo
-from headwater.store.directory_store import DirectoryStore
-from headwater.store.scrubber import Scrubber
-from headwater.store.store import Store
-from headwater.store.topic import TopicStatistics
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.scrubber import Scrubber
+from headwater.streams.store import Store
+from headwater.streams.topic import TopicStatistics
 from headwater.v1 import broker_pb2 as pb
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any, Final, Literal
 
-from headwater.printable import printable
+from headwater.core.printable import printable
 
 Format = Literal["auto", "json", "text"]
 _MAX_WAITING: Final = 10_000

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from headwater import __version__
-from headwater.broker.cluster_metrics import cluster_metrics
-from headwater.errors import HeadwaterError
-from headwater.exposition import Family, Histogram, Labels, Sample, exposition
-from headwater.store.group import GroupInfo
-from headwater.store.topic import TopicStatistics
+from headwater.broker.clustered.metrics import cluster_metrics
+from headwater.core.errors import HeadwaterError
+from headwater.core.exposition import Family, Histogram, Labels, Sample, exposition
+from headwater.core.version import __version__
+from headwater.streams.group import GroupInfo
+from headwater.streams.topic import TopicStatistics
 
 if TYPE_CHECKING:
     from headwater.broker.core import Core

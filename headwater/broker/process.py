@@ -16,25 +16,25 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headwater import __version__
-from headwater.broker.access import BROKER, OPEN, TooManyAttempts
 from headwater.broker.broker import Broker
-from headwater.broker.console import ConsoleProcess, check_console
-from headwater.broker.exposure import check_exposure
-from headwater.broker.guard import Guard
+from headwater.broker.limits.memory import keep_memory, settle_garbage
 from headwater.broker.logs import Logs
-from headwater.broker.memory import keep_memory, settle_garbage
-from headwater.broker.tls import Certificates
-from headwater.cluster.etcd import etcd_of
-from headwater.config import BrokerConfig
-from headwater.environment import overridden
-from headwater.errors import HeadwaterError, InvalidConfiguration, StoreError, Unauthenticated
-from headwater.exposition import CONTENT_TYPE
-from headwater.log.open_files import raise_limit
-from headwater.pages import Page, PageServer, Request
-from headwater.presets import DEFAULT
-from headwater.store.directory_store import DirectoryStore
-from headwater.wire.address import Address, parse_address
+from headwater.broker.rpc.console import ConsoleProcess, check_console
+from headwater.broker.security.access import BROKER, OPEN, TooManyAttempts
+from headwater.broker.security.exposure import check_exposure
+from headwater.broker.security.guard import Guard
+from headwater.broker.security.tls import Certificates
+from headwater.cluster.etcd.client import etcd_of
+from headwater.core.address import Address, parse_address
+from headwater.core.config import BrokerConfig
+from headwater.core.environment import overridden
+from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreError, Unauthenticated
+from headwater.core.exposition import CONTENT_TYPE
+from headwater.core.pages import Page, PageServer, Request
+from headwater.core.presets import DEFAULT
+from headwater.core.version import __version__
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.log.files.open_files import raise_limit
 
 _LOG: Final = logging.getLogger("headwater.broker")
 _INTERRUPTED: Final = 130

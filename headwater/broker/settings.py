@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headwater.config import PATH, BrokerConfig
-from headwater.document import Kind, read_document
-from headwater.environment import PREFIX, options_said
-from headwater.errors import InvalidConfiguration, InvalidFile
-from headwater.option import Option, options_of
-from headwater.section import Section
+from headwater.core.config import PATH, BrokerConfig
+from headwater.core.document import Kind, read_document
+from headwater.core.environment import PREFIX, options_said
+from headwater.core.errors import InvalidConfiguration, InvalidFile
+from headwater.core.options import Option, options_of
+from headwater.core.section import Section
 
 FILE_VARIABLE: Final = f"{PREFIX}BROKER_CONFIG"
 """Names the file, where no flag does."""

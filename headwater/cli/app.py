@@ -18,10 +18,10 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headwater import __version__
 from headwater.cli.mistake import Mistake
 from headwater.cli.output import end_quietly, printable
-from headwater.errors import FrameDamaged, HeadwaterError, InvalidFile, TopicExists, UnknownTopic
+from headwater.core.errors import FrameDamaged, HeadwaterError, InvalidFile, TopicExists, UnknownTopic
+from headwater.core.version import __version__
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """The root of the errors about the command line itself, which typer does not export."""
@@ -44,28 +44,30 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     command.name: command
     for command in (
-        Command("topic", "Make, look at, change, copy and delete topics.", STREAMS, "topic"),
-        Command("produce", "Write lines, JSON, CSV, Parquet or Arrow to a topic.", STREAMS, "produce"),
-        Command("consume", "Read a topic: as text, JSON, CSV, Parquet or Arrow.", STREAMS, "consume"),
-        Command("tail", "Watch topics live; the space bar pauses.", STREAMS, "tail"),
-        Command("sql", "Ask topics in SQL, by DuckDB.", STREAMS, "sql"),
-        Command("group", "See how far groups are, and set them elsewhere.", STREAMS, "group"),
-        Command("lag", "What groups have yet to read, live if you like.", STREAMS, "lag"),
-        Command("check", "Verify every frame of a partition.", CARE, "check"),
-        Command("inspect", "Show what is in one of Headwater's files.", CARE, "inspect"),
-        Command("backup", "Copy a store, verified, as far as it was not copied before.", CARE, "backup"),
-        Command("restore", "Make a store of a backup.", CARE, "restore"),
-        Command("steward", "Clean a store: retention, compaction, what nobody needs any more.", CARE, "steward"),
-        Command("unlock", "Show who holds the lock of a partition, and end that.", CARE, "unlock"),
-        Command("broker", "Serve a store over the network.", SERVING, "broker"),
-        Command("cluster", "Brokers that replicate each other.", SERVING, "cluster"),
-        Command("console", "See the streams in a browser.", SERVING, "console"),
-        Command("pipeline", "Topics and files through SQL to topics and tables.", SERVING, "pipeline"),
-        Command("spark", "Archive, compact, verify and replay topics with Spark.", SERVING, "spark"),
-        Command("tour", "See it work, in a temporary directory.", HERE, "tour"),
+        Command("topic", "Make, look at, change, copy and delete topics.", STREAMS, "topics.topic"),
+        Command("produce", "Write lines, JSON, CSV, Parquet or Arrow to a topic.", STREAMS, "records.produce"),
+        Command("consume", "Read a topic: as text, JSON, CSV, Parquet or Arrow.", STREAMS, "records.consume"),
+        Command("tail", "Watch topics live; the space bar pauses.", STREAMS, "records.tail"),
+        Command("sql", "Ask topics in SQL, by DuckDB.", STREAMS, "records.sql"),
+        Command("group", "See how far groups are, and set them elsewhere.", STREAMS, "groups.group"),
+        Command("lag", "What groups have yet to read, live if you like.", STREAMS, "groups.lag"),
+        Command("check", "Verify every frame of a partition.", CARE, "storage.check"),
+        Command("inspect", "Show what is in one of Headwater's files.", CARE, "storage.inspect"),
+        Command("backup", "Copy a store, verified, as far as it was not copied before.", CARE, "storage.backup"),
+        Command("restore", "Make a store of a backup.", CARE, "storage.restore"),
+        Command(
+            "steward", "Clean a store: retention, compaction, what nobody needs any more.", CARE, "storage.steward"
+        ),
+        Command("unlock", "Show who holds the lock of a partition, and end that.", CARE, "storage.unlock"),
+        Command("broker", "Serve a store over the network.", SERVING, "broker.serve"),
+        Command("cluster", "Brokers that replicate each other.", SERVING, "cluster.commands"),
+        Command("console", "See the streams in a browser.", SERVING, "broker.console"),
+        Command("pipeline", "Topics and files through SQL to topics and tables.", SERVING, "spark.pipeline"),
+        Command("spark", "Archive, compact, verify and replay topics with Spark.", SERVING, "spark.jobs"),
+        Command("tour", "See it work, in a temporary directory.", HERE, "tour.command"),
         Command("cheat", "Every command on one page.", HERE, "cheat"),
         Command("context", "Give stores names, and choose one.", HERE, "context"),
-        Command("doctor", "What works on this machine, and what to do about the rest.", HERE, "doctor"),
+        Command("doctor", "What works on this machine, and what to do about the rest.", HERE, "storage.doctor"),
         Command("bench", "Measure how fast it is here, beside peers.", HERE, "bench"),
     )
 }

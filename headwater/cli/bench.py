@@ -23,10 +23,10 @@ from rich.text import Text
 
 from headwater.cli.output import Json, console, printable, shown, size, table, wants_json, write_json
 from headwater.cli.target import connect, find
-from headwater.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError
 
 if TYPE_CHECKING:
-    from headwater.store import Store
+    from headwater.streams import Store
 
 app = typer.Typer(add_completion=False)
 

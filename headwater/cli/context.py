@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headwater.cli.contexts import Context, Contexts
 from headwater.cli.output import Json, done, say, shown, table, wants_json, write_json
-from headwater.wire.address import SCHEME, parse_store
+from headwater.core.address import SCHEME, parse_store
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.errors import HeadwaterError, InvalidFile, InvalidName, Problem
+from headwater.core.errors import HeadwaterError, InvalidFile, InvalidName, Problem
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.errors import InvalidConfiguration
+from headwater.core.errors import InvalidConfiguration
 
 
 class Mistake(InvalidConfiguration):

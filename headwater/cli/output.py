@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from headwater.printable import printable as printable
+from headwater.core.printable import printable as printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -115,7 +115,7 @@ def done(text: str) -> None:
 
 def confirm(question: str, yes: bool) -> None:
     """Ask, unless `yes` was said; raises when the answer is no, or when nobody is there to be asked."""
-    from headwater.errors import HeadwaterError
+    from headwater.core.errors import HeadwaterError
 
     if yes:
         return

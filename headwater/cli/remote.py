@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headwater.wire.address import DEFAULT_PORT, SCHEME
+from headwater.core.address import DEFAULT_PORT, SCHEME
 
 if TYPE_CHECKING:
     from headwater.client.credentials import Credentials

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.mistake import Mistake
-from headwater.errors import InvalidConfiguration
-from headwater.option import options_of
+from headwater.core.errors import InvalidConfiguration
+from headwater.core.options import options_of
 
 Settings = Annotated[
     list[str] | None,

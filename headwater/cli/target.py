@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from headwater.cli.contexts import Contexts
-from headwater.environment import options_said
-from headwater.errors import HeadwaterError
-from headwater.wire.address import SCHEME
+from headwater.core.address import SCHEME
+from headwater.core.environment import options_said
+from headwater.core.errors import HeadwaterError
 
 if TYPE_CHECKING:
-    from headwater.store import Store
+    from headwater.streams import Store
 
 _TIMEOUT: Final = 15.0
 """How long a command goes on trying to reach a broker, unless HEADWATER_CLIENT_TIMEOUT says otherwise. Seconds."""
@@ -81,7 +81,7 @@ def check_is_store(path: Path) -> None:
 
 def _open(target: Target, timeout: float) -> Store:
     import headwater
-    from headwater.config import ClientConfig
+    from headwater.core.config import ClientConfig
 
     if not target.remote:
         return headwater.open(target.where)

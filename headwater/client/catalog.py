@@ -7,11 +7,11 @@ import time
 from typing import Any, Final
 
 from headwater.client.connection import Connection
-from headwater.errors import StoreError, UnknownSchema, UnknownTopic
+from headwater.core.errors import StoreError, UnknownSchema, UnknownTopic
+from headwater.core.names import check_name
+from headwater.core.schema import Schema
 from headwater.log import Schemas
-from headwater.schema import Schema
-from headwater.store.catalog import Catalog, TopicInfo
-from headwater.store.names import check_name
+from headwater.streams.catalog import Catalog, TopicInfo
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.topics import unpack_topic
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from headwater.client.leaders import Leaders
 from headwater.client.sink import RemoteSink
 from headwater.log import Frame, Identity
-from headwater.log.frame import UNSIGNED
-from headwater.store.receipt import Outcome
-from headwater.store.topic import Topic
+from headwater.log.format.frame import UNSIGNED
+from headwater.streams.receipt import Outcome
+from headwater.streams.topic import Topic
 
 
 class ClusterSink:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from headwater.client.later import LATER
-from headwater.errors import HeadwaterError
-from headwater.store.group import Commit, Group, TopicKey
-from headwater.store.topic import TopicPartition
+from headwater.core.errors import HeadwaterError
+from headwater.streams.group import Commit, Group, TopicKey
+from headwater.streams.topic import TopicPartition
 
 _PACE: Final = 0.05
 """There are no two commits within so many seconds, unless somebody waits for them."""

@@ -19,10 +19,10 @@ import grpc
 from headwater.client import fork
 from headwater.client.credentials import Credentials
 from headwater.client.joint_commits import JointCommits
-from headwater.config import ClientConfig
-from headwater.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionForked, StoreClosed, StoreError
-from headwater.option import MIB
-from headwater.wire.address import Address, parse_address
+from headwater.core.address import Address, parse_address
+from headwater.core.config import ClientConfig
+from headwater.core.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionForked, StoreClosed, StoreError
+from headwater.core.options import MIB
 from headwater.wire.faults import AGAIN, error_of
 from headwater.wire.packing import unpack_fetched
 from headwater.wire.service import Stub

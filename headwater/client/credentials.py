@@ -9,9 +9,9 @@ from typing import Final, Self
 
 import grpc
 
-from headwater.environment import PREFIX
-from headwater.errors import InvalidConfiguration
-from headwater.wire.address import Address
+from headwater.core.address import Address
+from headwater.core.environment import PREFIX
+from headwater.core.errors import InvalidConfiguration
 
 NAMES: Final = ("token", "tls", "tls_ca", "tls_certificate", "tls_key")
 """What `headwater.open` takes beside the options of a ClientConfig; in the environment `HEADWATER_CLIENT_TOKEN`, …"""

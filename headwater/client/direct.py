@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from headwater.errors import Damaged
-from headwater.log.frame import HEADER_BYTES, LENGTH, STAMP_CRC, unpack_fields
-from headwater.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader
+from headwater.core.errors import Damaged
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, SegmentHeader
+from headwater.log.format.frame import HEADER_BYTES, LENGTH, STAMP_CRC, unpack_fields
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.packing import View
 

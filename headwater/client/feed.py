@@ -28,22 +28,22 @@ from headwater.client.group import RemoteGroup
 from headwater.client.held import REST, FetchedPartition, Held
 from headwater.client.later import LATER
 from headwater.client.notice import Notice
-from headwater.config import ConsumerConfig
-from headwater.errors import (
+from headwater.core.config import ConsumerConfig
+from headwater.core.errors import (
     BrokerUnavailable,
     HeadwaterError,
     NotLeader,
     PartitionDeleted,
     UnknownTopic,
 )
+from headwater.core.machine import machine
 from headwater.log import Partition
-from headwater.store.cursor import Cursor
-from headwater.store.feed import Feed, Source
-from headwater.store.group import Commit, Group, TopicKey
-from headwater.store.topic import TopicPartition
+from headwater.streams.cursor import Cursor
+from headwater.streams.feed import Feed, Source
+from headwater.streams.group import Commit, Group, TopicKey
+from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
-from headwater.wire.machine import machine
 from headwater.wire.packing import Fetched
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from weakref import ref
 
 from headwater.client.connection import Connection, Repeats
 from headwater.client.joint_commits import commit
-from headwater.errors import HeadwaterError, PartitionForked, StaleMember, StoreClosed, StoreError
+from headwater.core.errors import HeadwaterError, PartitionForked, StaleMember, StoreClosed, StoreError
 from headwater.log.entropy import random_bytes
-from headwater.store.group import Assignment, Commit, Group, GroupInfo, PartitionsOf, TopicKey
-from headwater.store.membership import Member, Settled
-from headwater.store.offsets import Position
-from headwater.store.topic import TopicPartition
+from headwater.streams.group import Assignment, Commit, Group, GroupInfo, PartitionsOf, TopicKey
+from headwater.streams.membership import Member, Settled
+from headwater.streams.position import Position
+from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
 _log = logging.getLogger(__name__)

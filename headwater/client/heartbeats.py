@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from headwater.client.group import RemoteGroup
-from headwater.errors import HeadwaterError, PartitionForked, StoreClosed
+from headwater.core.errors import HeadwaterError, PartitionForked, StoreClosed
 
 _log = logging.getLogger(__name__)
 

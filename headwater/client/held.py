@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from headwater.client.frames import verified
 from headwater.client.partition import partition_seed
-from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange
+from headwater.core.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange
 from headwater.log import Bounds, Schemas, StoredFrame
-from headwater.log.frame import stored_frame
-from headwater.store.cursor import Cursor
-from headwater.store.group import TopicKey
-from headwater.store.topic import TopicPartition
+from headwater.log.format.frame import stored_frame
+from headwater.log.format.verify import verified
+from headwater.streams.cursor import Cursor
+from headwater.streams.group import TopicKey
+from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.packing import View
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from headwater.errors import NotLeader
+from headwater.core.errors import NotLeader
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import AGAIN, code_of, unpack_error
 

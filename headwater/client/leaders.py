@@ -15,9 +15,9 @@ from typing import Any, Final
 import grpc
 
 from headwater.client.connection import Channel, Connection, pauses
-from headwater.errors import HeadwaterError, NotLeader, UnknownTopic
+from headwater.core.address import Address
+from headwater.core.errors import HeadwaterError, NotLeader, UnknownTopic
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import Address
 from headwater.wire.faults import error_of, unpack_error
 
 _log = logging.getLogger(__name__)

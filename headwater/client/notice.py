@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from headwater.store.watch import Watch
+from headwater.streams.watch import Watch
 
 _SAFETY: Final = 1.0
 """Even without a notice one looks this often."""

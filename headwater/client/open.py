@@ -7,11 +7,11 @@ from typing import Any
 
 from headwater.client.credentials import NAMES, Credentials
 from headwater.client.store import RemoteStore
-from headwater.config import ClientConfig
-from headwater.environment import options_said
-from headwater.errors import InvalidConfiguration
-from headwater.presets import Preset
-from headwater.wire.address import parse_store
+from headwater.core.address import parse_store
+from headwater.core.config import ClientConfig
+from headwater.core.environment import options_said
+from headwater.core.errors import InvalidConfiguration
+from headwater.core.presets import Preset
 
 
 def connect(where: str, defaults: Preset, client: ClientConfig | None, said: dict[str, Any]) -> RemoteStore:

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from headwater.client.connection import Connection
 from headwater.client.direct import read_extents
-from headwater.client.frames import packed, verified
 from headwater.client.sink import RemoteSink
-from headwater.config import PartitionConfig
-from headwater.errors import (
+from headwater.core.config import PartitionConfig
+from headwater.core.errors import (
     FrameDamaged,
     HeadwaterError,
     OffsetOutOfRange,
@@ -21,6 +20,7 @@ from headwater.errors import (
     StoreError,
     UnknownTopic,
 )
+from headwater.core.machine import machine
 from headwater.log import (
     Appended,
     Bounds,
@@ -33,16 +33,15 @@ from headwater.log import (
     Schemas,
     SegmentFacts,
 )
-from headwater.log.frame import BASE_OFFSET, LAST_OFFSET_DELTA, Take, Taken
-from headwater.log.index import NEVER
-from headwater.log.reader import OnDamage
-from headwater.log.segment import seed_of
-from headwater.store.catalog import TopicInfo
-from headwater.store.directory_store import partition_uuid
-from headwater.store.receipt import Outcome
+from headwater.log.files.index import NEVER
+from headwater.log.files.segment import seed_of
+from headwater.log.format.frame import BASE_OFFSET, LAST_OFFSET_DELTA, Take, Taken
+from headwater.log.format.verify import packed, verified
+from headwater.log.read.reader import OnDamage
+from headwater.streams.catalog import TopicInfo, partition_uuid
+from headwater.streams.receipt import Outcome
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
-from headwater.wire.machine import machine
 
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 

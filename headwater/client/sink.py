@@ -27,10 +27,9 @@ import grpc
 from headwater.client import fork
 from headwater.client.borrowing import BorrowedMemory
 from headwater.client.connection import Channel, Connection, pauses
-from headwater.client.frames import pieces
 from headwater.client.later import LATER
-from headwater.config import Acks
-from headwater.errors import (
+from headwater.core.config import Acks
+from headwater.core.errors import (
     BrokerUnavailable,
     BufferFull,
     HeadwaterError,
@@ -40,16 +39,17 @@ from headwater.errors import (
     PartitionClosed,
     StoreClosed,
 )
+from headwater.core.machine import machine
+from headwater.core.options import KIB, MIB
 from headwater.log import Appended, Frame, Identity
-from headwater.log.encode import signed
-from headwater.log.frame import UNSIGNED
-from headwater.log.producers import BATCHES_KEPT
-from headwater.option import KIB, MIB
-from headwater.store.receipt import Outcome
-from headwater.store.topic import Topic
+from headwater.log.format.encode import signed
+from headwater.log.format.frame import UNSIGNED
+from headwater.log.format.verify import pieces
+from headwater.log.write.producers import BATCHES_KEPT
+from headwater.streams.receipt import Outcome
+from headwater.streams.topic import Topic
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
-from headwater.wire.machine import machine
 from headwater.wire.packing import Sending
 
 _log = logging.getLogger(__name__)

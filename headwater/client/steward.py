@@ -7,12 +7,12 @@ from dataclasses import fields
 from typing import Any
 
 from headwater.client.connection import Connection
-from headwater.config import StewardConfig
+from headwater.core.config import StewardConfig
 from headwater.log import CompactionReport
 from headwater.log.clock import Clock
-from headwater.store.steward import CleanedPartition, Steward, StewardReport
-from headwater.store.stopping import Stop
-from headwater.store.store import Store
+from headwater.streams.steward import CleanedPartition, Steward, StewardReport
+from headwater.streams.stopping import Stop
+from headwater.streams.store import Store
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.topics import options_to_text
 

@@ -20,22 +20,22 @@ from headwater.client.partition import RemotePartition, unpack_statistics
 from headwater.client.sink import RemoteSink
 from headwater.client.steward import RemoteSteward
 from headwater.client.transaction import RemoteTransactions
-from headwater.config import ClientConfig, ConsumerConfig, StewardConfig, TopicConfig
-from headwater.errors import StoreError, TopicExists, UnknownTopic
+from headwater.core.address import Address
+from headwater.core.config import ClientConfig, ConsumerConfig, StewardConfig, TopicConfig
+from headwater.core.errors import StoreError, TopicExists, UnknownTopic
+from headwater.core.names import GROUPS, check_name
+from headwater.core.presets import DEFAULT, Preset
+from headwater.core.schema import RAW, Schema
 from headwater.log import Partition, Schemas
 from headwater.log.clock import REAL_CLOCK
-from headwater.presets import DEFAULT, Preset
-from headwater.schema import RAW, Schema
-from headwater.store.catalog import TopicInfo, grown
-from headwater.store.feed import Feed
-from headwater.store.group import Group
-from headwater.store.names import GROUPS, check_name
-from headwater.store.sink import Sink
-from headwater.store.steward import Steward
-from headwater.store.store import Store, StoreStatistics, configured, partition_config
-from headwater.store.topic import TopicStatistics
+from headwater.streams.catalog import TopicInfo, grown
+from headwater.streams.feed import Feed
+from headwater.streams.group import Group
+from headwater.streams.sink import Sink
+from headwater.streams.steward import Steward
+from headwater.streams.store import Store, StoreStatistics, configured, partition_config
+from headwater.streams.topic import TopicStatistics
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import Address
 from headwater.wire.topics import options_to_text
 
 

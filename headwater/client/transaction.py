@@ -15,25 +15,31 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.client.connection import Connection
-from headwater.client.frames import packed
 from headwater.client.group import advances
 from headwater.client.leaders import Leaders
-from headwater.errors import BrokerUnavailable, HeadwaterError, InvalidConfiguration, PartitionDeleted, UnknownTopic
+from headwater.core.errors import (
+    BrokerUnavailable,
+    HeadwaterError,
+    InvalidConfiguration,
+    PartitionDeleted,
+    UnknownTopic,
+)
 from headwater.log import Appended, Frame
 from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
-from headwater.store.catalog import TopicInfo
-from headwater.store.consumer import Consumer
-from headwater.store.decision import Extent, Output
-from headwater.store.group import Commit, TopicKey
-from headwater.store.staging import Staged, Staging
-from headwater.store.topic import TopicPartition
-from headwater.store.transaction import Named, Progress, StageSink, Transaction, Transactions
+from headwater.log.format.verify import packed
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.consumer import Consumer
+from headwater.streams.decision import Extent, Output
+from headwater.streams.group import Commit, TopicKey
+from headwater.streams.staging import Staged, Staging
+from headwater.streams.topic import TopicPartition
+from headwater.streams.transaction import Named, Progress, StageSink, Transaction, Transactions
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.deciding import coordinated
 
 if TYPE_CHECKING:
-    from headwater.store.store import Store
+    from headwater.streams.store import Store
 
 _AT_ONCE: Final = 8 * 1024 * 1024
 """How many bytes of frames are sent to the stage in one call."""

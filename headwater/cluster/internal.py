@@ -14,21 +14,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from headwater.cluster.assignment import default_min_insync
-from headwater.cluster.following import Threads
-from headwater.cluster.hosted import Hosted
-from headwater.cluster.keys import ClusterTopic, PartitionKey
-from headwater.cluster.replica import NotLeading
-from headwater.config import TopicConfig
-from headwater.errors import HeadwaterError, NotLeader, PartitionPoisoned, TopicExists, WriteFailed
+from headwater.cluster.control.assignment import default_min_insync
+from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
+from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.replica import NotLeading
+from headwater.core.config import TopicConfig
+from headwater.core.errors import HeadwaterError, NotLeader, PartitionPoisoned, TopicExists, WriteFailed
+from headwater.core.names import GROUPS, HISTORY, WRITERS
+from headwater.core.options import MIB
+from headwater.core.schema import RAW
 from headwater.log import Appended, encode
 from headwater.log.entropy import random_bytes
-from headwater.option import MIB
-from headwater.schema import RAW
-from headwater.store.catalog import TopicInfo
-from headwater.store.history import LIMITS
-from headwater.store.names import GROUPS, HISTORY, WRITERS
-from headwater.store.topic import TopicPartition
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.history import LIMITS
+from headwater.streams.topic import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.cluster.node import ClusterNode

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import grpc
 
-from headwater.cluster.keys import Member, PartitionKey
-from headwater.errors import BrokerUnavailable
+from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.core.errors import BrokerUnavailable
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub

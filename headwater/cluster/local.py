@@ -20,8 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from headwater.errors import StoreError
-from headwater.wire.address import Address
+from headwater.core.address import Address
+from headwater.core.errors import StoreError
 
 HOST: Final = "127.0.0.1"
 _STARTING: Final = 60.0

@@ -17,32 +17,39 @@ from typing import Any, Final
 
 import grpc
 
-from headwater.cluster.catch_up import CatchUp
-from headwater.cluster.cleaning import Cleaning
-from headwater.cluster.durable_log import DurableLog, Span
-from headwater.cluster.election import LogEnd
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.following import Follower, Threads
-from headwater.cluster.forced_election import ForcedElection
-from headwater.cluster.holdings import Holdings
-from headwater.cluster.hosted import Hosted, damaged_among
-from headwater.cluster.identity import identity_of
+from headwater.cluster.control.election import LogEnd
+from headwater.cluster.control.forced_election import ForcedElection
+from headwater.cluster.control.holdings import Holdings
+from headwater.cluster.control.identity import identity_of
+from headwater.cluster.control.membership import Membership
+from headwater.cluster.control.metadata import Proposal
+from headwater.cluster.control.moves import Moves
+from headwater.cluster.control.sizes import Sizes
+from headwater.cluster.control.topics import ClusterTopics
+from headwater.cluster.control.view import Changes
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.internal import InternalTopics
-from headwater.cluster.keys import ClusterTopic, Member, PartitionKey
-from headwater.cluster.leading import answer_follower
 from headwater.cluster.link import PASSWORD_KEY, Links, password_of
-from headwater.cluster.markers import Markers
-from headwater.cluster.membership import Membership
-from headwater.cluster.metadata import Proposal
-from headwater.cluster.moves import Moves
-from headwater.cluster.repair import Repair, Repairs, answer_replica, can_be_spared, should_hand_over, sources_of
-from headwater.cluster.repeated_log import RepeatedLog
-from headwater.cluster.replica import NotLeading
-from headwater.cluster.sizes import Sizes
-from headwater.cluster.topics import ClusterTopics
-from headwater.cluster.view import Changes
-from headwater.config import BrokerConfig, TopicConfig
-from headwater.errors import (
+from headwater.cluster.replication.catch_up import CatchUp
+from headwater.cluster.replication.cleaning import Cleaning
+from headwater.cluster.replication.durable_log import DurableLog, Span
+from headwater.cluster.replication.following import Follower, Threads
+from headwater.cluster.replication.hosted import Hosted, damaged_among
+from headwater.cluster.replication.leading import answer_follower
+from headwater.cluster.replication.markers import Markers
+from headwater.cluster.replication.repair import (
+    Repair,
+    Repairs,
+    answer_replica,
+    can_be_spared,
+    should_hand_over,
+    sources_of,
+)
+from headwater.cluster.replication.repeated_log import RepeatedLog
+from headwater.cluster.replication.replica import NotLeading
+from headwater.core.config import BrokerConfig, TopicConfig
+from headwater.core.errors import (
     BrokerUnavailable,
     FrameDamaged,
     HeadwaterError,
@@ -52,9 +59,9 @@ from headwater.errors import (
     StoreError,
     WriteFailed,
 )
+from headwater.embedded.directory_store import DirectoryStore, stage_uuid
 from headwater.log import Appended
-from headwater.store.directory_store import DirectoryStore, stage_uuid
-from headwater.store.topic import TopicPartition
+from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
 _log = logging.getLogger(__name__)

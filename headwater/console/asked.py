@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headwater.errors import (
+from headwater.core.errors import (
     BrokerUnavailable,
     CommitRefused,
     GroupBusy,
@@ -25,7 +25,7 @@ from headwater.errors import (
     Unauthenticated,
     UnknownTopic,
 )
-from headwater.store.store import Store
+from headwater.streams.store import Store
 
 if TYPE_CHECKING:
     from headwater.console.watch import Watch

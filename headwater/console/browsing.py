@@ -20,8 +20,8 @@ from headwater.console.messages import (
 )
 from headwater.console.selection import Selection
 from headwater.console.tail import Tail
-from headwater.errors import InvalidConfiguration
-from headwater.store.topic import Topic
+from headwater.core.errors import InvalidConfiguration
+from headwater.streams.topic import Topic
 
 _WHOLE: Final = 4 << 20
 """So many characters of one value are shown; what is longer is for a download."""

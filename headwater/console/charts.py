@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from headwater.console.asked import Asked
 from headwater.console.rates import growth
-from headwater.errors import HeadwaterError
-from headwater.store.history import Sample, entries
-from headwater.store.names import HISTORY
-from headwater.store.store import Store
+from headwater.core.errors import HeadwaterError
+from headwater.core.names import HISTORY
+from headwater.streams.history import Sample, entries
+from headwater.streams.store import Store
 
 _POINTS: Final = 360
 _GAPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800)

@@ -11,7 +11,7 @@ from datetime import time as clock_time
 from decimal import Decimal
 from typing import Any, Final, Literal, TypedDict, get_args
 
-from headwater.errors import InvalidConfiguration
+from headwater.core.errors import InvalidConfiguration
 
 Decoder = Literal["auto", "text", "json", "hex", "msgpack"]
 PREVIEW: Final = 400

@@ -21,9 +21,9 @@ from headwater.console.asked import Asked
 from headwater.console.decoding import plain
 from headwater.console.messages import partitions_from_text, place, start_from_text
 from headwater.console.selection import Row, Selection
-from headwater.errors import InvalidConfiguration
+from headwater.core.errors import InvalidConfiguration
 from headwater.log import Damage
-from headwater.store.topic import PARTITION
+from headwater.streams.topic import PARTITION
 
 MOST_RECORDS: Final = 1_000_000
 FORMATS: Final = {"ndjson": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}

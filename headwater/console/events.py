@@ -11,7 +11,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from headwater.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError
 
 _RETRY_MS: Final = 1000
 

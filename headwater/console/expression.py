@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-import headwater.compute as pc
-from headwater.errors import HeadwaterError, InvalidConfiguration
-from headwater.store.start import time
+import headwater.core.compute as pc
+from headwater.core.errors import HeadwaterError, InvalidConfiguration
+from headwater.streams.start import time
 
 _LONGEST: Final = 2000
 _DEEPEST: Final = 40

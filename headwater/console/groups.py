@@ -7,9 +7,9 @@ from typing import Any
 
 from headwater.console.asked import Asked, NotFound
 from headwater.console.messages import start_from_text
-from headwater.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange
-from headwater.store.group import Commit
-from headwater.store.topic import TopicPartition
+from headwater.core.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange
+from headwater.streams.group import Commit
+from headwater.streams.topic import TopicPartition
 
 
 def listed(asked: Asked) -> dict[str, Any]:

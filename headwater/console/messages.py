@@ -14,13 +14,13 @@ from typing import Any, Final, Literal
 from headwater.console.asked import NotFound
 from headwater.console.decoding import PREVIEW, Decoder, shown
 from headwater.console.selection import Row, Selection
-from headwater.errors import InvalidConfiguration, OffsetOutOfRange
+from headwater.core.errors import InvalidConfiguration, OffsetOutOfRange
+from headwater.core.schema import Schema
 from headwater.log import Partition
-from headwater.log.report import Damage
-from headwater.schema import Schema
-from headwater.store.start import Start, resolve
-from headwater.store.start import time as time_of
-from headwater.store.topic import Topic
+from headwater.log.recover.report import Damage
+from headwater.streams.start import Start, resolve
+from headwater.streams.start import time as time_of
+from headwater.streams.topic import Topic
 
 Direction = Literal["older", "newer"]
 _PATIENCE: Final = 1.0

@@ -10,9 +10,9 @@ from headwater.console.asked import Asked
 from headwater.console.charts import stewarded
 from headwater.console.cluster import standing
 from headwater.console.watch import Watch
-from headwater.errors import HeadwaterError
-from headwater.store.directory_store import DirectoryStore
-from headwater.store.survey import Survey
+from headwater.core.errors import HeadwaterError
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.streams.survey import Survey
 
 _FULL: Final = 0.9
 _BEHIND_NS: Final = 60 * 10**9

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headwater.store.history import Sample
+from headwater.streams.history import Sample
 
 _SPAN_NS: Final = 10 * 10**9
 """The present is the last so many nanoseconds: shorter is restless, longer is late."""

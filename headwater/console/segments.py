@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.cli.segment_view import Item, read_segment
 from headwater.console.asked import Asked, NotFound
-from headwater.log.frame import CODEC_MASK
-from headwater.log.report import Damage
-from headwater.store.directory_store import DirectoryStore
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.log.format.frame import CODEC_MASK
+from headwater.log.maintain.segment_view import Item, read_segment
+from headwater.log.recover.report import Damage
 
 _CELLS: Final = 600
 """The map has so many cells; each is as bad as the worst stretch in it."""

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-import headwater.compute as pc
+import headwater.core.compute as pc
 from headwater.console.expression import InvalidExpression, parse
-from headwater.errors import InvalidConfiguration
-from headwater.schema import Schema
-from headwater.store.topic import PARTITION
+from headwater.core.errors import InvalidConfiguration
+from headwater.core.schema import Schema
+from headwater.streams.topic import PARTITION
 
 _LONGEST: Final = 1000
 

@@ -29,7 +29,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from headwater import __version__
 from headwater.console import (
     browsing,
     charts,
@@ -46,8 +45,9 @@ from headwater.console.download import FORMATS, Download
 from headwater.console.events import Event, event_stream
 from headwater.console.security import MAX_BODY, Security, TooLarge
 from headwater.console.sessions import Session, Sessions
-from headwater.errors import HeadwaterError, InvalidConfiguration, StoreClosed, Unauthenticated
-from headwater.sources import source_of
+from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreClosed, Unauthenticated
+from headwater.core.sources import source_of
+from headwater.core.version import __version__
 
 _log = logging.getLogger(__name__)
 MAX_STRANGERS_BODY: Final = 4096

@@ -20,9 +20,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headwater.console.server import Console
-from headwater.errors import StoreError
-from headwater.sources import Connections
-from headwater.wire.address import Address
+from headwater.core.address import Address
+from headwater.core.errors import StoreError
+from headwater.core.sources import Connections
 
 HEAD_SECONDS = 10.0
 """How long the head of a request may take to come, from the connection's beginning or from its first byte on."""

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.console.watch import INTERVAL, Watch
-from headwater.errors import Unauthenticated
-from headwater.sources import Failures
-from headwater.store.store import Store
+from headwater.core.errors import Unauthenticated
+from headwater.core.sources import Failures
+from headwater.streams.store import Store
 
 _TOKEN_BYTES: Final = 32
 _IDLE_SECONDS: Final = 12 * 3600.0

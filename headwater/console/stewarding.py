@@ -8,9 +8,9 @@ from typing import Any
 from headwater.console.asked import Asked
 from headwater.console.charts import passes, stewarded
 from headwater.console.cluster import clustered
-from headwater.errors import HeadwaterError
-from headwater.option import options_of
-from headwater.store.steward import StewardReport
+from headwater.core.errors import HeadwaterError
+from headwater.core.options import options_of
+from headwater.streams.steward import StewardReport
 
 _SHOWN = 500
 

@@ -15,9 +15,9 @@ from headwater.console.decoding import Decoder
 from headwater.console.events import Event
 from headwater.console.messages import Cursor, cursor_to_text, row_document
 from headwater.console.selection import Row, Selection
-from headwater.errors import OffsetOutOfRange, RecordsDamaged
-from headwater.store.cursor import ConsumedBatch
-from headwater.store.store import Store
+from headwater.core.errors import OffsetOutOfRange, RecordsDamaged
+from headwater.streams.cursor import ConsumedBatch
+from headwater.streams.store import Store
 
 _EVENT_ROWS: Final = 500
 _WAIT: Final = 0.5

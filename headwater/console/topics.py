@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headwater.config import TopicConfig
 from headwater.console.asked import Asked
-from headwater.errors import InvalidConfiguration, SchemaError
+from headwater.core.config import TopicConfig
+from headwater.core.errors import InvalidConfiguration, SchemaError
+from headwater.core.options import options_of
+from headwater.core.schema import Schema
 from headwater.log import PartitionStatistics
-from headwater.log.frame import NO_PRODUCER, WRITER, FrameHeader
-from headwater.option import options_of
-from headwater.schema import Schema
-from headwater.store.survey import Survey
-from headwater.store.topic import Topic
+from headwater.log.format.frame import NO_PRODUCER, WRITER, FrameHeader
+from headwater.streams.survey import Survey
+from headwater.streams.topic import Topic
 
 _LOOK_BACK_BYTES: Final = 1 << 20
 _PRODUCERS: Final = 50

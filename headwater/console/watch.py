@@ -13,10 +13,10 @@ from collections import deque
 from typing import Final
 
 from headwater.console.rates import Rates
-from headwater.errors import HeadwaterError, StoreClosed, Unauthenticated
-from headwater.store.history import Sample
-from headwater.store.store import Store
-from headwater.store.survey import Survey
+from headwater.core.errors import HeadwaterError, StoreClosed, Unauthenticated
+from headwater.streams.history import Sample
+from headwater.streams.store import Store
+from headwater.streams.survey import Survey
 
 _log = logging.getLogger(__name__)
 INTERVAL: Final = 2.0

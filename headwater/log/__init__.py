@@ -5,21 +5,21 @@ and `Partition.records` read it back. `DirectoryPartition` is a log in a directo
 """
 
 from headwater.log.clock import Clock
-from headwater.log.commit import Appended, Extent, Stretch
-from headwater.log.compaction import CompactionReport
 from headwater.log.directory import ClosedSegment, DirectoryPartition
-from headwater.log.disk import Disk
-from headwater.log.encode import encode, encode_batch
-from headwater.log.frame import Frame, FrameHeader, Identity, StoredFrame
+from headwater.log.files.disk import Disk
+from headwater.log.format.encode import encode, encode_batch
+from headwater.log.format.frame import Frame, FrameHeader, Identity, StoredFrame
+from headwater.log.format.plain import Plain
+from headwater.log.format.schemas import SchemaDirectory, Schemas
+from headwater.log.format.untrusted import admit
+from headwater.log.maintain.compaction import CompactionReport
+from headwater.log.maintain.retention import RetentionReport, SegmentFacts
 from headwater.log.memory import MemoryPartition
-from headwater.log.mending import Hole, Mending
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
-from headwater.log.plain import Plain
-from headwater.log.report import Damage, RecoveryReport
-from headwater.log.retention import RetentionReport, SegmentFacts
-from headwater.log.schemas import SchemaDirectory, Schemas
-from headwater.log.survivors import Survivors
-from headwater.log.untrusted import admit
+from headwater.log.recover.mending import Hole, Mending
+from headwater.log.recover.report import Damage, RecoveryReport
+from headwater.log.recover.survivors import Survivors
+from headwater.log.write.commit import Appended, Extent, Stretch
 
 __all__ = [
     "Appended",

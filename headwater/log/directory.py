@@ -8,30 +8,37 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.config import PartitionConfig
-from headwater.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, OpenFailed, PartitionError, WriteFailed
+from headwater.core.config import PartitionConfig
+from headwater.core.errors import (
+    FrameDamaged,
+    HeadwaterError,
+    OffsetOutOfRange,
+    OpenFailed,
+    PartitionError,
+    WriteFailed,
+)
 from headwater.log.clock import REAL_CLOCK, Clock
-from headwater.log.commit import Appended, CommitQueue, Extent, Stretch, Ticket
-from headwater.log.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
-from headwater.log.damage import read_damage, with_damage
-from headwater.log.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.elapsed import Elapsed
-from headwater.log.frame import GROUP_LAST, Frame, FrameHeader, StoredFrame, Take, Taken
-from headwater.log.lock import PartitionLock
-from headwater.log.mending import COMPACTING, COMPACTION_LOCK, Mending
+from headwater.log.files.disk import REAL_DISK, Disk, refuse_network_file_system
+from headwater.log.files.lock import PartitionLock
+from headwater.log.files.refusals import opening, writing
+from headwater.log.files.segment import Segment
+from headwater.log.files.segment_list import Successor
+from headwater.log.files.state import State
+from headwater.log.format.frame import GROUP_LAST, Frame, FrameHeader, StoredFrame, Take, Taken
+from headwater.log.format.schemas import SchemaDirectory, Schemas
+from headwater.log.maintain.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
+from headwater.log.maintain.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
-from headwater.log.producers import ProducerTable, load_producers
-from headwater.log.reader import OnDamage, Reader
-from headwater.log.refusals import opening, writing
-from headwater.log.report import Damage, RecoveryReport
-from headwater.log.retention import RetentionReport, SegmentFacts, expired
-from headwater.log.rewrite import Rewriter, cut_beginning
-from headwater.log.schemas import SchemaDirectory, Schemas
-from headwater.log.segment import Segment
-from headwater.log.segment_list import Successor
-from headwater.log.state import State
-from headwater.log.survivors import Survivors
-from headwater.log.writer import Writer
+from headwater.log.read.reader import OnDamage, Reader
+from headwater.log.recover.damage import read_damage, with_damage
+from headwater.log.recover.mending import COMPACTING, COMPACTION_LOCK, Mending
+from headwater.log.recover.report import Damage, RecoveryReport
+from headwater.log.recover.survivors import Survivors
+from headwater.log.write.commit import Appended, CommitQueue, Extent, Stretch, Ticket
+from headwater.log.write.producers import ProducerTable, load_producers
+from headwater.log.write.rewrite import Rewriter, cut_beginning
+from headwater.log.write.writer import Writer
 
 _READS = 3
 """How often a reader looks at a state page of which one copy is being written, before it takes it for damaged."""

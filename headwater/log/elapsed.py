@@ -19,7 +19,7 @@ from typing import Final
 from crc32c import crc32c
 
 from headwater.log.clock import Clock
-from headwater.log.disk import REAL_DISK, Disk, read_plain
+from headwater.log.files.disk import REAL_DISK, Disk, read_plain
 
 CLOCK_FILE: Final = "__clock.json"
 """In a directory that somebody cleans: what the last look at the clocks has found."""

@@ -9,21 +9,30 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from headwater.config import PartitionConfig
-from headwater.errors import OffsetOutOfRange, PartitionClosed
+from headwater.core.config import PartitionConfig
+from headwater.core.errors import OffsetOutOfRange, PartitionClosed
 from headwater.log.clock import REAL_CLOCK, Clock
-from headwater.log.commit import Appended
-from headwater.log.compaction import CompactionReport, Compactor, rewrite_frames
 from headwater.log.elapsed import Elapsed
 from headwater.log.entropy import random_bytes
-from headwater.log.frame import GROUP_FIRST, GROUP_LAST, GROUP_ONLY, Frame, StoredFrame, Take, Taken, parse_header
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, seed_of
+from headwater.log.format.frame import (
+    GROUP_FIRST,
+    GROUP_LAST,
+    GROUP_ONLY,
+    Frame,
+    StoredFrame,
+    Take,
+    Taken,
+    parse_header,
+)
+from headwater.log.format.schemas import Schemas
+from headwater.log.maintain.compaction import CompactionReport, Compactor, rewrite_frames
+from headwater.log.maintain.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
-from headwater.log.producers import ProducerTable
-from headwater.log.reader import OnDamage
-from headwater.log.retention import RetentionReport, SegmentFacts, expired
-from headwater.log.rewrite import cut_frame
-from headwater.log.schemas import Schemas
-from headwater.log.segment import SEGMENT_HEADER_BYTES, seed_of
+from headwater.log.read.reader import OnDamage
+from headwater.log.write.commit import Appended
+from headwater.log.write.producers import ProducerTable
+from headwater.log.write.rewrite import cut_frame
 
 
 class _Segment:

@@ -14,19 +14,19 @@ from typing import NamedTuple, Self
 
 import pyarrow as pa
 
-import headwater.compute as pc
-from headwater.config import PartitionConfig
-from headwater.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
-from headwater.log.commit import Appended, Extent, Stretch
-from headwater.log.compaction import CompactionReport
-from headwater.log.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame, Take, Taken, stored_frame
-from headwater.log.index import NEVER
-from headwater.log.projection import Projection
-from headwater.log.reader import OnDamage
-from headwater.log.retention import RetentionReport, SegmentFacts
-from headwater.log.schemas import Schemas
-from headwater.record import Record
-from headwater.schema import RAW, Schema
+import headwater.core.compute as pc
+from headwater.core.config import PartitionConfig
+from headwater.core.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
+from headwater.core.record import Record
+from headwater.core.schema import RAW, Schema
+from headwater.log.files.index import NEVER
+from headwater.log.format.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame, Take, Taken, stored_frame
+from headwater.log.format.projection import Projection
+from headwater.log.format.schemas import Schemas
+from headwater.log.maintain.compaction import CompactionReport
+from headwater.log.maintain.retention import RetentionReport, SegmentFacts
+from headwater.log.read.reader import OnDamage
+from headwater.log.write.commit import Appended, Extent, Stretch
 
 
 class Bounds(NamedTuple):

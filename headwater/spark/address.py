@@ -5,14 +5,15 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from headwater.errors import InvalidConfiguration
-from headwater.store import Store, open
+from headwater.core.errors import InvalidConfiguration
+from headwater.opening import open_store
+from headwater.streams import Store
 
 
 def open_existing(address: str) -> Store:
     """Open a store that is there. A task on a machine without the directory must not take an empty one for it."""
     check_present(address)
-    return open(address)
+    return open_store(address)
 
 
 def check_present(address: str) -> None:

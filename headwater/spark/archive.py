@@ -17,12 +17,12 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from crc32c import crc32c
 
-import headwater.compute as pc
-from headwater.errors import Damaged, InvalidConfiguration
-from headwater.log.disk import REAL_DISK
-from headwater.schema import Schema
-from headwater.store import Time, Topic
-from headwater.store.start import Start
+import headwater.core.compute as pc
+from headwater.core.errors import Damaged, InvalidConfiguration
+from headwater.core.schema import Schema
+from headwater.log.files.disk import REAL_DISK
+from headwater.streams import Time, Topic
+from headwater.streams.start import Start
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import headwater.compute as pc
-from headwater.errors import DataLost, InvalidConfiguration, PartitionBusy, SchemaError, StoreError
-from headwater.log.disk import REAL_DISK
-from headwater.log.lock import PartitionLock
+import headwater.core.compute as pc
+from headwater.core.errors import DataLost, InvalidConfiguration, PartitionBusy, SchemaError, StoreError
+from headwater.log.files.disk import REAL_DISK
+from headwater.log.files.lock import PartitionLock
 from headwater.spark.address import open_existing
 from headwater.spark.archive import (
     MANIFEST,
@@ -37,8 +37,8 @@ from headwater.spark.archive import (
     to_parquet,
 )
 from headwater.spark.jobs import OnProgress, each
-from headwater.store import Store, Topic, TopicPartition
-from headwater.store.steward import readers
+from headwater.streams import Store, Topic, TopicPartition
+from headwater.streams.steward import readers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

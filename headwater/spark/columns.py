@@ -14,8 +14,8 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from headwater.errors import SchemaError
-from headwater.schema import HEADERS, KEY, OFFSET, TIMESTAMP, Schema
+from headwater.core.errors import SchemaError
+from headwater.core.schema import HEADERS, KEY, OFFSET, TIMESTAMP, Schema
 
 _INT: Final = pa.int32()
 _KAFKA_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import functions
 
-import headwater.compute as pc
-from headwater.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange, StoreError
+import headwater.core.compute as pc
+from headwater.core.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange, StoreError
 from headwater.log import CompactionReport, Damage, DirectoryPartition
-from headwater.log.compaction import delete_markers
-from headwater.log.frame import HAS_KEYS, StoredFrame
-from headwater.log.survivors import NEWEST, Survivors
+from headwater.log.format.frame import HAS_KEYS, StoredFrame
+from headwater.log.maintain.compaction import delete_markers
+from headwater.log.recover.survivors import NEWEST, Survivors
 from headwater.spark.address import open_existing
 from headwater.spark.jobs import OnProgress, watched
-from headwater.store import Store
+from headwater.streams import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,15 +14,15 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-import headwater.compute as pc
-from headwater.config import ProducerConfig
-from headwater.errors import HeadwaterError, InvalidRecord, UnknownTopic
-from headwater.log.encode import encode_batch
-from headwater.schema import HEADERS, KEY, TIMESTAMP
+import headwater.core.compute as pc
+from headwater.core.config import ProducerConfig
+from headwater.core.errors import HeadwaterError, InvalidRecord, UnknownTopic
+from headwater.core.schema import HEADERS, KEY, TIMESTAMP
+from headwater.log.format.encode import encode_batch
 from headwater.spark.layout import check_layout, prefix
-from headwater.store import Staging, Store, Topic, TopicInfo
-from headwater.store.limits import check_limits
-from headwater.store.typed import pieces
+from headwater.streams import Staging, Store, Topic, TopicInfo
+from headwater.streams.limits import check_limits
+from headwater.streams.typed import pieces
 
 _FRAME_BYTES: Final = ProducerConfig().batch_bytes
 _MOST_WAITING: Final = 64 * 1024 * 1024

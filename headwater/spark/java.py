@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from headwater.errors import SparkUnavailable
+from headwater.core.errors import SparkUnavailable
 
 OLDEST: Final = 17
 """The oldest version that Spark runs on."""

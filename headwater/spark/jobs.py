@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from headwater.errors import HeadwaterError, StoreError
+from headwater.core.errors import HeadwaterError, StoreError
 
 if TYPE_CHECKING:
     from pyspark.core.status import StatusTracker

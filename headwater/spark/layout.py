@@ -10,8 +10,8 @@ from typing import Final
 
 from pyspark.sql.types import StructType
 
-from headwater.errors import SchemaError
-from headwater.schema import RAW, Schema
+from headwater.core.errors import SchemaError
+from headwater.core.schema import RAW, Schema
 from headwater.spark.columns import spark_schema
 
 _TEXT: Final = ("binary", "string")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from headwater.errors import InvalidConfiguration
+from headwater.core.errors import InvalidConfiguration
 from headwater.spark.archive import archive_path
-from headwater.store import Time, time
+from headwater.streams import Time, time
 
 Position = Literal["earliest", "latest"] | int | Time
 """Where to begin or to end in a partition."""

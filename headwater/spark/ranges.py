@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from headwater.errors import DataLost, HeadwaterError, OffsetOutOfRange, RangeUnreadable
+from headwater.core.errors import DataLost, HeadwaterError, OffsetOutOfRange, RangeUnreadable
 from headwater.spark.address import open_existing
 from headwater.spark.archive import PartitionArchive
 from headwater.spark.columns import Conversion
 from headwater.spark.options import SourceOptions
 from headwater.spark.worker import settle
-from headwater.store import Topic
+from headwater.streams import Topic
 
 _log = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from headwater.errors import DataLost, InvalidConfiguration, OffsetOutOfRange, SchemaError
-from headwater.schema import RAW
+from headwater.core.errors import DataLost, InvalidConfiguration, OffsetOutOfRange, SchemaError
+from headwater.core.schema import RAW
 from headwater.spark.address import open_existing
 from headwater.spark.archive import PartitionArchive
 from headwater.spark.columns import check, spark_schema, usual
 from headwater.spark.options import Position, Positions, SourceOptions
 from headwater.spark.ranges import Range, lose, read, split
-from headwater.store import Store, Topic
+from headwater.streams import Store, Topic
 
 
 class HeadwaterReader(DataSourceReader):

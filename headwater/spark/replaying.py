@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Observation, functions
 
-from headwater.errors import InvalidConfiguration
-from headwater.log.disk import REAL_DISK
+from headwater.core.errors import InvalidConfiguration
+from headwater.core.names import check_name
+from headwater.embedded.directory_ledger import DirectoryLedger
+from headwater.embedded.directory_store import TRANSACTIONS
+from headwater.log.files.disk import REAL_DISK
 from headwater.spark.address import open_existing
 from headwater.spark.jobs import OnProgress, watched
-from headwater.store.directory_ledger import DirectoryLedger
-from headwater.store.directory_store import TRANSACTIONS
-from headwater.store.ledger import named_writer
-from headwater.store.names import check_name
+from headwater.streams.ledger import named_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

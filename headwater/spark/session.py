@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
 
-from headwater.errors import InvalidConfiguration, SparkUnavailable
+from headwater.core.errors import InvalidConfiguration, SparkUnavailable
 from headwater.spark.java import find_java
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headwater.errors import InvalidConfiguration, StoreError, UnknownTopic
+from headwater.core.errors import InvalidConfiguration, StoreError, UnknownTopic
 from headwater.spark.address import open_existing
 from headwater.spark.framing import Framing, Pin
 from headwater.spark.layout import check_layout, topic_column
 from headwater.spark.sink_options import SinkOptions
 from headwater.spark.worker import settle
-from headwater.store import Staged, Transaction
+from headwater.streams import Staged, Transaction
 
 _log = logging.getLogger(__name__)
 _QUERY = "sql.streaming.queryId"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.errors import InvalidConfiguration
+from headwater.core.errors import InvalidConfiguration
+from headwater.core.names import check_name
 from headwater.spark.options import STORE, Options
-from headwater.store.names import check_name
 
 SINK_OPTIONS: Final = (*STORE, "topic", "txnId", "txnVersion", "txnOwner", "txnTakeover")
 _SPARKS_OWN: Final = ("checkpointLocation", "queryName")

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.errors import InvalidConfiguration
-from headwater.log.check import Check, Finding
-from headwater.log.disk import REAL_DISK
-from headwater.log.schemas import SchemaDirectory
+from headwater.core.errors import InvalidConfiguration
+from headwater.log.files.disk import REAL_DISK
+from headwater.log.format.schemas import SchemaDirectory
+from headwater.log.maintain.check import Check, Finding
 from headwater.spark.address import check_present
 from headwater.spark.jobs import OnProgress, each
-from headwater.store.catalog import DirectoryCatalog
+from headwater.streams.catalog import DirectoryCatalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

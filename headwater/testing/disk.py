@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from random import Random
 from typing import Any
 
-from headwater.log.disk import Disk
+from headwater.log.files.disk import Disk
 from headwater.testing.device import Device, write_image
 from headwater.testing.trace import (
     Created,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from headwater.log.disk import REAL_DISK, Disk
+from headwater.log.files.disk import REAL_DISK, Disk
 from headwater.testing.disk import RecordingDisk
 
 Operation = Literal["create", "pwritev", "truncate", "sync", "sync_directory", "rename", "unlink", "mkdir"]

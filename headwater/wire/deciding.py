@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.store.names import GROUPS, WRITERS
+from headwater.core.names import GROUPS, WRITERS
 from headwater.v1 import broker_pb2 as pb
 
 _DIGITS: Final = 2

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import grpc
 
-from headwater import errors
-from headwater.errors import HeadwaterError, StoreError
+from headwater.core import errors
+from headwater.core.errors import HeadwaterError, StoreError
 from headwater.v1 import broker_pb2 as pb
 
 ERROR_KEY: Final = "headwater-error-bin"

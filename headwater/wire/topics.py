@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from headwater.config import TopicConfig
-from headwater.errors import InvalidConfiguration
-from headwater.option import options_of
-from headwater.schema import RAW
-from headwater.store.catalog import TopicInfo
+from headwater.core.config import TopicConfig
+from headwater.core.errors import InvalidConfiguration
+from headwater.core.options import options_of
+from headwater.core.schema import RAW
+from headwater.streams.catalog import TopicInfo
 from headwater.v1 import broker_pb2 as pb
 
 

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, Self
 import grpc
 
 import headwater as hw
-from headwater.cluster.durable_log import WATERMARK_FILE
-from headwater.cluster.keys import Keys
-from headwater.log.segment_list import LIST_FILE
+from headwater.cluster.etcd.keys import Keys
+from headwater.cluster.replication.durable_log import WATERMARK_FILE
+from headwater.log.files.segment_list import LIST_FILE
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.broker import BrokerProcess

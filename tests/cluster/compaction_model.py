@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headwater.cluster.replica import FetchRequest
+from headwater.cluster.replication.replica import FetchRequest
 from tests.cluster.log import KEPT, Entry, LogStart, SimulatedLog
 from tests.cluster.model import Answer, Broker, Client, Cluster, Record, Truth, Violation
 

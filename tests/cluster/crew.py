@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import headwater as hw
-from headwater.store.catalog import TopicInfo
+from headwater.streams.catalog import TopicInfo
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.faults.violation import Kind, Violation
 from tests.patience import Patience, has_finished

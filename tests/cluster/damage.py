@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from headwater.log.frame import HEADER_BYTES
-from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+from headwater.log.format.frame import HEADER_BYTES
 
 
 class FramePlace(NamedTuple):

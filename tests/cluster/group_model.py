@@ -12,13 +12,13 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from headwater.broker.coordinator import Coordinator
+from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.internal import Record
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.replica import FetchRequest, NotLeading
-from headwater.errors import HeadwaterError, StaleMember
-from headwater.store.group import Commit, GroupInfo
-from headwater.store.membership import Member
-from headwater.store.topic import TopicPartition
+from headwater.cluster.replication.replica import FetchRequest, NotLeading
+from headwater.core.errors import HeadwaterError, StaleMember
+from headwater.streams.group import Commit, GroupInfo
+from headwater.streams.membership import Member
+from headwater.streams.topic import TopicPartition
 from headwater.testing import ManualClock
 from tests.cluster.etcd import Etcd, Guard, Item
 from tests.cluster.model import PARTITION, Answer, Broker, Cluster, Truth, Violation

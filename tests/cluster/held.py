@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from headwater.cluster.durable_log import DurableLog
-from headwater.cluster.hosted import Hosted
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.replica import FetchRequest
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.replication.durable_log import DurableLog
+from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.replica import FetchRequest
 from headwater.log import Appended, DirectoryPartition, encode
-from headwater.store.topic import TopicPartition
+from headwater.streams.topic import TopicPartition
 
 ME, OTHER = 0, 1
 PLACE = TopicPartition("numbers", 0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from headwater.cluster.replica import EpochEnd
+from headwater.cluster.replication.replica import EpochEnd
 
 KEPT = 5
 """So many of a producer's last records are known when they are sent again."""

@@ -10,11 +10,11 @@ from itertools import pairwise
 from math import inf
 from typing import ClassVar
 
-from headwater.cluster.election import Election, LogEnd
-from headwater.cluster.metadata import Members, PartitionState, Proposal
-from headwater.cluster.moving import Moving
-from headwater.cluster.repair import can_be_spared, should_hand_over
-from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.cluster.control.election import Election, LogEnd
+from headwater.cluster.control.metadata import Members, PartitionState, Proposal
+from headwater.cluster.control.moving import Moving
+from headwater.cluster.replication.repair import can_be_spared, should_hand_over
+from headwater.cluster.replication.replica import FetchRequest, FetchResponse, NotLeading, Replica
 from tests.cluster.etcd import Etcd, Guard, Item
 from tests.cluster.log import DamageMet, Entry, LogStart, SimulatedLog
 from tests.cluster.world import Process, World

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from headwater.cluster.election import Election
-from headwater.cluster.metadata import PartitionState, Proposal
-from headwater.cluster.replica import FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.cluster.control.election import Election
+from headwater.cluster.control.metadata import PartitionState, Proposal
+from headwater.cluster.replication.replica import FetchRequest, FetchResponse, NotLeading, Replica
 from tests.cluster.log import Entry, SimulatedLog
 from tests.cluster.model import MIN_INSYNC, PATIENCE, Violation
 

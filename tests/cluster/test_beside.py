@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.replica import FetchRequest, Replica
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.replication.replica import FetchRequest, Replica
 from tests.cluster.log import Entry, SimulatedLog
 
 LEADER, SECOND, THIRD = 0, 1, 2

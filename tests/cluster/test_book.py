@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from headwater.cluster.book import REQUESTS_KEPT, Book, Ruling, Share, StageRange, Wanted
-from headwater.cluster.stages import Known
-from headwater.errors import Damaged, WriterTaken
+from headwater.cluster.transactions.book import REQUESTS_KEPT, Book, Ruling, Share, StageRange, Wanted
+from headwater.cluster.transactions.stages import Known
+from headwater.core.errors import Damaged, WriterTaken
 
 SHARE = Share("orders", bytes(16), 0, (StageRange(1, 0, 4),))
 PLACE = (bytes(16), 0)

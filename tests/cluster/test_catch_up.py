@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.cluster import following
-from headwater.cluster.catch_up import CatchUp
-from headwater.cluster.durable_log import DurableLog
-from headwater.cluster.following import Follower
-from headwater.cluster.hosted import Hosted
-from headwater.cluster.keys import Member
-from headwater.cluster.leading import answer_follower
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.etcd.keys import Member
 from headwater.cluster.link import Link, Links
-from headwater.cluster.metadata import PartitionState
+from headwater.cluster.replication import following
+from headwater.cluster.replication.catch_up import CatchUp
+from headwater.cluster.replication.durable_log import DurableLog
+from headwater.cluster.replication.following import Follower
+from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.leading import answer_follower
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import DirectoryPartition, encode
-from headwater.store import DirectoryStore
-from headwater.store.catalog import TopicInfo
-from headwater.store.topic import TopicPartition
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from tests.cluster.cluster import ANSWERED, ClusterProcesses
 from tests.etcd_server import needs_etcd

@@ -9,12 +9,19 @@ from random import Random
 
 import pytest
 
-from headwater.cluster.durable_log import COMPACTED_FILE, EPOCHS_FILE, MARKERS_FILE, DurableLog, EpochStart, Span
-from headwater.config import PartitionConfig
+from headwater.cluster.replication.durable_log import (
+    COMPACTED_FILE,
+    EPOCHS_FILE,
+    MARKERS_FILE,
+    DurableLog,
+    EpochStart,
+    Span,
+)
+from headwater.core.config import PartitionConfig
 from headwater.log import Appended, DirectoryPartition, Identity, encode
-from headwater.log.check import Check
-from headwater.log.damage import read_damage
-from headwater.log.report import Damage
+from headwater.log.maintain.check import Check
+from headwater.log.recover.damage import read_damage
+from headwater.log.recover.report import Damage
 from tests.disks import HastyDisk
 
 UUID = bytes(range(16))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.repair import should_hand_over
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.replication.repair import should_hand_over
 from tests.cluster.model import PARTITION, PATIENCE, Broker, Cluster, Violation
 
 

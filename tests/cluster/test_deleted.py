@@ -8,7 +8,7 @@ import time
 import pytest
 
 import headwater as hw
-from headwater.cluster.durable_log import DurableLog
+from headwater.cluster.replication.durable_log import DurableLog
 from tests.backends import SharedCluster
 from tests.etcd_server import needs_etcd
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cluster.durable_log import EPOCHS_FILE, WATERMARK_FILE, DurableLog, EpochStart, Span
-from headwater.cluster.replica import EpochEnd, NotLeading
-from headwater.config import PartitionConfig, StewardConfig
+from headwater.cluster.replication.durable_log import EPOCHS_FILE, WATERMARK_FILE, DurableLog, EpochStart, Span
+from headwater.cluster.replication.replica import EpochEnd, NotLeading
+from headwater.core.config import PartitionConfig, StewardConfig
+from headwater.core.options import DAY
 from headwater.log import DirectoryPartition, Disk, encode
-from headwater.log.disk import REAL_DISK
-from headwater.option import DAY
+from headwater.log.files.disk import REAL_DISK
 from headwater.testing import ManualClock, RecordingDisk
 
 UUID = bytes(range(16))

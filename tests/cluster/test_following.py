@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.cluster.catch_up import CatchUp
-from headwater.cluster.following import Follower
+from headwater.cluster.replication.catch_up import CatchUp
+from headwater.cluster.replication.following import Follower
 from headwater.v1 import broker_pb2 as pb
 from tests.cluster.held import ME, OTHER, Held, Threads
 
@@ -40,7 +40,7 @@ class Leader:
 def test_what_was_acknowledged_is_cut_only_if_an_operator_gave_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acknowledged: int, forced_epoch: int, left: int
 ) -> None:
-    monkeypatch.setattr("headwater.cluster.following._FAILED", 0.0)
+    monkeypatch.setattr("headwater.cluster.replication.following._FAILED", 0.0)
 
     async def run() -> None:
         held, leader = Held(tmp_path), Leader()

@@ -17,14 +17,14 @@ from typing import NamedTuple
 import pytest
 
 import headwater as hw
-from headwater.cluster.election import Election, LogEnd
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.forced_election import ForcedElection, Standing
-from headwater.cluster.item import Delete, Guard, Put
-from headwater.cluster.keys import ClusterTopic, state_to_json
-from headwater.cluster.metadata import PartitionState
-from headwater.errors import EtcdUnavailable, StoreError
-from headwater.wire.address import Address
+from headwater.cluster.control.election import Election, LogEnd
+from headwater.cluster.control.forced_election import ForcedElection, Standing
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Delete, Guard, Put
+from headwater.cluster.etcd.keys import ClusterTopic, state_to_json
+from headwater.core.address import Address
+from headwater.core.errors import EtcdUnavailable, StoreError
 from tests.aio import run
 from tests.cluster.cluster import ClusterProcesses
 from tests.etcd_server import EtcdServer, needs_etcd

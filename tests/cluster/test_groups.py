@@ -16,21 +16,21 @@ import pytest
 import headwater as hw
 from headwater import Store, TopicPartition
 from headwater.broker import Broker
-from headwater.broker.cluster_groups import ClusterGroups, Coordination
+from headwater.broker.clustered.groups import ClusterGroups, Coordination
 from headwater.client.connection import Connection
 from headwater.client.credentials import Credentials
 from headwater.client.leaders import Leaders
 from headwater.cluster import internal
-from headwater.cluster.etcd import Etcd
+from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.internal import InternalTopics, number_of
 from headwater.cluster.node import ClusterNode
-from headwater.errors import NotLeader, WriteFailed
+from headwater.core.address import Address
+from headwater.core.errors import NotLeader, WriteFailed
+from headwater.core.names import GROUPS
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log.clock import REAL_CLOCK, Clock
-from headwater.store import DirectoryStore
-from headwater.store.group import Commit
-from headwater.store.names import GROUPS
+from headwater.streams.group import Commit
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import Address
 from headwater.wire.service import Stub
 from tests.backends import SharedCluster
 from tests.broker import ANY_PORT

@@ -13,17 +13,17 @@ import pytest
 import headwater as hw
 from headwater import TopicPartition
 from headwater.broker import Broker
-from headwater.cli.cluster_status import look
+from headwater.cli.cluster.status import look
 from headwater.client.credentials import Credentials
-from headwater.cluster.etcd import Etcd
-from headwater.cluster.growing import Growing
+from headwater.cluster.control.growing import Growing
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.keys import ClusterTopic
 from headwater.cluster.internal import number_of
-from headwater.cluster.keys import ClusterTopic
 from headwater.cluster.node import ClusterNode
-from headwater.config import BrokerConfig
-from headwater.store import DirectoryStore
-from headwater.store.group import Commit
-from headwater.store.names import GROUPS
+from headwater.core.config import BrokerConfig
+from headwater.core.names import GROUPS
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.streams.group import Commit
 from tests.broker import ANY_PORT
 from tests.etcd_server import EtcdServer, needs_etcd
 from tests.patience import wait_until
@@ -85,7 +85,7 @@ class GrowingCluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GrowingCluster]:
-    monkeypatch.setattr("headwater.cluster.growing._INTERVAL", 0.05)
+    monkeypatch.setattr("headwater.cluster.control.growing._INTERVAL", 0.05)
     with ExitStack() as stack:
         etcd = EtcdServer(tmp_path / "etcd").start()
         stack.callback(etcd.kill)

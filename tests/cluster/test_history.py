@@ -13,14 +13,14 @@ import pytest
 
 from headwater import Store, TopicPartition
 from headwater.broker import Broker
-from headwater.broker.cluster_groups import ClusterGroups
+from headwater.broker.clustered.groups import ClusterGroups
 from headwater.client.store import RemoteStore
-from headwater.errors import BrokerUnavailable, InvalidConfiguration, PermissionDenied
+from headwater.core.errors import BrokerUnavailable, InvalidConfiguration, PermissionDenied
+from headwater.core.names import HISTORY
 from headwater.log import encode
 from headwater.log.clock import REAL_CLOCK
-from headwater.store.history import Sample, entries
-from headwater.store.names import HISTORY
-from headwater.store.survey import Survey
+from headwater.streams.history import Sample, entries
+from headwater.streams.survey import Survey
 from headwater.v1 import broker_pb2 as pb
 from tests.backends import SharedCluster
 from tests.etcd_server import needs_etcd

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headwater.cluster.hosted import PATIENCE
-from headwater.cluster.leading import answer_follower
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.replica import NotLeading
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.replication.hosted import PATIENCE
+from headwater.cluster.replication.leading import answer_follower
+from headwater.cluster.replication.replica import NotLeading
 from headwater.log import Appended, encode
 from headwater.v1 import broker_pb2 as pb
 from tests.cluster.held import ME, OTHER, Held, in_loop, soon

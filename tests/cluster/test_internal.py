@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.cluster.internal import Coordinators, InternalLog, Record
-from headwater.errors import NotLeader
+from headwater.core.errors import NotLeader
 from headwater.log import encode
 from tests.cluster.held import ME, OTHER, PLACE, Held, Threads, in_loop, soon
 

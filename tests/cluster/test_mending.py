@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from headwater.cluster.durable_log import DurableLog, EpochStart, Span
-from headwater.cluster.hosted import Hosted
-from headwater.cluster.keys import Member
+from headwater.cluster.control.metadata import PartitionState
+from headwater.cluster.etcd.keys import Member
 from headwater.cluster.link import Link, Links
-from headwater.cluster.metadata import PartitionState
-from headwater.cluster.repair import Repair, answer_replica, sources_of
-from headwater.config import PartitionConfig
-from headwater.errors import BrokerUnavailable, FrameDamaged
+from headwater.cluster.replication.durable_log import DurableLog, EpochStart, Span
+from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.repair import Repair, answer_replica, sources_of
+from headwater.core.config import PartitionConfig
+from headwater.core.errors import BrokerUnavailable, FrameDamaged
 from headwater.log import DirectoryPartition, encode
-from headwater.log.check import Check
-from headwater.log.damage import read_damage
-from headwater.log.frame import HEADER_BYTES
-from headwater.store.directory_store import partition_uuid
-from headwater.store.topic import TopicPartition
+from headwater.log.format.frame import HEADER_BYTES
+from headwater.log.maintain.check import Check
+from headwater.log.recover.damage import read_damage
+from headwater.streams.catalog import partition_uuid
+from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from tests.cluster.damage import FramePlace, flip, frames_in, lose
 

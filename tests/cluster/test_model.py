@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from headwater.cluster.election import Election, LogEnd
-from headwater.cluster.metadata import Members, PartitionState, Proposal
-from headwater.cluster.replica import EpochEnd, FetchRequest, Replica
+from headwater.cluster.control.election import Election, LogEnd
+from headwater.cluster.control.metadata import Members, PartitionState, Proposal
+from headwater.cluster.replication.replica import EpochEnd, FetchRequest, Replica
 from tests.cluster.log import Entry, LogStart, SimulatedLog
 from tests.cluster.model import PARTITION, Broker, Cluster, Violation
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.cluster.balancing import Held, Placement, balanced
-from headwater.cluster.keys import Member, PartitionKey
-from headwater.cluster.moves import Moves
-from headwater.errors import InvalidConfiguration, StoreError
+from headwater.cluster.control.balancing import Held, Placement, balanced
+from headwater.cluster.control.moves import Moves
+from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.core.errors import InvalidConfiguration, StoreError
 from tests.aio import run
 from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headwater.cluster.metadata import Members, Move, PartitionState
-from headwater.cluster.moving import Moving
-from headwater.cluster.replica import Replica
+from headwater.cluster.control.metadata import Members, Move, PartitionState
+from headwater.cluster.control.moving import Moving
+from headwater.cluster.replication.replica import Replica
 from tests.cluster.etcd import Guard, Item
 from tests.cluster.model import MIN_INSYNC, PARTITION, PATIENCE, Broker, Cluster, Violation
 

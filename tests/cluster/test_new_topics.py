@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from headwater.cluster.keys import ClusterTopic
-from headwater.errors import UnknownTopic
+from headwater.cluster.etcd.keys import ClusterTopic
+from headwater.core.errors import UnknownTopic
 from headwater.log.clock import REAL_CLOCK
-from headwater.store.catalog import TopicInfo
+from headwater.streams.catalog import TopicInfo
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.backends import SharedCluster

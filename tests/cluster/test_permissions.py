@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import headwater as hw
-from headwater.broker.tokens import create_token, read_tokens, tokens_beside
+from headwater.broker.security.tokens import create_token, read_tokens, tokens_beside
 from headwater.client.credentials import Credentials
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from headwater.cluster.repeated_log import RepeatedLog
+from headwater.cluster.replication.repeated_log import RepeatedLog
 
 MESSAGE = "%s cannot be read: %s"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.cluster.metadata import Members, PartitionState
-from headwater.cluster.replica import EpochEnd, FetchRequest, FetchResponse, Replica
+from headwater.cluster.control.metadata import Members, PartitionState
+from headwater.cluster.replication.replica import EpochEnd, FetchRequest, FetchResponse, Replica
 from tests.cluster.log import Entry, SimulatedLog
 
 ALIVE = {1: 10, 2: 20, 3: 30}

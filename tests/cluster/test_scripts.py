@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.cluster.metadata import Members, PartitionState
-from headwater.cluster.replica import EpochEnd, FetchRequest, FetchResponse, Progress, Replica
+from headwater.cluster.control.metadata import Members, PartitionState
+from headwater.cluster.replication.replica import EpochEnd, FetchRequest, FetchResponse, Progress, Replica
 from tests.cluster.model import Violation
 from tests.cluster.stage import Rules, Stage
 

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.broker import Broker
 from headwater.client.store import RemoteStore
-from headwater.config import ClientConfig
+from headwater.core.config import ClientConfig
 from headwater.log.clock import REAL_CLOCK
 from tests.backends import SharedCluster
 from tests.etcd_server import needs_etcd

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from headwater.cluster.book import Bases, Book, Ruling, Wanted
-from headwater.cluster.carrier import Carrier
-from headwater.cluster.deciding import Decider, Verdict
+from headwater.cluster.replication.carrier import Carrier
+from headwater.cluster.transactions.book import Bases, Book, Ruling, Wanted
+from headwater.cluster.transactions.deciding import Decider, Verdict
 from tests.cluster.model import Violation
 from tests.cluster.transactions import History, Rules
 

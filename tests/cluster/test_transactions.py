@@ -11,11 +11,11 @@ import pytest
 
 import headwater as hw
 from headwater import Staged, Store, TopicPartition
-from headwater.broker.cluster_transactions import ClusterTransactions
+from headwater.broker.clustered.transactions import ClusterTransactions
 from headwater.cluster import internal
-from headwater.errors import NotLeader, WriteFailed
+from headwater.core.errors import NotLeader, WriteFailed
+from headwater.core.options import DAY, HOUR
 from headwater.log import encode
-from headwater.option import DAY, HOUR
 from headwater.testing import ManualClock
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from headwater.log.disk import REAL_DISK
+from headwater.log.files.disk import REAL_DISK
 from headwater.testing import Device, RecordingDisk, Step, write_image
 from headwater.testing.device import Mood
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any, NamedTuple
 
-from headwater.cluster.book import Book, Share, StageRange, Wanted
-from headwater.cluster.carrier import Carrier, Portion
-from headwater.cluster.deciding import Decider, Note, Verdict
-from headwater.cluster.replica import NotLeading
-from headwater.cluster.stages import Known
-from headwater.errors import HeadwaterError, NotLeader, TransactionAborted
+from headwater.cluster.replication.carrier import Carrier, Portion
+from headwater.cluster.replication.replica import NotLeading
+from headwater.cluster.transactions.book import Book, Share, StageRange, Wanted
+from headwater.cluster.transactions.deciding import Decider, Note, Verdict
+from headwater.cluster.transactions.stages import Known
+from headwater.core.errors import HeadwaterError, NotLeader, TransactionAborted
 from tests.cluster.model import Violation
 
 UUID = bytes(16)

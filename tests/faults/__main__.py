@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import tests.faults
-from headwater.section import parse_seconds
+from headwater.core.section import parse_seconds
 from tests.faults.proof import PROOFS, Proof
 from tests.faults.record import is_current, write_record
 from tests.faults.runner import Plan, Result

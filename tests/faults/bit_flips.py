@@ -14,10 +14,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from headwater.errors import Damaged
+from headwater.core.errors import Damaged
 from headwater.log import DirectoryPartition, Identity
-from headwater.log.frame import HEADER_BYTES
-from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES
+from headwater.log.format.frame import HEADER_BYTES
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.specimen import Author, compare, copy, flip, frames, goes_on, open_log
 

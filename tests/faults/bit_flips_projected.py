@@ -8,11 +8,11 @@ from random import Random
 
 import pyarrow as pa
 
-from headwater.config import Compression
-from headwater.errors import Damaged
+from headwater.core.config import Compression
+from headwater.core.errors import Damaged
+from headwater.core.schema import Schema
 from headwater.log import Damage, DirectoryPartition, encode_batch
-from headwater.log.frame import HEADER_BYTES
-from headwater.schema import Schema
+from headwater.log.format.frame import HEADER_BYTES
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.specimen import FIRST_TIME, flip, open_log
 

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 import headwater as hw
-from headwater.log.frame import HEADER_BYTES
-from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES
+from headwater.log.format.frame import HEADER_BYTES
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.spark_deaths import check_available
 from tests.faults.specimen import flip

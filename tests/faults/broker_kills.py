@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 import headwater as hw
-from headwater.log.disk import REAL_DISK
+from headwater.log.files.disk import REAL_DISK
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, SignallingDisk, failures
 from tests.faults.kill_senders import send
@@ -37,7 +37,7 @@ def as_usual() -> None:
 
 def nothing_is_small() -> None:
     """The same in the other half: what would be sent for being small is not."""
-    from headwater.broker import arrivals
+    from headwater.broker.rpc import arrivals
     from headwater.client import sink
 
     vars(arrivals)["SMALL"] = vars(sink)["_WORTH_BORROWING"] = 0
@@ -46,9 +46,9 @@ def nothing_is_small() -> None:
 def serve(directory: Path, port: int, moment: tuple[int, str] | None) -> None:
     """A broker, until it is killed; at a moment of its own choosing if one is given."""
     from headwater.broker import Broker
-    from headwater.config import BrokerConfig
-    from headwater.store import DirectoryStore
-    from headwater.wire.address import Address
+    from headwater.core.address import Address
+    from headwater.core.config import BrokerConfig
+    from headwater.embedded.directory_store import DirectoryStore
 
     disk = REAL_DISK if moment is None else SignallingDisk(*moment, signal.SIGKILL, lambda: None)
     store = DirectoryStore(directory / STORE, disk=disk, exclusive=True)

@@ -18,10 +18,11 @@ from pathlib import Path
 from random import Random
 
 import headwater as hw
+from headwater.core.options import DAY, HOUR, MINUTE
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Appended, Identity, elapsed, encode
-from headwater.option import DAY, HOUR, MINUTE
-from headwater.store import DirectoryStore, Staged
-from headwater.store.steward import StewardReport
+from headwater.streams import Staged
+from headwater.streams.steward import StewardReport
 from headwater.testing import ManualClock
 from tests.backends import BrokerStore, inside
 from tests.faults import Kind, Run, Violation, proof

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from headwater.config import Sync
+from headwater.core.config import Sync
 from headwater.log import DirectoryPartition
 from headwater.testing import FailingDisk, Failpoint, ManualClock
 from tests.faults.children import Child

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from headwater.config import Sync
-from headwater.store import DirectoryStore
+from headwater.core.config import Sync
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.testing import FailingDisk, Failpoint
 from tests.faults.children import Child
 from tests.faults.deaths import Death, every_death

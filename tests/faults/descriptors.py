@@ -18,8 +18,8 @@ from pathlib import Path
 from random import Random
 
 import headwater as hw
-from headwater.log.open_files import most_handles
-from headwater.store import DirectoryStore
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.log.files.open_files import most_handles
 from headwater.v1 import broker_pb2 as pb
 from tests.broker import BrokerProcess
 from tests.faults import Kind, Run, Violation, proof

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from headwater.config import Sync
+from headwater.core.config import Sync
 from headwater.testing import Device, RecordingDisk, Step, seeded, write_image
 from headwater.testing.device import Mood
 from headwater.testing.trace import Created, DirectoryCreated, DirectorySynced, Marked, Renamed, Unlinked

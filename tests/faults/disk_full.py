@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headwater.errors import HeadwaterError, OpenFailed, WriteFailed
+from headwater.core.errors import HeadwaterError, OpenFailed, WriteFailed
 from headwater.log import Disk
 from headwater.testing import FailingDisk
 from tests.faults.expected import Expected

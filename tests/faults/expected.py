@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-from headwater.errors import WriteFailed
+from headwater.core.errors import WriteFailed
+from headwater.core.record import Record
 from headwater.log import Appended, Bounds
-from headwater.record import Record
 from tests.faults.violation import Kind, Violation
 from tests.faults.workload import Action, Began, Ended, Event, Sent
 from tests.faults.workload import Kind as Do

@@ -12,10 +12,11 @@ from random import Random
 from typing import Any
 
 import headwater as hw
-from headwater.environment import PREFIX, VARIABLES, overridden
-from headwater.option import options_of
-from headwater.presets import nouns
-from headwater.store import DirectoryStore, MemoryStore
+from headwater.core.environment import PREFIX, VARIABLES, overridden
+from headwater.core.options import options_of
+from headwater.core.presets import nouns
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.embedded.memory_store import MemoryStore
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.hostile_files import VALUES
 from tests.patience import Patience

@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from headwater.config import PartitionConfig
-from headwater.errors import HeadwaterError
+from headwater.core.config import PartitionConfig
+from headwater.core.errors import HeadwaterError
 from headwater.log import DirectoryPartition, Identity, encode
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, failures, limit_memory

@@ -14,9 +14,9 @@ from random import Random
 
 import pyarrow as pa
 
-from headwater.errors import OutOfOrderSequence, UntrustedFrame
+from headwater.core.errors import OutOfOrderSequence, UntrustedFrame
 from headwater.log import MemoryPartition, admit
-from headwater.log.projection import Projection
+from headwater.log.format.projection import Projection
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, failures, limit_memory
 from tests.faults.mutation import Mutation, mutate, seeds

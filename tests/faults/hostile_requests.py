@@ -18,7 +18,7 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from headwater.schema import Schema
+from headwater.core.schema import Schema
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import METHODS, Method
 from tests.broker import BrokerProcess, fetch, frame_of

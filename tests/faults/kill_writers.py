@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
-from headwater.config import PartitionConfig
+from headwater.core.config import PartitionConfig
 from headwater.log import DirectoryPartition
 from tests.faults import Run, Violation, proof
 from tests.faults.children import Child, failures, leave_error

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from random import Random
 
-from headwater.config import PartitionConfig
+from headwater.core.config import PartitionConfig
 from headwater.log import DirectoryPartition, Disk
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, SignallingDisk, TimedDisk, failures

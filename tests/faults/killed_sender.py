@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Disk
-from headwater.store import DirectoryStore
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import TimedDisk, failures
 from tests.faults.killed_holder import outlive

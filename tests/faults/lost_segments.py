@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-from headwater.cli.backup import backup
-from headwater.cli.restore import restore
-from headwater.config import PartitionConfig
-from headwater.errors import HeadwaterError
+from headwater.cli.storage.backup import backup
+from headwater.cli.storage.restore import restore
+from headwater.core.config import PartitionConfig
+from headwater.core.errors import HeadwaterError
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import encode
-from headwater.log.check import Check
-from headwater.log.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
-from headwater.store import DirectoryStore
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
+from headwater.log.maintain.check import Check
 from tests.faults.proof import Run, proof
 from tests.faults.specimen import Author, compare, copy, goes_on, open_log
 from tests.faults.violation import Kind, Violation

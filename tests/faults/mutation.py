@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from crc32c import crc32c
 
-from headwater.config import Compression
+from headwater.core.config import Compression
+from headwater.core.schema import Schema
 from headwater.log import Frame, Identity, encode, encode_batch
-from headwater.log.frame import BODY, BODY_START, CODEC_MASK, HEADER_BYTES
-from headwater.schema import Schema
+from headwater.log.format.frame import BODY, BODY_START, CODEC_MASK, HEADER_BYTES
 
 ROWS: Final = 7
 TIME: Final = 1_700_000_000_000_000_000

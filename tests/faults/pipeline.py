@@ -15,10 +15,12 @@ from random import Random
 from typing import Final
 from unittest.mock import patch
 
-from headwater.config import Sync
-from headwater.errors import StaleMember
+from headwater.core.config import Sync
+from headwater.core.errors import StaleMember
+from headwater.embedded import directory_ledger
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Disk, encode
-from headwater.store import Consumer, DirectoryStore, Staged, directory_ledger
+from headwater.streams import Consumer, Staged
 from headwater.testing import ManualClock
 from tests.faults.verification import UnsyncedDisk
 from tests.faults.violation import Kind, Violation

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from headwater.config import Sync
-from headwater.errors import HeadwaterError
+from headwater.core.config import Sync
+from headwater.core.errors import HeadwaterError
 from headwater.log import DirectoryPartition
 from headwater.testing import Device, FailingDisk, Failpoint, ManualClock, RecordingDisk, Step, write_image
 from headwater.testing.trace import Marked, Written

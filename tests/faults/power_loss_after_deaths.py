@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
-from headwater.config import Sync
+from headwater.core.config import Sync
 from headwater.testing import Device, FailingDisk, ManualClock, RecordingDisk, Step, write_image
 from headwater.testing.trace import Marked
 from tests.faults.expected import Expected

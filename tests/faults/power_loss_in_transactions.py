@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from headwater.config import Sync
-from headwater.store import DirectoryStore
+from headwater.core.config import Sync
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.testing import Device, RecordingDisk, Step, write_image
 from headwater.testing.trace import DirectorySynced, Marked, Renamed, Synced, Unlinked
 from tests.faults.pipeline import Noted, Pipeline, set_up, verify

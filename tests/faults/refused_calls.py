@@ -22,16 +22,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 import headwater as hw
-from headwater.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError
+from headwater.core.schema import Schema
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import DirectoryPartition
-from headwater.log.disk import TEMPORARY
-from headwater.log.encode import encode
-from headwater.log.open_files import OPEN_FILES
-from headwater.log.report import Damage
-from headwater.schema import Schema
-from headwater.store import DirectoryStore
-from headwater.store.group import Commit
-from headwater.store.topic import TopicPartition
+from headwater.log.files.disk import TEMPORARY
+from headwater.log.files.open_files import OPEN_FILES
+from headwater.log.format.encode import encode
+from headwater.log.recover.report import Damage
+from headwater.streams.group import Commit
+from headwater.streams.topic import TopicPartition
 from tests.faults import Kind, Run, Unavailable, Violation, proof
 
 MOUNT_BYTES: Final = 4 * 1024 * 1024

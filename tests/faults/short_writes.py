@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from random import Random
 
-from headwater.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError
 from headwater.testing import FailingDisk, Failpoint
 from tests.faults.expected import Expected
 from tests.faults.proof import Run, proof

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Final
 
 import headwater as hw
-from headwater.cli.cluster_status import call
+from headwater.cli.cluster.status import call
 from headwater.client.credentials import Credentials
 from headwater.cluster.local import find_etcd
-from headwater.errors import HeadwaterError
-from headwater.store.names import GROUPS, WRITERS
+from headwater.core.address import parse_store
+from headwater.core.errors import HeadwaterError
+from headwater.core.names import GROUPS, WRITERS
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.address import parse_store
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
 from tests.cluster.traced_broker import empty, lose_power

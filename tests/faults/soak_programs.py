@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 
 import headwater as hw
-from headwater.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError
 from tests.cluster.cluster import ClusterProcesses
 from tests.faults.cluster_transactions import PATIENCE, Feeder, Program, count, finish, go_on, make_topics, see_end
 from tests.faults.members import GROUP, Positions, change, ends_of, open_store, verify

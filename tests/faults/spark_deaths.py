@@ -21,9 +21,9 @@ from typing import Final, Self
 import headwater as hw
 from headwater.broker import Broker
 from headwater.cluster.local import find_etcd
-from headwater.errors import SparkUnavailable
-from headwater.store import DirectoryStore
-from headwater.wire.address import Address
+from headwater.core.address import Address
+from headwater.core.errors import SparkUnavailable
+from headwater.embedded.directory_store import DirectoryStore
 from tests.cluster.cluster import ClusterProcesses
 from tests.faults import stacks
 from tests.faults.proof import Run, Unavailable, proof

@@ -7,8 +7,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from headwater.config import Compression, PartitionConfig
-from headwater.errors import Damaged
+from headwater.core.config import Compression, PartitionConfig
+from headwater.core.errors import Damaged
 from headwater.log import Appended, Damage, DirectoryPartition, Disk, Frame, Identity, encode
 from tests.faults.violation import Kind, Violation
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from headwater.config import PartitionConfig
+from headwater.core.config import PartitionConfig
 from headwater.log import DirectoryPartition, encode
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.specimen import copy, open_log

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
-from headwater.config import PartitionConfig
-from headwater.errors import PartitionBusy
+from headwater.core.config import PartitionConfig
+from headwater.core.errors import PartitionBusy
 from headwater.log import DirectoryPartition, Disk
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, SignallingDisk, TimedDisk, failures

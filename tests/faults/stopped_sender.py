@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from random import Random
 
 import headwater as hw
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Disk
-from headwater.store import DirectoryStore
 from tests.faults import Run, Violation, proof
 from tests.faults.stopped_holder import HOLDERS, PATIENCE, STOPPED, Scene, stop_holders
 from tests.faults.streams import STORE, TOPIC, Reader, Sender, verify

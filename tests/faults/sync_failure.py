@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.errors import HeadwaterError, PartitionPoisoned
+from headwater.core.errors import HeadwaterError, PartitionPoisoned
 from headwater.log import DirectoryPartition, Disk, encode
 from headwater.testing import Device, FailingDisk, Failpoint, RecordingDisk, write_image
 from headwater.testing.failpoints import Operation

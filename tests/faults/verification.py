@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from headwater.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError
 from headwater.log import DirectoryPartition, Disk
 from headwater.testing import ManualClock
 from tests.faults.expected import Batch, Expected, Log

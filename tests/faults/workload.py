@@ -15,10 +15,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.config import PartitionConfig, Sync
-from headwater.errors import PartitionPoisoned
+from headwater.core.config import PartitionConfig, Sync
+from headwater.core.errors import PartitionPoisoned
+from headwater.core.schema import Schema
 from headwater.log import Appended, Bounds, DirectoryPartition, Disk, Frame, Identity, encode, encode_batch
-from headwater.schema import Schema
 from headwater.testing import ManualClock
 
 TYPED = Schema(pa.schema([("id", pa.binary()), ("more", pa.int64())]))

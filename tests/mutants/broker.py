@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="streams-outlive-rights",
         promise="a stream ends when its caller loses the right to what it brings",
-        file="headwater/broker/reading.py",
+        file="headwater/broker/rpc/reading.py",
         old="                        self._check(request, call)  # rights may have changed since it began\n",
         new="",
         killers=("tests/test_broker_security.py", "tests/test_broker_reading.py", "tests/test_broker_access.py"),
@@ -16,7 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="tokens-outlive-their-revocation",
         promise="a stream ends when its caller's token is revoked",
-        file="headwater/broker/call.py",
+        file="headwater/broker/rpc/call.py",
         old=("        self.caller = self._core.access.caller(*self._said)\n\n    def check("),
         new=("        pass\n\n    def check("),
         killers=("tests/test_broker_security.py", "tests/test_broker_reading.py"),
@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="internal-topics-writable",
         promise="what a cluster keeps for itself is written by nobody else",
-        file="headwater/broker/call.py",
+        file="headwater/broker/rpc/call.py",
         old='            if right == "write":\n',
         new='            if right == "nothing":\n',
         killers=("tests/cluster/test_permissions.py", "tests/test_broker_security.py"),
@@ -32,7 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="requests-unbounded",
         promise="a broker's memory for requests stays within its limit",
-        file="headwater/broker/call.py",
+        file="headwater/broker/rpc/call.py",
         old="        if core.waiting_bytes + size > core.config.max_in_flight_bytes and core.waiting_bytes:\n",
         new="        if core.waiting_bytes < 0:\n",
         killers=("tests/test_broker_budget.py", "tests/test_broker_producing.py", "tests/test_broker_processes.py"),
@@ -40,7 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="waiting-bytes-leak",
         promise="bytes that wait are given back when their call ends",
-        file="headwater/broker/call.py",
+        file="headwater/broker/rpc/call.py",
         old=("        finally:\n            core.waiting_bytes -= size\n        return hold"),
         new=("        finally:\n            pass\n        return hold"),
         killers=("tests/test_broker_budget.py", "tests/test_broker_producing.py", "tests/test_broker_processes.py"),
@@ -48,7 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="retried-transaction-runs-twice",
         promise="a transaction that is asked for again is decided once",
-        file="headwater/broker/transactions.py",
+        file="headwater/broker/rpc/transactions.py",
         old="            self._answers[key] = done.result() if error is None else error\n",
         new="            pass\n",
         killers=("tests/test_broker_transactions.py",),

@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="watermark-without-followers",
         promise="a record is acknowledged when every replica in sync has it",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old="            ends.append(progress.durable_end)\n",
         new="",
         killers=("tests/cluster/test_replica.py::test_a_follower_that_asks_and_gets_no_further_is_left_behind",),
@@ -16,7 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="watermark-by-what-is-not-durable",
         promise="a follower counts with what is durable there",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old=(
             '        """What a follower has for sure: a power loss takes the rest."""\n'
             "        return request.durable_end\n"
@@ -27,7 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="own-end-not-durable",
         promise="a leader counts itself with what is durable",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old=("        return self.log.durable_end\n\n    def _counted("),
         new=("        return self.log.end\n\n    def _counted("),
         killers=("tests/cluster/test_replica.py::test_a_leader_counts_itself_with_what_is_durable",),
@@ -35,7 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="pending-members-not-counted",
         promise="acknowledgements wait for who may be in sync by now",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old="        if self._pending is not None:\n            for broker, incarnation",
         new="        if self._pending is not None and not found:\n            for broker, incarnation",
         killers=("tests/cluster/test_replica.py::test_a_follower_that_may_be_in_sync_by_now_is_waited_for",),
@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="min-insync-ignored",
         promise="nothing is acknowledged with fewer replicas in sync than required",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old="        if len(self.state.in_sync) >= self._min_insync:\n",
         new="        if self.state.in_sync:\n",
         killers=("tests/cluster/test_replica.py::test_nothing_is_acknowledged_with_fewer_in_sync_than_required",),
@@ -51,7 +51,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="shrinking-below-the-minimum",
         promise="the in-sync set does not shrink below the minimum",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old="        return len(members) > self._min_insync\n",
         new="        return len(members) > 1\n",
         killers=("tests/cluster/test_replica.py::test_the_in_sync_set_does_not_shrink_below_the_minimum",),
@@ -59,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="reads-before-the-election-settled",
         promise="reads never go back after an election",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old="        return self.high_watermark if self.high_watermark >= self._epoch_start else None\n",
         new="        return self.high_watermark\n",
         killers=("tests/cluster/test_replica.py::test_a_new_leader_shows_nothing_until_those_in_sync_have_its_log",),
@@ -67,7 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="settled-from-the-start",
         promise="a new leader shows records only when everybody who counts has its log",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old="            self._settled = False\n        if self.leads:",
         new="            self._settled = True\n        if self.leads:",
         killers=("tests/cluster/test_replica.py::test_a_new_leader_shows_nothing_until_those_in_sync_have_its_log",),
@@ -75,7 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="lagging-replicas-join",
         promise="a replica joins the in-sync set with everything acknowledged",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old="        return progress.durable_end >= max(self.high_watermark, self._epoch_start)\n",
         new="        return progress.durable_end >= min(self.high_watermark, self._epoch_start)\n",
         killers=("tests/cluster/test_replica.py::test_a_follower_joins_with_everything_that_is_acknowledged",),
@@ -83,7 +83,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="divergence-by-length-alone",
         promise="a follower cuts what its leader does not have",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old=("        return request.end > self.log.end or self.log.epoch_before(request.end) != request.last_epoch\n"),
         new="        return request.end > self.log.end\n",
         killers=("tests/cluster/test_replica.py::test_a_follower_with_records_of_another_epoch_is_told_where_to_cut",),
@@ -91,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="answers-of-other-epochs-taken",
         promise="a follower takes no answer to another question",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old="        return response[:3] == (self.epoch, end, self.log.epoch_before(end))\n",
         new="        return response[1:3] == (end, self.log.epoch_before(end))\n",
         killers=("tests/cluster/test_replica.py::test_a_follower_takes_no_answer_to_another_question",),
@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="stale-requests-noted",
         promise="an old request of a follower does not count",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old=("        return (request.incarnation, request.durable_end) < (known.incarnation, known.durable_end)\n"),
         new="        return False\n",
         killers=("tests/cluster/test_replica.py::test_an_old_request_of_a_follower_does_not_count",),
@@ -107,7 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="confirmed-without-followers",
         promise="a coordinator that is cut off does not answer as if it led",
-        file="headwater/cluster/replica.py",
+        file="headwater/cluster/replication/replica.py",
         old=(
             "        return all(self._reached.get(one, 0) >= mark for one in self._counted() if one != self.broker)\n"
         ),
@@ -117,7 +117,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="duplicates-answered-early",
         promise="a duplicate is answered when the original is acknowledged",
-        file="headwater/cluster/hosted.py",
+        file="headwater/cluster/replication/hosted.py",
         old="        if by_all and found.end_offset > self.replica.high_watermark:\n",
         new="        if by_all and not found.duplicate and found.end_offset > self.replica.high_watermark:\n",
         killers=(
@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="acknowledged-in-another-role",
         promise="nothing that was appended in another role is acknowledged in this one",
-        file="headwater/cluster/hosted.py",
+        file="headwater/cluster/replication/hosted.py",
         old=("        if not self.leads or self.led != epoch:\n            raise NotLeading\n        self.appended()"),
         new=("        if not self.leads:\n            raise NotLeading\n        self.appended()"),
         killers=(
@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="acks-survive-a-change-of-role",
         promise="who waits for an acknowledgement is told when the role changes",
-        file="headwater/cluster/hosted.py",
+        file="headwater/cluster/replication/hosted.py",
         old="                ack.set_exception(NotLeading())\n        self.wake()",
         new="                ack.set_result(None)\n        self.wake()",
         killers=("tests/cluster/test_hosted.py::test_nothing_is_acknowledged_in_another_role_than_it_was_appended_in",),
@@ -173,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="copies-unsynced",
         promise="a follower tells what is durable, whatever the topic's mode",
-        file="headwater/cluster/durable_log.py",
+        file="headwater/cluster/replication/durable_log.py",
         old="            self.partition.sync()  # whatever the mode: a follower tells what is durable\n",
         new="",
         killers=("'tests/cluster/test_sync_modes.py::test_what_is_acknowledged_is_durable_at_every_replica[never]'",),
@@ -181,7 +181,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="copies-of-another-leader",
         promise="a follower copies from the leader that it follows alone",
-        file="headwater/cluster/durable_log.py",
+        file="headwater/cluster/replication/durable_log.py",
         old=(
             "        with self._mutex:\n"
             "            if self._followed != epoch:\n"
@@ -194,7 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unacknowledged-compacted",
         promise="what may still be taken back is no reason to remove anything",
-        file="headwater/cluster/durable_log.py",
+        file="headwater/cluster/replication/durable_log.py",
         old="            closed = [one for one in self.partition.closed() if one.end <= self.watermark]\n",
         new="            closed = list(self.partition.closed())\n",
         killers=("tests/cluster/test_compacted_logs.py::test_replicas_that_compact_by_themselves_agree",),
@@ -202,7 +202,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unacknowledged-retained-away",
         promise="retention deletes nothing that is not acknowledged",
-        file="headwater/cluster/durable_log.py",
+        file="headwater/cluster/replication/durable_log.py",
         old="        count = max(expired(segments, config, age_ns, min(unread, high_watermark)), forced)\n",
         new="        count = max(expired(segments, config, age_ns, unread), forced)\n",
         killers=(
@@ -212,7 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="cut-before-the-watermark-is-kept",
         promise="a crash in the middle of a forced cut leaves no short log",
-        file="headwater/cluster/durable_log.py",
+        file="headwater/cluster/replication/durable_log.py",
         old="                    self._keep(offset)\n                if offset",
         new="                    pass\n                if offset",
         killers=(
@@ -222,7 +222,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="append-after-losing-leadership",
         promise="a broker that no longer leads appends nothing",
-        file="headwater/cluster/durable_log.py",
+        file="headwater/cluster/replication/durable_log.py",
         old="            if self._led is None or epoch not in (None, self._led):\n",
         new="            if self._led is None:\n",
         killers=("tests/cluster/test_durable_log.py", "tests/cluster/test_hosted.py"),

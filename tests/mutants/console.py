@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="damage-in-a-backup-ignored",
         promise="a backup is finished only when every frame in it was verified",
-        file="headwater/cli/backup.py",
+        file="headwater/cli/storage/backup.py",
         old='                    if finding.kind == "damage":\n',
         new='                    if finding.kind == "nothing":\n',
         killers=("tests/test_cli_backup.py",),
@@ -82,7 +82,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="another-log-in-a-backup",
         promise="a backup does not go on with a copy of something else",
-        file="headwater/cli/backup.py",
+        file="headwater/cli/storage/backup.py",
         old="    if ours and theirs and ours != theirs:\n",
         new="    if ours and theirs and not ours:\n",
         killers=("tests/test_cli_backup.py",),

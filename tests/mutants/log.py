@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="append-unsynced",
         promise='with sync="always" an append returns after the device has it',
-        file="headwater/log/writer.py",
+        file="headwater/log/write/writer.py",
         old="""        if mode == "always":
             return True
         return mode""",
@@ -18,7 +18,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="swap-without-directory-sync",
         promise="a key that compaction removed does not come back after a power loss",
-        file="headwater/log/writer.py",
+        file="headwater/log/write/writer.py",
         old="            raise\n        self.disk.sync_directory(self.directory)\n",
         new="            raise\n",
         killers=("power_loss_after_deaths", "directory_sync", "power_loss"),
@@ -26,7 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unsynced-pages-not-rewritten",
         promise="recovery makes durable what a failed sync of a dead writer left marked clean",
-        file="headwater/log/recovery.py",
+        file="headwater/log/recover/recovery.py",
         old="            rewrite(self._disk, file.fd, next(unsynced, tail.position), tail.position)\n",
         new="            next(unsynced, tail.position)\n",
         killers=("power_loss_after_deaths", "sync_failure", "tests/test_recovery.py"),
@@ -34,7 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="rows-of-untrusted-frames-not-counted",
         promise="an untrusted frame has as many rows as its header says",
-        file="headwater/log/untrusted.py",
+        file="headwater/log/format/untrusted.py",
         old="    if batch.num_rows != header.record_count:\n",
         new="    if batch.num_rows < 0:\n",
         killers=(
@@ -44,7 +44,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="times-of-untrusted-frames-unchecked",
         promise="the timestamps in an untrusted frame's header are those of its records",
-        file="headwater/log/untrusted.py",
+        file="headwater/log/format/untrusted.py",
         old="    if span != (header.min_timestamp, header.max_timestamp):\n",
         new="    if span != span:\n",
         killers=(
@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="future-of-untrusted-frames-unchecked",
         promise="an untrusted frame has no records from beyond the latest time that is allowed",
-        file="headwater/log/untrusted.py",
+        file="headwater/log/format/untrusted.py",
         old="    if latest_timestamp is not None and header.max_timestamp > latest_timestamp:\n",
         new="    if latest_timestamp is not None and header.max_timestamp > latest_timestamp + (1 << 62):\n",
         killers=("'tests/test_broker_producing.py::test_frames_that_are_not_sane_are_refused[from the future]'",),
@@ -62,7 +62,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="body-of-untrusted-frames-unchecked",
         promise="an untrusted frame whose body does not match its checksum is refused",
-        file="headwater/log/untrusted.py",
+        file="headwater/log/format/untrusted.py",
         old="    if crc32c(view[BODY_START:]) != header.body_crc:\n",
         new="    if crc32c(view[BODY_START:]) != header.body_crc and not view:\n",
         killers=("tests/test_untrusted_frames.py::test_a_frame_whose_body_was_changed_is_refused",),
@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="decompression-unbounded",
         promise="an untrusted frame does not decode to more than the limit",
-        file="headwater/log/untrusted.py",
+        file="headwater/log/format/untrusted.py",
         old="    if decoded > max_decoded_bytes:\n",
         new="    if decoded > max_decoded_bytes << 40:\n",
         killers=("hostile_frames",),
@@ -78,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="buffers-outside-the-message",
         promise="an untrusted frame has no pointer outside its buffers",
-        file="headwater/log/untrusted.py",
+        file="headwater/log/format/untrusted.py",
         old="        if offset < 0 or length < 0 or offset + length > len(body):\n",
         new="        if length < 0:\n",
         killers=(
@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="control-frames-from-outside",
         promise="a frame of a kind that only the log itself writes is not taken from outside",
-        file="headwater/log/untrusted.py",
+        file="headwater/log/format/untrusted.py",
         old="    if header.attributes & CONTROL or (header.attributes & EXPLICIT_OFFSETS and not explicit_offsets):\n",
         new="    if header.attributes & EXPLICIT_OFFSETS and not explicit_offsets:\n",
         killers=("'tests/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[a control frame]'",),
@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="roll-without-sync",
         promise="everything in a segment is durable before the next one can be found",
-        file="headwater/log/writer.py",
+        file="headwater/log/write/writer.py",
         old="        state, listed = self._open_list(self._sync(state))\n        try:\n            return self",
         new="        state, listed = self._open_list(state)\n        try:\n            return self",
         killers=("power_loss",),
@@ -104,7 +104,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="truncation-relies-on-unsynced",
         promise="what a truncation relies on is durable before its decision",
-        file="headwater/log/writer.py",
+        file="headwater/log/write/writer.py",
         old="            self.page.write(self._sync(state)._replace(flags=CHANGING))\n",
         new="            self.page.write(state._replace(flags=CHANGING))\n",
         killers=(
@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="names-of-an-unfinished-change-not-synced",
         promise="a truncation that a dead writer decided is carried out, also after a power loss",
-        file="headwater/log/recovery.py",
+        file="headwater/log/recover/recovery.py",
         old="        if found is None or found.flags:\n",
         new="        if found is None:\n",
         killers=("tests/test_truncate.py -k dead_writer_decided",),
@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="deletion-mark-not-synced",
         promise="the new start is durable before anything is deleted",
-        file="headwater/log/writer.py",
+        file="headwater/log/write/writer.py",
         old="""            self.disk.replace(self.directory / START_FILE, pack_mark(START_FILE, offset))
             self.disk.sync_directory(self.directory)
 """,
@@ -133,7 +133,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="failed-sync-not-told",
         promise="after a failed sync every process refuses to append until the partition is reopened",
-        file="headwater/log/writer.py",
+        file="headwater/log/write/writer.py",
         old="            self.page.write_both(state._replace(flags=state.flags | POISONED))\n",
         new="            self.page.write_both(state)\n",
         killers=("sync_failure",),
@@ -141,7 +141,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="failed-write-left-behind",
         promise="a write that the disk refuses is taken back before the lock is released",
-        file="headwater/log/writer.py",
+        file="headwater/log/write/writer.py",
         old="                self.disk.truncate(self._log_fd, before.position)\n        return True",
         new="                pass\n        return True",
         killers=(
@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="dead-writers-bytes-not-recovered",
         promise="bytes that a dead writer wrote and did not publish are dealt with before the next append",
-        file="headwater/log/writer.py",
+        file="headwater/log/write/writer.py",
         old="        if os.lseek(self._log_fd, 0, os.SEEK_END) != state.position:\n",
         new="        if os.lseek(self._log_fd, 0, os.SEEK_END) < state.position:\n",
         killers=("tests/test_recovery.py::test_a_torn_end_is_cut_by_whoever_appends_next",),
@@ -159,7 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="retries-stored-again",
         promise="a retried batch is not stored again",
-        file="headwater/log/producers.py",
+        file="headwater/log/write/producers.py",
         old="                        return batch\n",
         new="                        return None\n",
         killers=("'tests/test_idempotence.py::test_a_retry_is_answered_with_the_place_of_the_original[memory]'",),
@@ -167,7 +167,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="gaps-in-sequences-accepted",
         promise="a batch that skips a sequence is refused",
-        file="headwater/log/producers.py",
+        file="headwater/log/write/producers.py",
         old="        if identity.sequence != expected:\n",
         new="        if identity.sequence < expected:\n",
         killers=("'tests/test_idempotence.py::test_a_batch_that_leaves_one_out_is_refused[memory]'",),
@@ -175,7 +175,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="old-incarnations-accepted",
         promise="an older incarnation of a producer is refused",
-        file="headwater/log/producers.py",
+        file="headwater/log/write/producers.py",
         old="            if identity.epoch < producer.epoch:\n",
         new="            if identity.epoch < producer.epoch - 1_000_000:\n",
         killers=("'tests/test_idempotence.py::test_a_newer_incarnation_fences_the_older[memory]'",),
@@ -183,7 +183,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="writers-of-groups-forgotten",
         promise="the last number of a writer of atomic groups never goes back",
-        file="headwater/log/producers.py",
+        file="headwater/log/write/producers.py",
         old="            self._writers[identity.producer_id] = max(identity.sequence, last)\n",
         new="            self._writers[identity.producer_id] = identity.sequence if last < 0 else last\n",
         killers=("'tests/test_idempotence.py::test_an_atomic_group_is_stored_once_for_ever[memory]'",),
@@ -191,7 +191,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="truncated-batches-remembered",
         promise="a retry of what a truncation removed is stored again",
-        file="headwater/log/producers.py",
+        file="headwater/log/write/producers.py",
         old="            gone = [batch for batch in producer.batches if batch.end_offset > offset]\n",
         new="            gone = [batch for batch in producer.batches if batch.end_offset > offset + (1 << 40)]\n",
         killers=(
@@ -201,7 +201,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="markers-of-unknown-keys-dropped",
         promise="a delete marker goes only after everything it deletes has gone",
-        file="headwater/log/compaction.py",
+        file="headwater/log/maintain/compaction.py",
         old="            droppable = pc.and_(pa.chunked_array(markers), pc.is_valid(found))\n",
         new="            droppable = pa.chunked_array(markers)\n",
         killers=("'tests/test_compaction.py::test_any_log_keeps_the_newest_of_each_key[memory]'",),
@@ -209,7 +209,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="oldest-instead-of-newest",
         promise="compaction keeps the newest record of each key",
-        file="headwater/log/compaction.py",
+        file="headwater/log/maintain/compaction.py",
         old='aggregate([("offset", "max")])',
         new='aggregate([("offset", "min")])',
         killers=("'tests/test_compaction.py::test_the_newest_record_of_each_key_stays[memory]'",),
@@ -217,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="records-without-keys-compacted",
         promise="records without a key stay",
-        file="headwater/log/compaction.py",
+        file="headwater/log/maintain/compaction.py",
         old="        keep = pc.fill_null(pc.equal(newest, pa.chunked_array(offsets)), True)\n",
         new="        keep = pc.fill_null(pc.equal(newest, pa.chunked_array(offsets)), False)\n",
         killers=("'tests/test_compaction.py::test_records_without_a_key_stay[memory]'",),
@@ -225,7 +225,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="epochs-mixed-by-compaction",
         promise="compaction keeps which records are of which leader epoch",
-        file="headwater/log/compaction.py",
+        file="headwater/log/maintain/compaction.py",
         old="    return ours.schema_id == theirs.schema_id and ours.leader_epoch == theirs.leader_epoch\n",
         new="    return ours.schema_id == theirs.schema_id\n",
         killers=("'tests/test_copying_gaps.py::test_a_copy_has_what_compaction_has_left[0]'",),
@@ -233,7 +233,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="frames-of-other-logs-accepted",
         promise="a frame that a user stored inside a value is never taken for one of the log's own",
-        file="headwater/log/segment.py",
+        file="headwater/log/files/segment.py",
         old="    seed: int = crc32c(partition)\n",
         new="    seed: int = crc32c(partition[:0])\n",
         killers=(
@@ -243,7 +243,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="good-frames-behind-damage-lost",
         promise="good frames behind a damaged one are kept and served",
-        file="headwater/log/segment.py",
+        file="headwater/log/files/segment.py",
         old="            if header.base_offset >= least_offset and self.is_whole(candidate):\n",
         new="            if header.base_offset > least_offset + 1 and self.is_whole(candidate):\n",
         killers=("tests/test_damage.py::test_recovery_and_readers_count_the_same_damage_once",),
@@ -251,7 +251,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="missing-end-of-a-segment-passed-over",
         promise="a range is whole: a reader that meets the missing end of a segment raises",
-        file="headwater/log/reader.py",
+        file="headwater/log/read/reader.py",
         old='            on_damage(Damage(segment.path, position, offset, stop, "the end of a segment is missing"))\n',
         new="            pass\n",
         killers=("tests/test_recovery.py", "tests/test_lost_segments.py"),
@@ -259,7 +259,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="removed-records-passed-over",
         promise="records that retention removes before they are reached raise OffsetOutOfRange",
-        file="headwater/log/reader.py",
+        file="headwater/log/read/reader.py",
         old="            if not state.start <= offset < state.end:\n                raise",
         new="            if offset < state.start:\n                offset = state.start\n                continue\n"
         "            if not state.start <= offset < state.end:\n                raise",
@@ -268,7 +268,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="lost-acknowledged-end-given-out-again",
         promise="offsets of acknowledged records that are missing are not given out again",
-        file="headwater/log/recovery.py",
+        file="headwater/log/recover/recovery.py",
         old="                return self._begin(state, tail.floor, inventory)\n",
         new="                return self._begin(state, tail.end, inventory)\n",
         killers=("stale_state",),
@@ -276,7 +276,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="poison-keeps-what-is-not-durable",
         promise="after a failed sync the log goes back to its durable end",
-        file="headwater/log/recovery.py",
+        file="headwater/log/recover/recovery.py",
         old="        return self._begin(state, state.durable_end, inventory)\n",
         new="        return self._begin(state, state.end, inventory)\n",
         killers=("sync_failure",),
@@ -284,7 +284,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="child-unlocks-its-parent",
         promise="the end of a forked child does not release its parent's lock",
-        file="headwater/log/fork.py",
+        file="headwater/log/files/fork.py",
         old="        _held.pop().abandon_in_child()\n",
         new="        _held.pop().mutex.release()\n",
         killers=("'tests/test_fork.py::test_a_handle_cannot_be_used_in_a_child[append]'",),

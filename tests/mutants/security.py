@@ -9,29 +9,29 @@ from tests.mutants.mutant import Mutant
 _CHECKS: Final = (
     (
         "cluster-access-get-access",
-        "cluster_access",
+        "clustered/access",
         '-> pb.AccessRules:  # noqa: ARG002\n        call.check("admin", "broker", BROKER)',
         "GetAccess",
     ),
     (
         "cluster-access-set-access",
-        "cluster_access",
+        "clustered/access",
         '-> pb.SetAccessResponse:\n        call.check("admin", "broker", BROKER)',
         "SetAccess",
     ),
     (
         "cluster-groups-poll",
-        "cluster_groups",
+        "clustered/groups",
         '-> pb.PollResponse:\n        call.check("read", "group", request.group)',
         "Poll",
     ),
-    ("cluster-groups-poll-2", "cluster_groups", '                call.check("read", "topic", place.topic)', "Poll"),
-    ("cluster-groups-list-readers", "cluster_groups", "        if not call.by_broker:", "ListReaders"),
-    ("cluster-topics-describe-topic", "cluster_topics", "        call.check_seen(request.name)", "DescribeTopic"),
-    ("cluster-topics-get-schema", "cluster_topics", "        call.check_seen(request.topic)", "GetSchema"),
+    ("cluster-groups-poll-2", "clustered/groups", '                call.check("read", "topic", place.topic)', "Poll"),
+    ("cluster-groups-list-readers", "clustered/groups", "        if not call.by_broker:", "ListReaders"),
+    ("cluster-topics-describe-topic", "clustered/topics", "        call.check_seen(request.name)", "DescribeTopic"),
+    ("cluster-topics-get-schema", "clustered/topics", "        call.check_seen(request.topic)", "GetSchema"),
     (
         "cluster-topics-create-topic",
-        "cluster_topics",
+        "clustered/topics",
         (
             "    async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:\n"
             '        call.check("admin", "topic", request.name)'
@@ -40,7 +40,7 @@ _CHECKS: Final = (
     ),
     (
         "cluster-topics-alter-topic",
-        "cluster_topics",
+        "clustered/topics",
         (
             "    async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:\n"
             '        call.check("admin", "topic", request.name)'
@@ -49,31 +49,31 @@ _CHECKS: Final = (
     ),
     (
         "cluster-topics-delete-topic",
-        "cluster_topics",
+        "clustered/topics",
         '-> pb.DeleteTopicResponse:\n        call.check("admin", "topic", request.name)',
         "DeleteTopic",
     ),
     (
         "cluster-transactions-stage",
-        "cluster_transactions",
+        "clustered/transactions",
         '                call.check("write", "topic", request.message.topic)',
         "Stage",
     ),
     (
         "cluster-transactions-shares",
-        "cluster_transactions",
+        "clustered/transactions",
         '                call.check("write", "topic", topic)',
         "DropStages",
     ),
     (
         "cluster-transactions-commit-transaction",
-        "cluster_transactions",
+        "clustered/transactions",
         '            call.check("write", "group", request.writer)',
         "CommitTransaction",
     ),
     (
         "cluster-transactions-commit-progress",
-        "cluster_transactions",
+        "clustered/transactions",
         (
             '        """Decide together with the positions of a consumer, in the log of its group."""\n'
             '        call.check("read", "group", request.group)'
@@ -82,137 +82,142 @@ _CHECKS: Final = (
     ),
     (
         "cluster-transactions-commit-progress-2",
-        "cluster_transactions",
+        "clustered/transactions",
         '            call.check("read", "topic", one.topic)',
         "CommitTransaction",
     ),
     (
         "cluster-transactions-roll-forward",
-        "cluster_transactions",
+        "clustered/transactions",
         '            call.check("read", "group", request.group)',
         "RollForward",
     ),
     (
         "cluster-transactions-roll-forward-2",
-        "cluster_transactions",
+        "clustered/transactions",
         '        call.check("admin", "broker", BROKER)',
         "RollForward",
     ),
     (
         "cluster-transactions-hold-stages",
-        "cluster_transactions",
+        "clustered/transactions",
         "-> pb.HoldStagesResponse:\n        _check_broker(call)",
         "HoldStages",
     ),
     (
         "cluster-transactions-apply-stages",
-        "cluster_transactions",
+        "clustered/transactions",
         "-> pb.ApplyStagesResponse:\n        _check_broker(call)",
         "ApplyStages",
     ),
     (
         "cluster-transactions-list-undone",
-        "cluster_transactions",
+        "clustered/transactions",
         "-> pb.ListUndoneResponse:\n        _check_broker(call)",
         "ListUndone",
     ),
-    ("electing-elect-leader", "electing", '        call.check("admin", "topic", place.topic)', "ElectLeader"),
+    ("electing-elect-leader", "rpc/electing", '        call.check("admin", "topic", place.topic)', "ElectLeader"),
     (
         "groups-describe-group",
-        "groups",
+        "rpc/groups",
         '-> pb.Group:\n        call.check("read", "group", request.group)',
         "DescribeGroup",
     ),
     (
         "groups-join-group",
-        "groups",
+        "rpc/groups",
         '-> pb.JoinGroupResponse:\n        call.check("read", "group", request.group)',
         "JoinGroup",
     ),
-    ("groups-join-group-2", "groups", '            call.check("read", "topic", name)', "JoinGroup"),
+    ("groups-join-group-2", "rpc/groups", '            call.check("read", "topic", name)', "JoinGroup"),
     (
         "groups-settle-group",
-        "groups",
+        "rpc/groups",
         '-> pb.SettleGroupResponse:\n        call.check("read", "group", request.group)',
         "SettleGroup",
     ),
     (
         "groups-heartbeat",
-        "groups",
+        "rpc/groups",
         '-> pb.HeartbeatResponse:\n        call.check("read", "group", request.group)',
         "Heartbeat",
     ),
     (
         "groups-leave-group",
-        "groups",
+        "rpc/groups",
         '-> pb.LeaveGroupResponse:\n        call.check("read", "group", request.group)',
         "LeaveGroup",
     ),
-    ("groups-commit", "groups", '-> pb.CommitResponse:\n        call.check("read", "group", request.group)', "Commit"),
+    (
+        "groups-commit",
+        "rpc/groups",
+        '-> pb.CommitResponse:\n        call.check("read", "group", request.group)',
+        "Commit",
+    ),
     (
         "groups-commit-2",
-        "groups",
+        "rpc/groups",
         '        call.check("read", "group", request.group)\n        _check_topics(request.positions, call)',
         "Commit",
     ),
     (
         "groups-reset-group",
-        "groups",
+        "rpc/groups",
         '        call.check("read" if request.clamp else "write", "group", request.group)',
         "ResetGroup",
     ),
     (
         "groups-reset-group-2",
-        "groups",
+        "rpc/groups",
         (
             '        call.check("read" if request.clamp else "write", "group", request.group)\n'
             "        _check_topics(request.positions, call)"
         ),
         "ResetGroup",
     ),
-    ("groups-expire-group", "groups", '        call.check("write", "group", request.group)', "ExpireGroup"),
-    ("groups-poll", "groups", '-> pb.PollResponse:\n        call.check("read", "group", request.group)', "Poll"),
-    ("groups-poll-2", "groups", '                call.check("read", "topic", place.topic)', "Poll"),
+    ("groups-expire-group", "rpc/groups", '        call.check("write", "group", request.group)', "ExpireGroup"),
+    ("groups-poll", "rpc/groups", '-> pb.PollResponse:\n        call.check("read", "group", request.group)', "Poll"),
+    ("groups-poll-2", "rpc/groups", '                call.check("read", "topic", place.topic)', "Poll"),
     (
         "moving-begin-moves",
-        "moving",
+        "rpc/moving",
         '-> pb.BeginMovesResponse:\n        call.check("admin", "broker", BROKER)',
         "BeginMoves",
     ),
-    ("operations-get-statistics", "operations", '            call.check("read", "topic", name)', "GetStatistics"),
+    ("operations-get-statistics", "rpc/operations", '            call.check("read", "topic", name)', "GetStatistics"),
     (
         "operations-list-segments",
-        "operations",
+        "rpc/operations",
         '        call.check("read", "topic", request.partition.topic)',
         "ListSegments",
     ),
     (
         "operations-work-on-partition",
-        "operations",
+        "rpc/operations",
         '        call.check("admin", "topic", request.partition.topic)',
         "WorkOnPartition",
     ),
-    ("operations-run-steward", "operations", '        call.check("admin", "broker", BROKER)', "RunSteward"),
-    ("operations-get-status", "operations", '        call.check("read", "broker", BROKER)', "GetStatus"),
-    ("producing-accept", "producing", '        call.check("write", "topic", message.topic)', "Produce"),
-    ("producing-sync", "producing", '            call.check("write", "topic", place.topic)', "Sync"),
-    ("reading-check", "reading", '            call.check("read", "topic", position.partition.topic)', "Fetch"),
-    ("reading-check-2", "reading", '            call.check("read", "group", request.group)', "Fetch"),
-    ("reading-list-offsets", "reading", '            call.check("read", "topic", place.topic)', "ListOffsets"),
-    ("replicating-list-log-ends", "replicating", '        call.check("read", "broker", BROKER)', "ListLogEnds"),
+    ("operations-run-steward", "rpc/operations", '        call.check("admin", "broker", BROKER)', "RunSteward"),
+    ("operations-get-status", "rpc/operations", '        call.check("read", "broker", BROKER)', "GetStatus"),
+    ("producing-accept", "rpc/producing", '        call.check("write", "topic", message.topic)', "Produce"),
+    ("producing-sync", "rpc/producing", '            call.check("write", "topic", place.topic)', "Sync"),
+    ("reading-check", "rpc/reading", '            call.check("read", "topic", position.partition.topic)', "Fetch"),
+    ("reading-check-2", "rpc/reading", '            call.check("read", "group", request.group)', "Fetch"),
+    ("reading-list-offsets", "rpc/reading", '            call.check("read", "topic", place.topic)', "ListOffsets"),
+    ("replicating-list-log-ends", "rpc/replicating", '        call.check("read", "broker", BROKER)', "ListLogEnds"),
     (
         "topics-create-topic",
-        "topics",
+        "rpc/topics",
         (
             "    async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:\n"
             '        call.check("admin", "topic", request.name)'
         ),
         "CreateTopic",
     ),
-    ("topics-describe-topic", "topics", "        call.check_seen(request.name)", "DescribeTopic"),
+    ("topics-describe-topic", "rpc/topics", "        call.check_seen(request.name)", "DescribeTopic"),
     (
         "topics-alter-topic",
-        "topics",
+        "rpc/topics",
         (
             "    async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:\n"
             '        call.check("admin", "topic", request.name)'
@@ -221,21 +226,21 @@ _CHECKS: Final = (
     ),
     (
         "topics-delete-topic",
-        "topics",
+        "rpc/topics",
         '-> pb.DeleteTopicResponse:\n        call.check("admin", "topic", request.name)',
         "DeleteTopic",
     ),
-    ("topics-get-schema", "topics", "        call.check_seen(request.topic)", "GetSchema"),
+    ("topics-get-schema", "rpc/topics", "        call.check_seen(request.topic)", "GetSchema"),
     (
         "transactions-stage",
-        "transactions",
+        "rpc/transactions",
         '                call.check("write", "topic", request.message.topic)',
         "Stage",
     ),
-    ("transactions-checked", "transactions", '            call.check("write", "topic", topic)', "DropStages"),
+    ("transactions-checked", "rpc/transactions", '            call.check("write", "topic", topic)', "DropStages"),
     (
         "transactions-commit-transaction",
-        "transactions",
+        "rpc/transactions",
         (
             "        staged = self._checked(request.staged, call)\n"
             "        if request.group:\n"
@@ -245,23 +250,28 @@ _CHECKS: Final = (
     ),
     (
         "transactions-commit-transaction-2",
-        "transactions",
+        "rpc/transactions",
         '                call.check("read", "topic", one.topic)',
         "CommitTransaction",
     ),
     (
         "transactions-commit-transaction-3",
-        "transactions",
+        "rpc/transactions",
         '            call.check("write", "group", request.writer)',
         "CommitTransaction",
     ),
     (
         "transactions-roll-forward",
-        "transactions",
+        "rpc/transactions",
         '-> pb.RollForwardResponse:\n        if request.group:\n            call.check("read", "group", request.group)',
         "RollForward",
     ),
-    ("transactions-roll-forward-2", "transactions", '            call.check("admin", "broker", BROKER)', "RollForward"),
+    (
+        "transactions-roll-forward-2",
+        "rpc/transactions",
+        '            call.check("admin", "broker", BROKER)',
+        "RollForward",
+    ),
 )
 """Checks of rights, by name, module, text that ends in the check, and the RPC that is served without it."""
 
@@ -286,7 +296,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="positions-unfiltered",
         promise="a group shows no positions in topics that the caller does not see",
-        file="headwater/broker/groups.py",
+        file="headwater/broker/rpc/groups.py",
         old="        if not call.sees_everything:\n",
         new="        if False:\n",
         killers=("tests/test_rpc_rights.py -k group_shows",),
@@ -294,7 +304,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="uuid-of-another-topic",
         promise="a position is set in the topic whose name was checked",
-        file="headwater/broker/groups.py",
+        file="headwater/broker/rpc/groups.py",
         old="                if names.get(one.topic_uuid, one.topic) != one.topic:\n",
         new="                if False:\n",
         killers=("tests/test_rpc_rights.py -k position_in_one_topic",),
@@ -302,7 +312,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="groups-unlisted",
         promise="groups are listed for those alone who may know of them",
-        file="headwater/broker/groups.py",
+        file="headwater/broker/rpc/groups.py",
         old='[name for name in found if call.sees(name, "group")]',
         new="list(found)",
         killers=("tests/test_rpc_rights.py -k lists_have",),
@@ -310,7 +320,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="tokens-blocked-for-all",
         promise="wrong tokens block the address alone that they come from",
-        file="headwater/broker/guard.py",
+        file="headwater/broker/security/guard.py",
         old="self._verifier.user(_token_in(authorization), source_of_peer(peer))",
         new='self._verifier.user(_token_in(authorization), "")',
         killers=("tests/test_broker_access.py -k right_one_out",),
@@ -334,7 +344,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="connections-unbounded",
         promise="half-open connections keep nobody out of the console",
-        file="headwater/sources.py",
+        file="headwater/core/sources.py",
         old="            if len(self._sources[source]) > self._most_of_source:\n",
         new="            if False:\n",
         killers=("tests/test_sources.py",),
@@ -374,7 +384,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="bytes-of-cancelled-streams",
         promise="a stream that is cancelled while a request is accepted gives its bytes back",
-        file="headwater/broker/producing.py",
+        file="headwater/broker/rpc/producing.py",
         old="                except BaseException:\n                    hold.give_back()\n                    raise\n",
         new="",
         killers=(

@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="dead-letter-after-acknowledgement",
         promise="a record that process gives up is in the dead-letter topic before it is acknowledged",
-        file="headwater/store/processing.py",
+        file="headwater/streams/processing.py",
         old=(
             "            self._producer.sync()  # before the acknowledgement: else a power loss could"
             " take the record from both\n"
@@ -21,7 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="commit-by-another-member",
         promise="a commit for a partition that is another member's by now is refused",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old=(
             "                if membership.owners.get(place) != member_id or (known is not None and"
             " self.was_reset(key, known[key])):\n"
@@ -34,7 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="commit-from-before-a-reset",
         promise="a commit from before a reset is refused",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old=(
             "                if membership.owners.get(place) != member_id or (known is not None and"
             " self.was_reset(key, known[key])):\n"
@@ -45,7 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="positions-move-back",
         promise="positions move back by reset alone",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old="        if before is not None and offset < before.offset:\n            raise CommitRefused(",
         new="        if before is not None and offset < -1:\n            raise CommitRefused(",
         killers=("tests/test_group.py -k directory",),
@@ -53,7 +53,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="carried-out-over-a-reset",
         promise="a decided transaction does not undo a later reset",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old=("                if before is None or (before.offset <= offset and before.generation <= generation):\n"),
         new="                if before is None or before.offset <= offset:\n",
         killers=(
@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="reset-below-an-older-decision",
         promise="a reset has a newer generation than every decision before it",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old="            membership.generation = self._newest_generation(membership, positions) + 1\n",
         new="            membership.generation += 1\n",
         killers=("tests/test_transactions_unfinished.py -k power_loss_took",),
@@ -73,7 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="reset-keeps-owners",
         promise="after a reset members go on from the new positions",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old=("            for place in positions:\n                membership.owners.pop(place, None)\n"),
         new="",
         killers=("tests/test_group.py -k directory",),
@@ -81,7 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="transaction-of-a-lost-partition",
         promise="a transaction does not commit positions of a partition that is another member's by now",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old="                if membership.owners.get(place) != member_id\n                or (known",
         new="                if (known",
         killers=("tests/test_group.py -k directory", "tests/test_transactions.py -k directory"),
@@ -89,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="dead-members-keep-partitions",
         promise="a dead member's partitions go to others",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old="                if other != member_id and not self._lives(other, oldest):\n",
         new="                if other != member_id and not other:\n",
         killers=("tests/test_group_processes.py", "tests/test_group.py -k directory"),
@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="groups-with-members-expire",
         promise="a group with a living member is not forgotten",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old="            known = self.committed() if len(dead) == len(membership.members) else {}\n",
         new="            known = self.committed()\n",
         killers=("tests/test_group.py -k directory", "tests/test_steward.py -k directory"),
@@ -105,7 +105,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="two-readers-of-a-partition",
         promise="a partition has one reader in a group at a time",
-        file="headwater/store/membership.py",
+        file="headwater/streams/membership.py",
         old="            self.owners.setdefault(place, member_id)\n",
         new="            self.owners[place] = member_id\n",
         killers=("tests/test_membership.py", "tests/test_group.py -k directory"),
@@ -113,7 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unread-records-deleted",
         promise="retention keeps what a group has not read yet",
-        file="headwater/store/steward.py",
+        file="headwater/streams/steward.py",
         old="        return min(self.readers.values(), default=None)\n",
         new="        return None\n",
         killers=("tests/test_steward.py -k directory",),
@@ -121,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unfinished-transactions-left",
         promise="a steward finishes transactions whose program died after deciding",
-        file="headwater/store/steward.py",
+        file="headwater/streams/steward.py",
         old="            finished = self._store.roll_forward(dry_run=self._dry_run)\n",
         new="            finished = 0\n",
         killers=("tests/test_steward.py -k directory", "tests/test_transactions_unfinished.py"),
@@ -129,7 +129,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="dry-run-forgets-groups",
         promise="a dry run changes nothing",
-        file="headwater/store/group.py",
+        file="headwater/streams/group.py",
         old="            if not dry_run:\n                for member_id in dead:",
         new="            if dead or not dry_run:\n                for member_id in dead:",
         killers=("tests/test_group_processes.py -k dry_run",),
@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="keys-scattered",
         promise="records with the same key go to the same partition in every process and language",
-        file="headwater/store/routing.py",
+        file="headwater/streams/routing.py",
         old="% partitions",
         new="% max(partitions - 1, 1)",
         killers=("tests/test_store_producer.py -k directory", "tests/test_store_topics.py -k directory"),
@@ -145,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="damaged-decisions-believed",
         promise="a damaged decision of a transaction is not carried out",
-        file="headwater/store/decision.py",
+        file="headwater/streams/decision.py",
         old="            if magic != _MAGIC or len(content) != size or crc32c(content) != checksum:\n",
         new="            if magic != _MAGIC or len(content) != size:\n",
         killers=("tests/test_transactions_unfinished.py -k damaged_decision",),
@@ -153,7 +153,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="pending-lost-at-exit",
         promise="the end of a program writes what is pending",
-        file="headwater/store/producer.py",
+        file="headwater/streams/producer.py",
         old="atexit.register(_write_at_exit)\n",
         new="",
         killers=("tests/test_store_exit.py",),
@@ -161,7 +161,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="child-writes-its-parents-records",
         promise="what is pending at a fork is written by the parent alone",
-        file="headwater/store/producer.py",
+        file="headwater/streams/producer.py",
         old=("        self._batches = [Batch(number) for number in range(self._count)]\n        self._closed = True\n"),
         new="        self._closed = False\n",
         killers=("tests/test_store_exit.py",),
@@ -169,7 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="receipts-lock-held-in-children",
         promise="a forked child can wait for receipts",
-        file="headwater/store/receipt.py",
+        file="headwater/streams/receipt.py",
         old=(
             "os.register_at_fork(before=_waiting.acquire, after_in_parent=_waiting.release,"
             " after_in_child=_waiting.release)\n"

@@ -11,8 +11,8 @@ import pytest
 
 import headwater as hw
 from headwater.broker import Broker
-from headwater.store import DirectoryStore
-from headwater.wire.address import Address
+from headwater.core.address import Address
+from headwater.embedded.directory_store import DirectoryStore
 from tests.spark.pipelines import Pipelines
 
 if TYPE_CHECKING:

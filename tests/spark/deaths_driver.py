@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 import headwater as hw
 from headwater.spark.datasource import HeadwaterSource
 from headwater.spark.sink import HeadwaterStreamWriter, Written, stream_writer
-from headwater.store.transaction import Transactions
+from headwater.streams.transaction import Transactions
 from tests.spark.conftest import SMALL
 
 BATCH = 40

@@ -27,7 +27,7 @@ def main(directory: Path) -> None:
         try:
             answers.append({"rows": [_plain(row) for row in frame.collect()]})
         except PySparkException as error:
-            told = [line for line in str(error).splitlines() if "headwater.errors." in line]
+            told = [line for line in str(error).splitlines() if "headwater.core.errors." in line]
             answers.append({"error": told[-1] if told else str(error)})
     (directory / "answers.json").write_text(json.dumps(answers))
     spark.stop()

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater.log.disk import Disk
+from headwater.log.files.disk import Disk
 from headwater.spark import archive as archives
 from headwater.spark import archiving, columns
 from headwater.spark.archive import MANIFEST, Manifest, PartitionArchive, place
@@ -28,7 +28,7 @@ from headwater.spark.archiving import archive
 from headwater.spark.options import SourceOptions
 from headwater.spark.ranges import Range, read
 from headwater.spark.reader import HeadwaterReader, describe
-from headwater.store import Commit, TopicPartition
+from headwater.streams import Commit, TopicPartition
 
 
 def fill(store: hw.Store, name: str, count: int, *, roll_every: int = 10, **options: Any) -> hw.Topic:

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import headwater as hw
-from headwater.schema import RAW, Schema
+from headwater.core.schema import RAW, Schema
 from headwater.spark.columns import Conversion, spark_schema, usual
 
 KAFKA = spark_schema(RAW, usual(RAW, headers=False, several=False))

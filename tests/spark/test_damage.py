@@ -11,7 +11,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater.log.segment import SEGMENT_HEADER_BYTES
+from headwater.log.files.segment import SEGMENT_HEADER_BYTES
 from headwater.spark.datasource import HeadwaterSource
 
 FLIPS = 200

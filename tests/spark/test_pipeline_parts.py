@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 import headwater as hw
-from headwater.cli import pipeline_display
-from headwater.cli.pipeline_display import JsonLines, LiveTable
+from headwater.cli.spark import pipeline_display
+from headwater.cli.spark.pipeline_display import JsonLines, LiveTable
 from headwater.spark.pipeline import journal
 from headwater.spark.pipeline.progress import Batch
 from headwater.spark.pipeline.state import State

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
-from headwater.errors import InvalidConfiguration, UnknownTopic
+from headwater.core.errors import InvalidConfiguration, UnknownTopic
 from headwater.spark import ranges
 from headwater.spark.options import SourceOptions
 from headwater.spark.ranges import Range, split

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headwater as hw
-from headwater.store.routing import partition_of
+from headwater.streams.routing import partition_of
 from tests.spark.conftest import BOTH_STORES
 
 pytestmark = BOTH_STORES

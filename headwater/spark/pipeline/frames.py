@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import HeadwaterError, InvalidPipeline, Problem
+from headwater.core.errors import HeadwaterError, InvalidPipeline, Problem
 from headwater.spark.pipeline.declaration import Declaration, FileSource, Function, Node, Source, Step
 from headwater.spark.pipeline.expectations import checked, dropped
 from headwater.spark.pipeline.graph import drops

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from headwater.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError
 from headwater.spark.address import open_existing
 from headwater.spark.pipeline.graph import Graph
 from headwater.spark.pipeline.progress import Batch, Summary
-from headwater.store import Producer, Store
+from headwater.streams import Producer, Store
 
 JOURNAL: Final = "__pipelines"
 _LIMITS: Final = {"segment_bytes": 1 << 20, "retention_bytes": 8 << 20}

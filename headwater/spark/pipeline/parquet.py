@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from headwater.errors import InvalidConfiguration, StoreError
-from headwater.log.disk import REAL_DISK, TEMPORARY, Disk
+from headwater.core.errors import InvalidConfiguration, StoreError
+from headwater.log.files.disk import REAL_DISK, TEMPORARY, Disk
 from headwater.spark.pipeline.staging import DataFile, Staging, private_directory
 
 _DECIDED: Final = "decided.json"

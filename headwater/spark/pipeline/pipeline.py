@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headwater.document import SUFFIXES, Document, Key, Kind, read_document
-from headwater.errors import InvalidPipeline, Problem
+from headwater.core.document import SUFFIXES, Document, Key, Kind, read_document
+from headwater.core.errors import InvalidPipeline, Problem
 from headwater.spark.pipeline.declaration import Declaration
 from headwater.spark.pipeline.progress import Observer, Summary
 from headwater.spark.pipeline.runner import run

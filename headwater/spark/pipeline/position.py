@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
-from headwater.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError
 from headwater.spark.address import open_existing
 from headwater.spark.offsets import Offsets
 from headwater.spark.pipeline.checkpoint import Checkpoint
-from headwater.store import Commit, Store, TopicPartition
+from headwater.streams import Commit, Store, TopicPartition
 
 _log = logging.getLogger(__name__)
 Place = tuple[str, str, int]

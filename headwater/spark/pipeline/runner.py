@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.errors import ExpectationFailed, PipelineFailed
+from headwater.core.errors import ExpectationFailed, PipelineFailed
 from headwater.spark.address import open_existing
 from headwater.spark.pipeline.declaration import Declaration, Sink, TopicSink, TopicSource, Trigger
 from headwater.spark.pipeline.expectations import broken_rule
@@ -24,7 +24,7 @@ from headwater.spark.pipeline.state import State
 from headwater.spark.pipeline.status import streamed_stores
 from headwater.spark.pipeline.writers import Show, Writers, all_sinks
 from headwater.spark.session import session
-from headwater.store.stopping import Stop, stop_on_signals
+from headwater.streams.stopping import Stop, stop_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -297,5 +297,5 @@ def _reason(message: str) -> str:
     if rule is not None:
         return message
     lines = [line.strip() for line in message.split("\n") if line.strip()]
-    told = [line for line in lines if line.startswith(("headwater.errors.", "pyspark.errors.", "Caused by:"))]
+    told = [line for line in lines if line.startswith(("headwater.core.errors.", "pyspark.errors.", "Caused by:"))]
     return (told[-1] if told else lines[0] if lines else message)[:1000]

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.log.disk import REAL_DISK, Disk
+from headwater.log.files.disk import REAL_DISK, Disk
 
 _INSIDE: Final = "_headwater"
 _STAGED: Final = "staged"

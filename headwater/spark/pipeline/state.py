@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.errors import PipelineRunning
+from headwater.core.errors import PipelineRunning
 from headwater.spark.address import open_existing
 from headwater.spark.options import SourceOptions
 from headwater.spark.pipeline.checkpoint import Checkpoint

@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-import headwater.compute as pc
-from headwater.errors import StoreError
+import headwater.core.compute as pc
+from headwater.core.errors import StoreError
 from headwater.spark.pipeline.parquet import ParquetTable
 from headwater.spark.pipeline.staging import DataFile, StagedFile, Staging, private_directory
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from headwater.document import Document
-from headwater.errors import HeadwaterError, InvalidPipeline
-from headwater.section import Section, parse_seconds, suggestion
+from headwater.core.document import Document
+from headwater.core.errors import HeadwaterError, InvalidPipeline
+from headwater.core.section import Section, parse_seconds, suggestion
 from headwater.spark.options import SourceOptions
 from headwater.spark.pipeline.declaration import (
     FORMATS,

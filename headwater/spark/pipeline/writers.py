@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import InvalidConfiguration
+from headwater.core.errors import InvalidConfiguration
 from headwater.spark.address import open_existing
 from headwater.spark.pipeline.checkpoint import Checkpoint
 from headwater.spark.pipeline.declaration import (

@@ -1,0 +1,1 @@
+"""What a broker does differently as a member of a cluster."""

@@ -1,0 +1,94 @@
+"""The history of a cluster: whoever leads the internal topic of it notes how fast topics grow and how far groups are.
+
+It asks the leaders of partitions and the coordinators of groups, one call for each broker. Who leads it next begins
+with a whole sample, so that nobody needs to know what the one before has written last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from headwater.broker.clustered.groups import ClusterGroups
+from headwater.broker.clustered.operations import ClusterOperations
+from headwater.broker.core import Core
+from headwater.cluster.etcd.keys import PartitionKey
+from headwater.cluster.node import ClusterNode
+from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.replica import NotLeading
+from headwater.core.errors import HeadwaterError
+from headwater.core.names import HISTORY
+from headwater.log import Frame
+from headwater.streams.history import Sample, Samples
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterHistory:
+    """A broker's part in the history of its cluster. For the event loop."""
+
+    def __init__(self, core: Core, node: ClusterNode, groups: ClusterGroups, operations: ClusterOperations) -> None:
+        self._core = core
+        self._node = node
+        self._groups = groups
+        self._operations = operations
+        self._led: tuple[Hosted, int, Samples] | None = None
+        """The log of the history, the epoch in which it is led here, and what was written in it."""
+        node.on_led(self._begin)
+
+    def _begin(self, hosted: Hosted) -> None:
+        if hosted.place.topic == HISTORY:
+            self._led = (hosted, hosted.led, Samples())
+
+    async def keep(self) -> None:
+        """Note what there is to note, for ever; unless nobody wants it."""
+        interval = self._core.store.defaults.steward.history
+        while interval is not None and self._core.config.steward:
+            await asyncio.sleep(interval)
+            try:
+                await self.note(time.time_ns())
+            except (HeadwaterError, OSError, NotLeading) as error:
+                _log.debug("the history of the cluster lacks an entry: %s", error)
+
+    async def note(self, now_ns: int) -> None:
+        """Write a sample, where the history is led. The controller sees to it that there is one, once there are topics.
+
+        Raises NotLeading, NotLeader, and what the disk says.
+        """
+        view = self._node.membership.view
+        if HISTORY not in view.topics:
+            if self._node.membership.controller.since and any(not name.startswith("__") for name in view.topics):
+                await self._node.internal.ensure(HISTORY)
+        elif self._led is not None and self._led[0].leads and self._led[0].led == self._led[1]:
+            hosted, epoch, samples = self._led
+            sample = await self._sample(now_ns)
+            await self._core.write(self._append, hosted, epoch, samples.frame(sample))
+            samples.written(sample)
+            hosted.appended()
+
+    def _append(self, hosted: Hosted, epoch: int, frame: Frame) -> None:
+        """In a thread."""
+        with hosted.log.leading(epoch):
+            hosted.log.partition.append(frame)
+            hosted.log.partition.sync()  # without it nobody would count it as acknowledged, or read it
+
+    async def _sample(self, now_ns: int) -> Sample:
+        topics = {name: topic.info.uuid for name, topic in self._node.membership.view.topics.items()}
+        found = Sample(now_ns)
+        ends: dict[PartitionKey, tuple[str, int]] = {}
+        for one in await self._operations.led():
+            found.topics[one.name] = (
+                sum(partition.total_records for partition in one.partitions),
+                sum(partition.total_bytes for partition in one.partitions),
+                sum(partition.bytes for partition in one.partitions),
+            )
+            for number, partition in enumerate(one.partitions):
+                ends[topics.get(one.name, b""), number] = (one.name, partition.log_end)
+        for group, positions in (await self._groups.positions()).items():
+            lags = found.lags[group] = {}
+            for key, offset in positions.items():
+                if key in ends:
+                    topic, end = ends[key]
+                    lags[topic] = lags.get(topic, 0) + max(end - offset, 0)
+        return found

@@ -1,0 +1,79 @@
+"""Admission: frames from clients are checked once, here, before they become part of a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.broker.core import Core
+from headwater.broker.security.access import Caller
+from headwater.core.errors import FrameDamaged, PartitionDeleted, UnknownSchema, UntrustedFrame
+from headwater.core.schema import Schema
+from headwater.log import Frame, Plain, admit
+from headwater.log.format.frame import WRITER, read_header
+from headwater.streams.catalog import TopicInfo
+from headwater.streams.limits import check_limits, check_sizes
+
+_FUTURE_NS: Final = 3600 * 10**9
+"""How far ahead of this broker's clock the clocks of producers may be."""
+
+
+class Frames:
+    """Frames that a client has sent for one partition."""
+
+    def __init__(
+        self, core: Core, caller: Caller, topic_uuid: bytes, data: Callable[[], Sequence[bytes | memoryview]]
+    ) -> None:
+        """`data` gets them, in the thread that writes."""
+        self._core = core
+        self._caller = caller
+        self._topic_uuid = topic_uuid
+        self._data = data
+
+    def frames(self, info: TopicInfo) -> list[Frame]:
+        """The frames, proved sane; raises UntrustedFrame, which says what is wrong."""
+        if self._topic_uuid and self._topic_uuid != info.uuid:
+            raise PartitionDeleted(f"topic {info.name!r}")
+        return [self._admitted(pa.py_buffer(data), info) for data in self._data()]
+
+    def _admitted(self, data: pa.Buffer, info: TopicInfo) -> Frame:
+        core = self._core
+        try:
+            header = read_header(memoryview(data))
+        except FrameDamaged as error:
+            raise UntrustedFrame(error.reason) from None
+        try:
+            schema = core.store.schema_by_id(info, header.schema_id)
+        except UnknownSchema:
+            raise UntrustedFrame(
+                f"a frame has schema {header.schema_id:016x}, which is none of topic {info.name!r}"
+            ) from None
+        if header.attributes & WRITER:
+            raise UntrustedFrame("a frame is of the kind that only transactions write: stage it")
+        frame = admit(
+            data,
+            schema,
+            max_decoded_bytes=core.config.max_decoded_bytes,
+            latest_timestamp=time.time_ns() + _FUTURE_NS,
+            keys_required=info.config.compact,
+            look=partial(_check_limits, info, schema),
+        ).unstamped()
+        if frame.identity is not None and not core.secrets.owns(self._caller.name, frame.identity.producer_id):
+            raise UntrustedFrame("a frame is under the id of a producer that this broker has not given to its sender")
+        return frame
+
+
+def _check_limits(info: TopicInfo, schema: Schema, rows: pa.RecordBatch | Plain) -> None:
+    """Raise InvalidRecord for records that a producer would not take."""
+    if isinstance(rows, Plain):
+        check_sizes(info.config, value=rows.longest[-1], key=rows.longest[0] if len(rows.longest) > 1 else 0)
+        return
+    names = rows.schema.names
+    keys, headers = (
+        rows.column(name) if (name := schema.system(noun)) in names else None for noun in ("key", "headers")
+    )
+    check_limits(rows.select(schema.payload.names), keys, headers, schema, info.config)

@@ -1,0 +1,1 @@
+"""The gRPC calls of a broker, a module for each part of the service."""

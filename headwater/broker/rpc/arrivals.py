@@ -1,0 +1,180 @@
+"""Arrivals: wakes those who wait for records, or for a change in a group. For one event loop.
+
+A waiter says what it waits for and then looks; whoever brings something tells it here. Appends through the broker, the
+transactions and the groups do so. What came another way, by the steward or by the program that the broker runs in, is
+found by one look for all waiters, every second.
+
+An append brings along what it has written. Who waits just there passes that on as it is, and reads nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from headwater.core.options import KIB, MIB
+from headwater.log import Stretch
+
+Key = tuple[str, int]
+"""A topic and a partition's number; or a group's name and GROUP."""
+
+GROUP: Final = -1
+INTERVAL: Final = 1.0
+"""How often what nobody has told is looked for. Seconds."""
+PASSED_ON: Final = 2 * MIB
+"""What is larger is read from the file, in a thread: copying it here would hold the event loop up."""
+KEPT: Final = 32 * MIB
+"""How much of what was written is kept for those who have yet to come for it. More has to be read."""
+SMALL: Final = 32 * KIB
+"""What is smaller is sent, also to who could read it from the file: opening that takes longer than copying."""
+_PLACE_BYTES: Final = 1024
+"""What a place takes at most that something was written to."""
+
+
+class Arrival(NamedTuple):
+    """Something that was written to a partition of the topic with this uuid."""
+
+    key: Key
+    topic_uuid: bytes
+    stretch: Stretch
+
+
+class Waiter:
+    """Someone who waits. It is woken once for anything that happened since `clear`, or since `take`."""
+
+    def __init__(self, arrivals: Arrivals, *, of_places: bool) -> None:
+        """With `of_places` only where something was written is kept for it, and not what, unless that is small."""
+        self._arrivals = arrivals
+        self._of_places = of_places
+        self._event = asyncio.Event()
+        self._brought: list[Arrival] | None = None
+        """What was written since; None when something else may have happened, or too much to keep."""
+
+    def clear(self) -> None:
+        """What happened so far is looked at next."""
+        self._forget()
+        self._brought = []
+        self._event.clear()
+
+    def rest(self) -> None:
+        """What happens from now on is looked at later: nothing of it is kept."""
+        self._forget()
+        self._event.clear()
+
+    def wake(self) -> None:
+        """Something has happened."""
+        self._forget()
+        self._event.set()
+
+    def bring(self, arrival: Arrival) -> None:
+        """This was written."""
+        if self._of_places and arrival.stretch.extent.length >= SMALL:
+            arrival = arrival._replace(stretch=arrival.stretch._replace(pieces=()))
+        size = _weight(arrival)
+        if self._brought is not None and size <= PASSED_ON and self._arrivals.keep(size):
+            self._brought.append(arrival)
+        else:
+            self._forget()
+        self._event.set()
+
+    def take(self, most_bytes: int) -> list[Arrival] | None:
+        """What was written since, the first of it and about so many bytes; None when one has to look instead."""
+        if self._brought is None:
+            return None
+        number = size = 0
+        for arrival in self._brought:
+            size += arrival.stretch.extent.length
+            if number and size > most_bytes:
+                break
+            number += 1
+        found, self._brought = self._brought[:number], self._brought[number:]
+        self._give_back(found)
+        if not self._brought:
+            self._event.clear()
+        return found
+
+    def _forget(self) -> None:
+        self._give_back(self._brought or ())
+        self._brought = None
+
+    def _give_back(self, arrivals: Iterable[Arrival]) -> None:
+        self._arrivals.keep(-sum(map(_weight, arrivals)))
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait until something happens; whether it did within `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _weight(arrival: Arrival) -> int:
+    """How many bytes it takes to keep it, about."""
+    return arrival.stretch.extent.length if arrival.stretch.pieces else _PLACE_BYTES
+
+
+class Arrivals:
+    """Who waits for what."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[Key, set[Waiter]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._seen: dict[Key, int] = {}
+        self._kept = 0
+
+    @contextmanager
+    def expecting(self, keys: Iterable[Key], *, of_places: bool = False) -> Iterator[Waiter]:
+        """A waiter that is woken by any of these, for the length of a block."""
+        waiter = Waiter(self, of_places=of_places)
+        wanted = set(keys)
+        for key in wanted:
+            self._waiters.setdefault(key, set()).add(waiter)
+        try:
+            yield waiter
+        finally:
+            waiter.clear()
+            for key in wanted:
+                others = self._waiters[key]
+                others.discard(waiter)
+                if not others:
+                    del self._waiters[key]
+
+    def tell(self, keys: Iterable[Key]) -> None:
+        """Wake those who wait for these."""
+        for key in keys:
+            for waiter in self._waiters.get(key, ()):
+                waiter.wake()
+
+    def bring(self, arrivals: Iterable[Arrival]) -> None:
+        """Wake those who wait for these, and give them what was written there."""
+        for arrival in arrivals:
+            for waiter in self._waiters.get(arrival.key, ()):
+                waiter.bring(arrival)
+
+    def keep(self, size: int) -> bool:
+        """Keep so many bytes more for those who wait, if there is room for them; a negative number gives back."""
+        if self._kept + size > KEPT:
+            return False
+        self._kept += size
+        return True
+
+    def tell_all(self) -> None:
+        """Wake everyone."""
+        self.tell(list(self._waiters))
+
+    def tell_from_thread(self, keys: Iterable[Key]) -> None:
+        """The same as `tell`, from any thread."""
+        self._loop.call_soon_threadsafe(self.tell, list(keys))
+
+    async def look(self, state_of: Callable[[list[Key]], dict[Key, int]]) -> None:
+        """Every second find out, in another thread, what has changed without anybody having told it."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            keys = list(self._waiters)
+            found = await asyncio.to_thread(state_of, keys) if keys else {}
+            self.tell(key for key, state in found.items() if self._seen.get(key) != state)
+            self._seen = found

@@ -1,0 +1,1 @@
+"""Security of a broker: tokens, access rules, TLS, and the audit log."""

@@ -1,0 +1,1 @@
+"""`hw broker` and `hw console`."""

@@ -1,0 +1,114 @@
+"""`hw cluster elect`: let a replica lead a partition that nobody may lead any more, and accept what that loses."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from headwater.cli.cluster.status import call, table
+from headwater.cli.output import Json, console, shown, wants_json, write_json
+from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
+from headwater.core.address import parse_store
+from headwater.core.errors import InvalidConfiguration, StoreError
+
+if TYPE_CHECKING:
+    from headwater.v1 import broker_pb2 as pb
+
+_TIMEOUT: Final = 30.0
+"""A broker that is alive and does not answer is waited for."""
+
+
+def elect(
+    partition: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION", help="Which partition, such as orders/0.")],
+    broker: Annotated[int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Who is to lead it.")],
+    address: BrokerAddress = HERE,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Do not ask: what only others had may be lost.")
+    ] = False,
+    tls_ca: TlsAuthority = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    as_json: Json = False,
+) -> None:
+    """Let a broker lead a partition that nobody may lead any more, because one that was in sync is lost for good.
+
+    Everything that was acknowledged beyond the end of its log is lost, also if the lost one comes back. Start all who
+    were in sync instead, if that can be done: then one of them leads by itself. It needs the right to administer the
+    topic; a token is taken from HEADWATER_CLIENT_TOKEN.
+    """
+    from headwater.v1 import broker_pb2 as pb
+
+    topic, _, number = partition.rpartition("/")
+    if not topic or not number.isascii() or not number.isdigit() or int(number) >= 2**32:
+        raise InvalidConfiguration(f"a partition is named like orders/0, not {partition!r:.100}")
+    where = parse_store(address), credentials_of(tls_ca, tls_certificate, tls_key), "ElectLeader"
+    place = pb.TopicPartition(topic=topic, partition=int(number))
+    found: pb.ElectLeaderResponse = call(
+        *where, pb.ElectLeaderRequest(partition=place, broker=broker, dry_run=True), _TIMEOUT
+    )
+    people = not wants_json(as_json)
+    if people:
+        _show(partition, broker, found)
+    if not accept_loss:
+        _confirm(partition, broker)
+    request = pb.ElectLeaderRequest(partition=place, broker=broker, revision=found.revision)
+    done: pb.ElectLeaderResponse = call(*where, request, _TIMEOUT)
+    if people:
+        told = f"{partition} is led by broker {broker}, in epoch {done.epoch}"
+        console().print(Text.assemble(("✓ ", "bold green"), shown(told)))
+    else:
+        write_json(_document(partition, broker, done))
+
+
+def _confirm(partition: str, broker: int) -> None:
+    if not sys.stdin.isatty():
+        raise StoreError("nobody is there to be asked: give --accept-loss to lose what only others had")
+    if not typer.confirm(f"Let broker {broker} lead {partition}, and lose what it does not have?", err=True):
+        raise StoreError("nothing was done")
+
+
+def _end_of(broker: int, found: pb.ElectLeaderResponse) -> int:
+    return next(one.end for one in found.replicas if one.broker == broker)
+
+
+def _show(partition: str, broker: int, found: pb.ElectLeaderResponse) -> None:
+    people = console()
+    people.print(Text.assemble(shown(partition, "bold"), " is led by nobody"))
+    replicas = table("broker", "was in sync", "alive", "its log ends at")
+    for one in found.replicas:
+        replicas.add_row(
+            str(one.broker),
+            "yes" if one.in_sync else "no",
+            Text("yes") if one.alive else Text("away", "bold red"),
+            f"{one.end:,}" if one.HasField("end") else "not known",
+        )
+    people.print(replicas)
+    end = _end_of(broker, found)
+    people.print()
+    loss = f"what was acknowledged from offset {end:,} on is lost for good"
+    people.print(Text.assemble(("! ", "bold yellow"), f"If broker {broker} leads, {loss}."), soft_wrap=True)
+    best = max(found.replicas, key=lambda one: one.end)
+    if best.end > end:
+        more = f"Broker {best.broker} is alive and has {best.end - end:,} records more."
+        people.print(Text.assemble(("! ", "bold yellow"), more), soft_wrap=True)
+
+
+def _document(partition: str, broker: int, done: pb.ElectLeaderResponse) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "leader": broker,
+        "epoch": done.epoch,
+        "lost_from": _end_of(broker, done),
+        "replicas": [
+            {
+                "broker": one.broker,
+                "in_sync": one.in_sync,
+                "alive": one.alive,
+                "end": one.end if one.HasField("end") else None,
+            }
+            for one in done.replicas
+        ],
+    }

@@ -1,0 +1,261 @@
+"""`hw group`: how far groups are, and setting them elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from headwater.cli.groups.positions import Lag, lags
+from headwater.cli.output import (
+    Json,
+    Yes,
+    ago,
+    confirm,
+    console,
+    done,
+    facts,
+    say,
+    shown,
+    table,
+    wants_json,
+    write_json,
+)
+from headwater.cli.records.span import GRAMMAR, parse_position
+from headwater.cli.target import GroupName, StoreOption, complete_topic, opened
+from headwater.core.errors import HeadwaterError
+from headwater.streams.group import Commit
+from headwater.streams.start import resolve
+from headwater.streams.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from headwater.streams import GroupInfo, Store
+
+_WHENEVER: Final = (1 << 63) - 1
+"""Before this was every commit."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="See how far groups are, and set them elsewhere.",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw group list\n"
+    "  hw group describe billing\n"
+    "  hw group reset billing --to @-1h --dry-run    what would change\n"
+    "  hw group delete billing",
+)
+
+
+def known_groups(store: Store) -> dict[str, GroupInfo]:
+    """The groups that have members or positions. Of those that were forgotten, only the names are left."""
+    found = {name: store.group(name).describe() for name in store.group_names()}
+    return {name: info for name, info in found.items() if info.members or info.positions}
+
+
+def check_is_group(store: Store, name: str) -> None:
+    """Raise unless there is such a group: looking at one would make it."""
+    if not store.has_group(name):
+        others = ", ".join(known_groups(store)) or "none"
+        raise HeadwaterError(f"there is no group {name!r} in {store}; there are {others}")
+
+
+def _described(store: Store, name: str) -> GroupInfo:
+    check_is_group(store, name)
+    return store.group(name).describe()
+
+
+@app.command(
+    name="list", epilog="[bold]Examples[/]\n\n  hw group list\n  hw group list | jq '.groups[] | select(.lag > 0)'"
+)
+def list_groups(store: StoreOption = None, as_json: Json = False) -> None:
+    """Show every group: its members, what it reads, and how much it has yet to read."""
+    with opened(store) as place:
+        groups = known_groups(place)
+        found = lags(place, groups)
+    documents: list[dict[str, Any]] = []
+    for name, info in groups.items():
+        own = [lag for lag in found if lag.group == name]
+        documents.append(
+            {
+                "name": name,
+                "members": len(info.members),
+                "topics": sorted({lag.place.topic for lag in own}),
+                "lag": sum(lag.records for lag in own),
+                "committed_ns": max((lag.committed_ns for lag in own), default=None),
+            }
+        )
+    if wants_json(as_json):
+        write_json({"store": str(place), "groups": documents})
+        return
+    listed = table("group", ">members", ">lag", "topics", "last commit")
+    for one in documents:
+        when = "never" if one["committed_ns"] is None else ago(one["committed_ns"])
+        lag = Text(f"{one['lag']:,}", "yellow" if one["lag"] else "green")
+        listed.add_row(
+            shown(one["name"], "bold"), str(one["members"]), lag, shown(", ".join(one["topics"])), Text(when, "dim")
+        )
+    say(listed if documents else Text(f"{place} has no groups yet", "dim"))
+
+
+@app.command(epilog="[bold]Examples[/]\n\n  hw group describe billing\n  hw group describe billing | jq .lag")
+def describe(name: GroupName, store: StoreOption = None, as_json: Json = False) -> None:
+    """Show one group: its members, and its position and lag in each partition."""
+    with opened(store) as place:
+        info = _described(place, name)
+        found = lags(place, [name])
+    if wants_json(as_json):
+        write_json(
+            {
+                "name": name,
+                "generation": info.generation,
+                "members": [
+                    {"id": one, "topics": member.topics, "joined_ns": member.joined_ns, "client": member.client}
+                    for one, member in info.members.items()
+                ],
+                "lag": sum(lag.records for lag in found),
+                "partitions": [document_of(lag) for lag in found],
+            }
+        )
+        return
+    people = console()
+    total = sum(lag.records for lag in found)
+    people.print(facts([("group", shown(name, "bold")), ("members", len(info.members)), ("lag", f"{total:,}")]))
+    if info.members:
+        people.print()
+        listed = table("member", "client", "topics", "joined")
+        for one, member in info.members.items():
+            listed.add_row(
+                shown(one[:12]),
+                shown(member.client),
+                shown(", ".join(member.topics)),
+                Text(ago(member.joined_ns), "dim"),
+            )
+        people.print(listed)
+    people.print()
+    people.print(lag_table(found))
+
+
+def document_of(lag: Lag) -> dict[str, Any]:
+    """A lag for programs."""
+    return {
+        "topic": lag.place.topic,
+        "partition": lag.place.partition,
+        "position": lag.position,
+        "start": lag.start,
+        "end": lag.end,
+        "lag": lag.records,
+        "lost": lag.lost,
+        "member": lag.owner or None,
+        "committed_ns": lag.committed_ns,
+    }
+
+
+def lag_table(found: list[Lag]) -> Any:
+    """Lags for people."""
+    listed = table("partition", ">position", ">end", ">lag", "read by", "last commit", "")
+    for lag in found:
+        lost = Text(f"{lag.lost:,} were removed unread", "bold red") if lag.lost else Text()
+        listed.add_row(
+            shown(str(lag.place)),
+            f"{lag.position:,}",
+            f"{lag.end:,}",
+            Text(f"{lag.records:,}", "yellow" if lag.records else "green"),
+            shown(lag.owner, "dim"),
+            Text(ago(lag.committed_ns), "dim"),
+            lost,
+        )
+    return listed
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw group reset billing --to start --dry-run       what would change\n"
+    "  hw group reset billing --to @2026-01-31T12:00 --topic orders\n"
+    "  hw group reset billing --to -100 --topic orders --partition 3 --yes",
+)
+def reset(
+    name: GroupName,
+    to: Annotated[str, typer.Option("--to", metavar="POSITION", help=f"{GRAMMAR}.", show_default=False)],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC", help="Only here; else all it reads.", autocompletion=complete_topic
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; more than once.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    yes: Yes = False,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Set a group's positions, forwards or backwards, after showing the difference. Running members go on from there.
+
+    What they have done and not committed counts no more: it is done again, or left out, as the new position says.
+    """
+    position = parse_position(to)
+    with opened(store) as place:
+        known = {lag.place: lag.position for lag in lags(place, [name])} if place.has_group(name) else {}
+        topics = topic or sorted({one.topic for one in known})
+        if not topics:
+            raise HeadwaterError(f"there is no group {name!r} in {place} that reads anything: name a --topic")
+        changes: dict[TopicPartition, tuple[int | None, Commit]] = {}
+        for one in topics:
+            info = place.describe_topic(one)
+            for number in partition or range(info.partitions):
+                offset = resolve(place.partition(info, number), position)
+                spot = TopicPartition(one, number)
+                changes[spot] = (known.get(spot), Commit((info.uuid, number), offset))
+        document = {
+            "group": name,
+            "dry_run": dry_run,
+            "changes": [
+                {"topic": spot.topic, "partition": spot.partition, "from": before, "to": commit.offset}
+                for spot, (before, commit) in sorted(changes.items())
+            ],
+        }
+        plain = wants_json(as_json)
+        if not plain:
+            say(_difference(changes))
+        moved = {spot: commit for spot, (before, commit) in changes.items() if before != commit.offset}
+        if not dry_run and moved:
+            confirm(f"Set {len(moved)} positions of group {name}?", yes)
+            place.group(name).reset(moved)
+    if plain:
+        write_json(document)
+    elif dry_run or not moved:
+        say(Text("nothing was changed", "dim"))
+    else:
+        done(f"group {name} goes on from there")
+
+
+def _difference(changes: dict[TopicPartition, tuple[int | None, Commit]]) -> Any:
+    listed = table("partition", ">now", "", ">then", ">records")
+    for spot, (before, commit) in sorted(changes.items()):
+        step = commit.offset - (before or 0)
+        style = "dim" if before == commit.offset else "yellow" if step < 0 else "cyan"
+        told = "" if before is None else f"{step:+,}" if step else "the same"
+        listed.add_row(
+            shown(str(spot)),
+            "none" if before is None else f"{before:,}",
+            "→",
+            Text(f"{commit.offset:,}", style),
+            Text(told, style),
+        )
+    return listed
+
+
+@app.command(epilog="[bold]Examples[/]\n\n  hw group delete billing\n  hw group delete billing --yes")
+def delete(name: GroupName, yes: Yes = False, store: StoreOption = None, as_json: Json = False) -> None:
+    """Forget a group without living members, with its positions: it protects nothing then, and begins anew."""
+    with opened(store) as place:
+        _described(place, name)
+        confirm(f"Forget group {name}, and how far it is?", yes)
+        gone = place.group(name).expire(_WHENEVER)
+        if not gone and place.group(name).describe().members:
+            raise HeadwaterError(f"group {name!r} has living members: stop them first")
+    if wants_json(as_json):
+        write_json({"deleted": name})
+    else:
+        done(f"group {name} is forgotten")

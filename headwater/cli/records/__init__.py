@@ -1,0 +1,1 @@
+"""The commands that write, read and query records."""

@@ -1,0 +1,222 @@
+"""`hw consume`: read a topic, as text, JSON, CSV, Arrow or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import pyarrow as pa
+import typer
+
+from headwater.cli.mistake import Mistake
+from headwater.cli.output import Json
+from headwater.cli.records.condition import Condition, Where, filtered
+from headwater.cli.records.span import From, Span, To, nearest, parse_span
+from headwater.cli.records.writing import HELP, Writer, writer_of
+from headwater.cli.target import StoreOption, TopicName, complete_group, opened
+from headwater.streams.start import Start
+from headwater.streams.topic import PARTITION, TopicPartition
+
+if TYPE_CHECKING:
+    from headwater.core.schema import Schema
+    from headwater.log import Partition
+    from headwater.streams import ConsumedBatch, Consumer, Store, Topic
+
+app = typer.Typer(add_completion=False)
+
+_WAIT: Final = 1.0
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw consume orders                                  all there is, and then the end\n"
+    "  hw consume orders --from -10 --follow              the last 10 of each partition, and what comes\n"
+    "  hw consume orders --from @-1h --where 'key = cust-7'\n"
+    "  hw consume orders --from 100:200 --partition 0 --format '%o %k %v'\n"
+    "  hw consume trades --columns symbol,price --format parquet > trades.parquet\n"
+    "  hw consume orders --group billing --limit 100      acknowledged when written",
+)
+def consume(
+    topic: TopicName,
+    start: From = None,
+    end: To = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; more than once.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N records.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Go on where this group is, as a member; done is what was written.",
+            autocompletion=complete_group,
+        ),
+    ] = None,
+    where: Where = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", "-c", metavar="A,B,…", help="Only these columns, in this order.")
+    ] = None,
+    output: Annotated[str | None, typer.Option("--format", "-o", metavar="FORMAT", help=f"{HELP}.")] = None,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Read a topic: what is there now, a range of it, or what comes. No group's position is touched unless you say so.
+
+    Partitions are read one after the other; what comes later is shown as it comes. In a pipe records are lines of JSON.
+    """
+    span = parse_span(start, end)
+    if span.ends and (follow or group):
+        raise Mistake("--to, or a range, ends: leave out --follow and --group")
+    if group and output == "parquet":
+        raise Mistake("a group's records are done when written, and Parquet is written at the end: use arrow")
+    with opened(store) as place:
+        selection = Selection.of(place.topic(topic), partition, where, columns)
+        writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
+        comes = group is not None or follow
+        batches = _following(place, selection, span, group, follow) if comes else selection.scan(span)
+        _write(batches, selection, writer, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is read of a topic, and what of that is written."""
+
+    topic: Topic
+    schema: Schema
+    partitions: list[int]
+    every: bool
+    """Whether no partitions were chosen: then those that come later are read too."""
+    conditions: list[Condition]
+    chosen: list[str] | None
+    output: pa.Schema
+
+    @classmethod
+    def of(
+        cls, topic: Topic, partitions: Sequence[int] | None, where: Sequence[str] | None, columns: str | None
+    ) -> Selection:
+        """Check what was asked for."""
+        schema, info = topic.schema, topic.info
+        own = schema.system("partition")
+        available = {own: pa.field(own, PARTITION, nullable=False)} | {one.name: one for one in schema.full}
+        chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+        unknown = [name for name in chosen or () if name not in available]
+        if unknown:
+            raise Mistake(f"unknown columns {', '.join(unknown)}; there are {', '.join(available)}")
+        wrong = [number for number in partitions or () if number >= info.partitions]
+        if wrong:
+            raise Mistake(f"topic {info.name!r} has partitions 0 to {info.partitions - 1}, not {wrong[0]}")
+        return cls(
+            topic,
+            schema,
+            sorted(set(partitions)) if partitions else list(range(info.partitions)),
+            not partitions,
+            [Condition.parse(one, schema) for one in where or ()],
+            chosen,
+            pa.schema([available[name] for name in chosen or available]),
+        )
+
+    @property
+    def needed(self) -> list[str] | None:
+        """The columns that have to be read; None is all."""
+        if self.chosen is None:
+            return None
+        names = [*self.chosen, *(condition.column for condition in self.conditions), self.schema.system("offset")]
+        return [name for name in dict.fromkeys(names) if name != self.schema.system("partition")]
+
+    def offset(self, partition: Partition, position: Start) -> int:
+        """Where a position is in one of the partitions."""
+        return nearest(partition, position, several=len(self.partitions) > 1)
+
+    def scan(self, span: Span) -> Iterator[tuple[int, pa.RecordBatch, None]]:
+        """What is there now."""
+        ranges = []
+        for number in self.partitions:
+            partition = self.topic.partition(number)
+            ranges.append((number, partition, self.offset(partition, span.start), self.offset(partition, span.end)))
+        for number, partition, first, last in ranges:
+            if first < last:
+                for batch in partition.scan(first, last, columns=self.needed, schema=self.schema):
+                    yield number, batch, None
+
+    def projected(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that are written."""
+        own = self.schema.system("partition")
+        arrays = [
+            pa.repeat(pa.scalar(number, PARTITION), batch.num_rows) if name == own else batch.column(name)
+            for name in self.output.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.output)
+
+
+class Acknowledging:
+    """What a group's member has been given: done when it was written."""
+
+    def __init__(self, consumer: Consumer, found: ConsumedBatch) -> None:
+        self._consumer = consumer
+        self._found = found
+
+    def done(self, end: int | None) -> None:
+        """Everything before `end` was written, or all of it."""
+        found = self._found
+        self._consumer.ack_range(found.topic, found.partition, found.start, found.end if end is None else end)
+
+
+_Batches = Iterator[tuple[int, pa.RecordBatch, Acknowledging | None]]
+
+
+def _following(store: Store, selection: Selection, span: Span, group: str | None, follow: bool) -> _Batches:
+    """What comes, for ever; a group's member that does not follow ends with what was there when it began."""
+    name = selection.topic.name
+    wanted = {TopicPartition(name, number) for number in selection.partitions}
+    ends = {place: selection.topic.partition(place.partition).bounds().end for place in wanted}
+    first: Start = span.start if group is not None else "latest"
+    with store.consumer(name, group=group, start=first) as consumer:
+        if group is None:
+            for place in consumer.assignment() & wanted:
+                consumer.seek(*place, selection.offset(selection.topic.partition(place.partition), span.start))
+        while True:
+            others = consumer.assignment() - wanted
+            if others and not selection.every:
+                consumer.pause(*others)
+            for found in consumer.poll_batches(timeout=_WAIT if follow else 0.1):
+                acknowledging = Acknowledging(consumer, found) if group is not None else None
+                if selection.every or TopicPartition(found.topic, found.partition) in wanted:
+                    yield found.partition, found.batch, acknowledging
+            if group is not None and not follow and _is_done(store, group, consumer, ends):
+                return
+
+
+def _is_done(store: Store, group: str, consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+    """Whether the group, this member and the others, is through with everything before these ends."""
+    own: dict[TopicPartition, int] = consumer.statistics().positions
+    left = {place: end for place, end in ends.items() if own.get(place, 0) < end}
+    if not left.keys().isdisjoint(own) or not left:
+        return not left
+    committed = store.group(group).committed()
+    keys = {place: (store.describe_topic(place.topic).uuid, place.partition) for place in left}
+    return all(key in committed and committed[key].offset >= left[place] for place, key in keys.items())
+
+
+def _write(batches: Any, selection: Selection, writer: Writer, limit: int | None) -> None:
+    left = limit
+    try:
+        for number, batch, acknowledging in batches if left != 0 else ():
+            kept = filtered(batch, number, selection.schema, selection.conditions)
+            cut = left is not None and kept.num_rows >= left
+            if left is not None:
+                kept = kept.slice(0, left)
+                left -= kept.num_rows
+            if kept.num_rows:
+                written = kept if writer.whole else selection.projected(number, kept)
+                writer.write(selection.topic.name, number, written, selection.schema)
+            if acknowledging is not None:
+                acknowledging.done(kept.column(selection.schema.system("offset"))[-1].as_py() + 1 if cut else None)
+            if cut:
+                break
+        writer.close()
+    finally:
+        batches.close()  # commits what was written before, whatever has come in between

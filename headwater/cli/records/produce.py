@@ -1,0 +1,200 @@
+"""`hw produce`: write lines, JSON, CSV, Parquet or Arrow to a topic."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any, cast
+
+import typer
+
+from headwater.cli.output import Json, done, wants_json, write_json
+from headwater.cli.progress import progress
+from headwater.cli.records.reading import FORMATS, Chunk, Format, Reading, format_of, open_file, schema_of_file
+from headwater.cli.target import StoreOption, TopicName, opened
+from headwater.core.errors import HeadwaterError, InvalidRecord, UnknownTopic
+from headwater.streams import Producer, Store, Topic
+
+app = typer.Typer(add_completion=False)
+
+_STDIN = Path("-")
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  echo 'two teas' | hw produce orders\n"
+    "  hw produce orders --key customer < orders.ndjson      a field of each JSON object is the key\n"
+    "  hw produce trades trades.parquet --create             a typed topic, by the file's columns\n"
+    "  hw produce users --key-separator : users.txt\n"
+    "  hw consume orders | hw produce orders2 --input records",
+)
+def produce(
+    topic: TopicName,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE…]", help="Files; without any, or as -, standard input.")
+    ] = None,
+    input_format: Annotated[
+        str | None,
+        typer.Option("--input", "-i", metavar="FORMAT", help=f"{', '.join(FORMATS)}; else by the files' names."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="FIELD", help="The field or column that is the key.")
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="The field or column that is the record's time.")
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="In lines: what comes before is the key."),
+    ] = None,
+    delete_empty: Annotated[
+        bool, typer.Option("--delete-empty", help="In lines with keys: an empty value is a delete marker.")
+    ] = False,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="This one, whatever the keys.")
+    ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the topic if there is none.")] = False,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Write to a topic: each line a record, or each row of what has columns. It returns when all of it is durable.
+
+    A typed topic takes JSON objects, CSV, Parquet and Arrow by its columns. A raw one takes lines; of what has columns
+    it takes `value`, `key`, `timestamp` and `headers`, or each row as a JSON object.
+    """
+    if input_format is not None and input_format not in FORMATS:
+        raise typer.BadParameter(f"there is no format {input_format!r:.60}; there are {', '.join(FORMATS)}")
+    chosen = cast("Format | None", input_format)
+    sources = files or [_STDIN]
+    headers = dict(map(_header, header or []))
+    began = time.monotonic()
+    with opened(store, make=create) as place:
+        where = _topic(place, topic, sources[0], chosen, create)
+        reading = Reading(where.schema, key, timestamp, _separator(key_separator), delete_empty)
+        total = None if _STDIN in sources else sum(path.stat().st_size for path in sources)
+        with (
+            place.producer(topic) as out,
+            progress(f"to {topic}", total, "bytes") as advance,
+        ):
+            sending = Sending(out, headers, partition)
+            sending.send_all(_chunks(reading, sources, chosen, advance))
+    seconds = time.monotonic() - began
+    if wants_json(as_json):
+        write_json({"topic": topic, "records": sending.count, "seconds": round(seconds, 3)})
+    else:
+        done(f"{sending.count:,} records are in {topic}, durable ({sending.count / max(seconds, 1e-3):,.0f}/s)")
+
+
+class Sending:
+    """Sends chunks, and counts."""
+
+    def __init__(self, out: Producer, headers: dict[str, bytes], partition: int | None) -> None:
+        self._out = out
+        self._headers = headers
+        self._partition = partition
+        self.count = 0
+
+    def send_all(self, chunks: Iterator[Chunk]) -> None:
+        """Send everything and make it durable. What stops that half-way says how much is there."""
+        try:
+            for chunk in chunks:
+                self._send(chunk)
+            self._out.sync()
+        except KeyboardInterrupt:
+            self._out.sync()
+            sys.stderr.write(f"hw: interrupted; {self.count:,} records are in {self._out.topic.name}\n")
+            raise
+        except InvalidRecord as error:
+            self._out.sync()
+            raise InvalidRecord(f"{error}; the {self.count:,} records before are in {self._out.topic.name}") from error
+
+    def _send(self, chunk: Chunk) -> None:
+        if chunk.headers is None and not self._headers:
+            self._out.send_batch(chunk.data, keys=chunk.keys, partition=self._partition, timestamps=chunk.timestamps)
+            self.count += len(chunk)
+            return
+        rows = _listed(chunk.data)
+        nothing: list[Any] = [None] * len(rows)
+        extra = chunk.headers or nothing
+        keys, times = chunk.keys or nothing, nothing if chunk.timestamps is None else list(chunk.timestamps)
+        for value, key, moment, headers in zip(rows, keys, times, extra, strict=True):
+            self._out.send(
+                value,
+                key,
+                {**self._headers, **(headers or {})} or None,
+                partition=self._partition,
+                timestamp=moment if moment is None or isinstance(moment, int) else moment.as_py(),
+            )
+            self.count += 1
+
+
+def _listed(data: Any) -> list[Any]:
+    return data if isinstance(data, list) else data.to_pylist()
+
+
+def _topic(store: Store, name: str, first: Path, chosen: Format | None, create: bool) -> Topic:
+    """The topic to write to; one that is made takes its columns from the first file, where that has any."""
+    try:
+        return store.topic(name)
+    except UnknownTopic:
+        if not create:
+            raise HeadwaterError(
+                f"there is no topic {name!r} in {store}: hw topic create {name}, or give --create"
+            ) from None
+    kind = chosen or (None if first == _STDIN else format_of(first))
+    columnar = kind in ("csv", "parquet", "arrow") and first != _STDIN
+    return store.create_topic(name, schema=schema_of_file(first, kind) if columnar else None, exist_ok=True)
+
+
+def _chunks(
+    reading: Reading, sources: list[Path], chosen: Format | None, advance: Callable[[int], None]
+) -> Iterator[Chunk]:
+    for path in sources:
+        if path == _STDIN:
+            kind: Format = chosen or ("lines" if reading.schema.raw else "json")
+            yield from reading.chunks(sys.stdin.buffer, "standard input", kind)
+            continue
+        size = path.stat().st_size
+        before = 0
+        with open_file(path) as (source, raw):
+            for chunk in reading.chunks(source, str(path), chosen or format_of(path)):
+                yield chunk
+                before = _told(raw, size, before, advance)
+        advance(size - before)
+
+
+def _told(raw: IO[bytes], size: int, before: int, advance: Callable[[int], None]) -> int:
+    """Move the bar on to where the file is read."""
+    now = min(raw.tell(), size)
+    advance(now - before)
+    return now
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise typer.BadParameter(f"a header is NAME=VALUE, not {text!r:.60}", param_hint="--header")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter(f"a header's name is text, not {name!r:.60}", param_hint="--header") from None
+    return name, os.fsencode(value)
+
+
+def _separator(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if not text:
+        raise typer.BadParameter("it is at least one character", param_hint="--key-separator")
+    try:
+        return os.fsencode(text).decode("unicode_escape").encode("latin-1")
+    except UnicodeError:
+        raise typer.BadParameter(
+            f"{text!r:.60} is no text with escapes: use \\t, \\xNN, \\\\", param_hint="--key-separator"
+        ) from None

@@ -1,0 +1,162 @@
+"""`hw tail`: watch topics live."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import pyarrow as pa
+import typer
+
+from headwater.cli.descriptors import readable
+from headwater.cli.output import Json, printable
+from headwater.cli.records.condition import Condition, Where, filtered
+from headwater.cli.records.writing import HELP, Writer, writer_of
+from headwater.cli.target import StoreOption, complete_topic, opened
+from headwater.core.errors import HeadwaterError
+from headwater.core.schema import RAW, Schema
+from headwater.streams.pattern import TopicFilter
+from headwater.streams.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from headwater.streams import Consumer, Store
+
+app = typer.Typer(add_completion=False)
+
+_WAIT: Final = 0.2
+"""How long a key may go unnoticed. Seconds."""
+_CLEAR: Final = "\r\x1b[2K"
+_ENDS: Final = ("q", "\x04")
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw tail orders                      the last 10 records, then what comes\n"
+    "  hw tail 'orders.*' payments -n 0    several topics, only what comes\n"
+    "  hw tail trades --where 'price > 100'\n"
+    "  hw tail orders | grep cust-7        lines of JSON",
+)
+def tail(
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC…", help="Names or patterns of topics.", autocompletion=complete_topic, show_default=False
+        ),
+    ],
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, metavar="N", help="Begin with the last N records.")
+    ] = 10,
+    where: Where = None,
+    output: Annotated[str | None, typer.Option("--format", "-o", metavar="FORMAT", help=f"{HELP}.")] = None,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Watch topics live, until Ctrl-C or q. The space bar pauses, and goes on with all that came meanwhile."""
+    if output in ("arrow", "parquet", "csv"):
+        raise HeadwaterError(f"{output} is for what has an end: hw consume --format {output}")
+    with opened(store) as place:
+        names = [name for name in place.topics() if TopicFilter(topics)(name)]
+        missing = [one for one in topics if not one.startswith("__") and not any(map(TopicFilter([one]), names))]
+        if missing:
+            sys.stderr.write(f"hw: there is no topic {printable(', '.join(missing))} yet: waiting for it\n")
+        writer = writer_of(output, RAW.full, chosen=False, as_json=as_json, topics=len(names) != 1)
+        Tail(place, writer, where or []).run(topics, names, lines)
+
+
+class Tail:
+    """Writes what comes to some topics."""
+
+    def __init__(self, store: Store, writer: Writer, where: list[str]) -> None:
+        self._store = store
+        self._writer = writer
+        self._where = where
+        self._known: dict[str, tuple[Schema, list[Condition]]] = {}
+
+    def run(self, topics: list[str], names: list[str], lines: int) -> None:
+        """The last lines of these topics, then what comes to them and to others of these patterns."""
+        ends = {
+            TopicPartition(name, number): one.end
+            for name in names
+            for number, one in self._store.topic(name).bounds().items()
+        }
+        with self._store.consumer(topics, start="latest") as consumer, _keys() as keys:
+            for place in consumer.assignment():
+                if place in ends:
+                    consumer.seek(*place, ends[place])
+            self._last(ends, lines)
+            while True:
+                for found in consumer.poll_batches(timeout=_WAIT):
+                    self._write(found.topic, found.partition, found.batch)
+                    consumer.ack(found)
+                if not keys.go_on(consumer):
+                    return
+
+    def _last(self, ends: dict[TopicPartition, int], lines: int) -> None:
+        """The newest records before these ends, over all partitions, in the order of their times."""
+        if not lines:
+            return
+        found: list[tuple[int, TopicPartition, pa.RecordBatch]] = []
+        for place, end in ends.items():
+            topic = self._store.topic(place.topic)
+            partition, schema = topic.partition(place.partition), topic.schema
+            first = max(end - lines, partition.bounds().start)
+            for batch in partition.scan(first, end, schema=schema) if first < end else ():
+                times = batch.column(schema.system("timestamp")).view(pa.int64()).to_pylist()
+                found += [(moment, place, batch.slice(row, 1)) for row, moment in enumerate(times)]
+        found.sort(key=lambda one: one[:2])
+        for _, place, batch in found[-lines:]:
+            self._write(place.topic, place.partition, batch)
+
+    def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        if topic not in self._known:
+            schema = self._store.topic(topic).schema
+            self._known[topic] = schema, [Condition.parse(one, schema) for one in self._where]
+        schema, conditions = self._known[topic]
+        kept = filtered(batch, partition, schema, conditions)
+        if kept.num_rows:
+            self._writer.write(topic, partition, kept, schema)
+
+
+class _Keys:
+    """The keyboard, if there is one: keys count as they are pressed."""
+
+    def __init__(self) -> None:
+        self.fd = sys.stdin.fileno() if sys.stdin.isatty() and sys.stdout.isatty() else None
+
+    def pressed(self, seconds: float) -> str:
+        """The key that is pressed within so much time; nothing when none is."""
+        if self.fd is None or not readable(self.fd, seconds):
+            return ""
+        return os.read(self.fd, 1).decode("ascii", "ignore")
+
+    def go_on(self, consumer: Consumer) -> bool:
+        """Do what the keys say; whether to go on. While it pauses, records wait in the log."""
+        key = self.pressed(0)
+        if key == " ":
+            key = ""
+            while not key:
+                sys.stderr.write(f"{_CLEAR}‖ paused, {sum(consumer.lag().values()):,} more; the space bar goes on")
+                sys.stderr.flush()
+                key = self.pressed(_WAIT)
+            sys.stderr.write(_CLEAR)
+        return key not in _ENDS
+
+
+@contextmanager
+def _keys() -> Iterator[_Keys]:
+    """The keyboard for the length of a block, with lines as they were afterwards."""
+    keys = _Keys()
+    if keys.fd is None:
+        yield keys
+        return
+    before = termios.tcgetattr(keys.fd)
+    try:
+        tty.setcbreak(keys.fd)
+        yield keys
+    finally:
+        termios.tcsetattr(keys.fd, termios.TCSADRAIN, before)

@@ -1,0 +1,360 @@
+"""`hw spark`: stewardship of topics that are larger than one machine likes, as jobs of Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from headwater.cli.apart import apart
+from headwater.cli.output import Json, console, shown, size, wants_json, write_json
+from headwater.cli.records.span import WORDS
+from headwater.cli.storage.check import describe
+from headwater.core.errors import InvalidConfiguration
+from headwater.streams import time as moment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.spark.verifying import VerifiedPartition
+
+app = typer.Typer(
+    name="spark",
+    no_args_is_help=True,
+    help="Archive, compact, verify and replay topics, however large, as jobs of Spark.",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw spark verify --store events\n"
+    "  hw spark archive orders --store events --to /archive",
+)
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+Store = Annotated[Path, typer.Option("--store", metavar="DIRECTORY", help="The store.")]
+Master = Annotated[
+    str, typer.Option("--master", metavar="WHERE", help="Where Spark runs: local[4], spark://host:7077.")
+]
+Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 4g.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Roll = Annotated[bool, typer.Option("--roll", help="Close the growing segments first, so that all of it is included.")]
+
+OnProgress = Callable[[int, int], None]
+
+
+@app.command(
+    name="archive",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw spark archive orders --store events --to /archive\n"
+    "  hw spark archive orders --store events --to /archive --trim --grace 7d\n"
+    "  hw spark archive orders --store events --to /archive --roll   the growing segments too",
+)
+def archive_command(
+    topic: TopicName,
+    to: Annotated[Path, typer.Option("--to", metavar="DIRECTORY", help="The archive; made if need be.")],
+    store: Store,
+    roll: Roll = False,
+    trim: Annotated[bool, typer.Option("--trim", help="Remove from the log what is archived and read.")] = False,
+    grace: Annotated[
+        str, typer.Option("--grace", metavar="TIME", help="How long the log keeps it still: 90s, 12h, 7d.")
+    ] = "1d",
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on where retention was faster, and leave a gap.")
+    ] = False,
+    master: Master = "local[*]",
+    memory: Memory = "1g",
+    as_json: Json = False,
+) -> None:
+    """Copy the closed segments of a topic to Parquet, proven against the log row for row.
+
+    Run it again to go on, also after it was killed. Compacted topics are refused.
+    """
+    seconds = _length(grace)
+    with _session(master, memory) as spark, _progress("archiving") as on_progress:
+        from headwater.spark.archiving import archive
+
+        found = archive(
+            spark,
+            _absolute(store),
+            topic,
+            str(to),
+            roll=roll,
+            trim=trim,
+            grace=seconds,
+            skip_lost=skip_lost,
+            on_progress=on_progress,
+        )
+    if wants_json(as_json):
+        write_json({"topic": topic, "archive": str(to), "partitions": [asdict(one) for one in found]})
+        return
+    _table(
+        ("partition", "archived", "new rows", "new files", "size", "log from", "kept for"),
+        [
+            (
+                str(one.partition),
+                f"{one.start}–{one.end}",
+                f"{one.rows:,}",
+                str(one.files),
+                size(one.bytes),
+                str(one.log_start),
+                shown(", ".join(one.protected_by)),
+            )
+            for one in found
+        ],
+    )
+
+
+@app.command(
+    name="compact",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw spark compact customers --store events\n"
+    "  hw spark compact customers --store events --master 'local[8]' --memory 8g",
+)
+def compact_command(
+    topic: TopicName,
+    store: Store,
+    roll: Roll = False,
+    master: Master = "local[*]",
+    memory: Memory = "1g",
+    as_json: Json = False,
+) -> None:
+    """Keep only the newest record of each key of a compacted topic, with more keys than fit in memory.
+
+    Offsets stay as they are and readers are undisturbed. The exit code is 1 when a segment is damaged and left alone.
+    """
+    with _session(master, memory) as spark, _progress("compacting") as on_progress:
+        from headwater.spark.compacting import compact
+
+        found = compact(spark, _absolute(store), topic, roll=roll, on_progress=on_progress)
+    if wants_json(as_json):
+        partitions = [{"partition": number, **asdict(one)} for number, one in found.items()]
+        write_json({"topic": topic, "partitions": partitions})
+    else:
+        _table(
+            ("partition", "segments", "rewritten", "damaged", "records removed", "before", "after"),
+            [
+                (
+                    str(number),
+                    str(one.segments),
+                    str(one.rewritten),
+                    Text(str(one.damaged), "bold red" if one.damaged else ""),
+                    f"{one.removed_records:,}",
+                    size(one.bytes_before),
+                    size(one.bytes_after),
+                )
+                for number, one in found.items()
+            ],
+        )
+    raise typer.Exit(1 if any(one.damaged for one in found.values()) else 0)
+
+
+@app.command(
+    name="verify",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw spark verify --store events                every topic\n"
+    "  hw spark verify orders --store events         one of them\n"
+    "  hw spark verify --store backup && echo good   the exit code is 1 when there is damage",
+)
+def verify_command(
+    store: Store,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics.")] = None,
+    master: Master = "local[*]",
+    memory: Memory = "1g",
+    as_json: Json = False,
+) -> None:
+    """Verify every frame of every segment, many at a time, and name what is damaged: file, position, offsets.
+
+    Nothing is changed and no lock is taken: the store may be in use. The exit code is 1 when there is damage.
+    """
+    began = time.monotonic()
+    with _session(master, memory) as spark, _progress("verifying") as on_progress:
+        from headwater.spark.verifying import verify
+
+        found = verify(spark, _absolute(store), topics or (), on_progress=on_progress)
+    damaged = any(one.damaged for one in found)
+    if wants_json(as_json):
+        write_json({"damaged": damaged, "partitions": [_verified(one) for one in found]})
+    else:
+        _tell_verified(found, time.monotonic() - began)
+    raise typer.Exit(1 if damaged else 0)
+
+
+@app.command(
+    name="replay",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw spark replay orders orders-copy --store events\n"
+    "  hw spark replay orders retry --store events --from 2026-01-31T12:00 --to 2026-01-31T13:00\n"
+    "  hw spark replay orders loud --store events --sql 'SELECT key, upper(string(value)) AS value FROM source'",
+)
+def replay_command(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The topic to read.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic to write.")],
+    store: Store,
+    start: Annotated[
+        str, typer.Option("--from", metavar="WHERE", help="earliest, an offset, -2h, or 2026-01-31T12:00.")
+    ] = "earliest",
+    end: Annotated[str, typer.Option("--to", metavar="WHERE", help="latest, or as above; exclusive.")] = "latest",
+    sql: Annotated[str | None, typer.Option("--sql", help="A SELECT from the view 'source'.")] = None,
+    archive: Annotated[Path | None, typer.Option("--archive", help="Where the older part of the topic is.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="It is done once under this name.")] = None,
+    master: Master = "local[*]",
+    memory: Memory = "1g",
+    as_json: Json = False,
+) -> None:
+    """Write a range of a topic to another one, changed by SQL or not: all of it, and once.
+
+    The same command again does nothing, whatever became of the first: give another --name to do it twice.
+    """
+    place = _absolute(store)
+    options = _range(place, source, start, end)
+    if archive is not None:
+        options["archive"] = str(archive.absolute())
+    with _session(master, memory) as spark, _progress("replaying") as on_progress:
+        from headwater.spark.replaying import replay
+
+        found = replay(spark, place, source, target, options=options, sql=sql, name=name, on_progress=on_progress)
+    if wants_json(as_json):
+        write_json({"source": source, "target": target, **found._asdict()})
+    elif found.repeated:
+        console().print(f"done before, as {found.writer}: nothing is written again")
+    else:
+        console().print(Text.assemble(("✓ ", "bold green"), f"{found.rows:,} records written, as {found.writer}"))
+
+
+# Arguments.
+
+
+def _absolute(store: Path) -> str:
+    return str(store.expanduser().absolute())
+
+
+def _length(text: str) -> float:
+    number, unit = text[:-1], text[-1:]
+    if unit not in _SECONDS or not number.replace(".", "", 1).isdecimal():
+        raise InvalidConfiguration(f"--grace is a length of time such as 90s, 12h or 7d, not {text!r}")
+    return float(number) * _SECONDS[unit]
+
+
+def _range(store: str, topic: str, start: str, end: str) -> dict[str, str]:
+    """Where to begin and to end, as options of the source."""
+    found = {}
+    for side, text in (("starting", start), ("ending", end)):
+        if text in WORDS:
+            found[f"{side}Offsets"] = str(WORDS[text])
+        elif text.isdecimal():
+            found[f"{side}Offsets"] = _everywhere(store, topic, int(text))
+        else:
+            moment(text)  # raises when it is none
+            found[f"{side}Timestamp"] = text
+    return found
+
+
+def _everywhere(store: str, topic: str, offset: int) -> str:
+    """The same offset in every partition, as the source takes it."""
+    from headwater.spark.address import open_existing
+
+    with open_existing(store) as opened:
+        return json.dumps({topic: {str(number): offset for number in range(opened.topic(topic).info.partitions)}})
+
+
+# Spark.
+
+
+@contextmanager
+def _session(master: str, memory: str) -> Iterator[SparkSession]:
+    """Spark, for the length of a command, with nothing of its own to say."""
+    import headwater.spark
+
+    known = sys.modules.get("pyspark.sql")
+    ours = known is None or known.SparkSession.getActiveSession() is None
+    people = console(stderr=True)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    config = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, "spark.driver.memory": memory}
+    with apart(), people.status("starting Spark") if people.is_terminal else nullcontext():
+        spark = headwater.spark.session("hw", master=master, config=config)
+        spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    except Exception as error:
+        raise _plain(error) from error
+    finally:
+        if ours:
+            spark.stop()
+
+
+def _plain(error: Exception) -> Exception:
+    """The line of an error of Spark's that says what is wrong, instead of pages."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException) and not type(error).__module__.startswith("py4j."):
+        return error
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("headwater.core.errors.")]
+    text = ours[-1].partition(": ")[2] if ours else lines[0] if lines else type(error).__name__
+    return InvalidConfiguration(text)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[OnProgress]:
+    """A bar on standard error, where that is a terminal."""
+    people = console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# Telling.
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def _verified(one: VerifiedPartition) -> dict[str, Any]:
+    found = asdict(one) | {"damaged": one.damaged, "directory": str(one.directory)}
+    found["findings"] = [asdict(finding) | {"file": str(finding.file)} for finding in one.findings]
+    return found
+
+
+def _tell_verified(found: Sequence[VerifiedPartition], seconds: float) -> None:
+    people = console()
+    _table(
+        ("partition", "offsets", "segments", "frames", "records", "size", ""),
+        [
+            (
+                shown(f"{one.topic}/{one.partition}"),
+                f"{one.start}–{one.end - 1}" if one.end > one.start else "none",
+                str(one.segments),
+                f"{one.frames:,}",
+                f"{one.records:,}",
+                size(one.bytes),
+                Text("damaged", "bold red") if one.damaged else Text("good", "green"),
+            )
+            for one in found
+        ],
+    )
+    for one in found:
+        for finding in one.findings:
+            people.print(Text.assemble(shown(f"{one.topic}/{one.partition} "), describe(finding)))
+    damage = sum(finding.kind == "damage" for one in found for finding in one.findings)
+    verdict = Text(f"✗ {damage} × damage", "bold red") if damage else Text("✓ no damage", "bold green")
+    total = sum(one.bytes for one in found)
+    records = sum(one.records for one in found)
+    people.print(
+        Text.assemble(verdict, f" in {records:,} records, {size(total)} ({size(total / max(seconds, 0.01))}/s)")
+    )

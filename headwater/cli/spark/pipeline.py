@@ -1,0 +1,232 @@
+"""`hw pipeline`: check, run and look at declared pipelines."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from headwater.cli.apart import apart
+from headwater.cli.output import Json, Yes, confirm, console, done, printable, shown, wants_json, write_json
+from headwater.core.errors import InvalidPipeline, PipelineRunning
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Topics and files through SQL and Python to topics and tables, from one file.",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw pipeline validate revenue.yaml     is it right? Spark is not needed\n"
+    "  hw pipeline explain revenue.yaml      what is made of what\n"
+    "  hw pipeline run revenue.yaml          up to what is there now, or for ever: as it says\n"
+    "  hw pipeline status revenue.yaml       how far it is, and what the last runs did",
+)
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="A declaration: YAML, TOML or Python.")]
+
+
+def _load(file: Path) -> Any:
+    """The declaration in a file; what is wrong with it goes to standard error, a line for each."""
+    from headwater.spark.pipeline import Pipeline
+
+    try:
+        return Pipeline.load(file).declaration()
+    except InvalidPipeline as error:
+        _refuse(error)
+
+
+def _refuse(error: InvalidPipeline) -> None:
+    for problem in error.problems:
+        sys.stderr.write(printable(" ".join(str(problem).split())) + "\n")
+    raise typer.Exit(1)
+
+
+@app.command(epilog="[bold]Examples[/]\n\n  hw pipeline validate revenue.yaml && echo ok")
+def validate(file: _File, as_json: Json = False) -> None:
+    """Check a declaration without starting Spark, and name everything that is wrong, by file, line and key."""
+    declaration = _load(file)
+    if wants_json(as_json):
+        parts_of = {"sources": declaration.sources, "steps": declaration.steps, "sinks": declaration.sinks}
+        write_json({"pipeline": declaration.name} | {kind: [one.name for one in parts_of[kind]] for kind in parts_of})
+        return
+    parts = f"{len(declaration.sources)} sources, {len(declaration.steps)} steps, {len(declaration.sinks)} sinks"
+    done(f"{declaration.name}: {parts}")
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw pipeline explain revenue.yaml\n"
+    "  hw pipeline explain --dot revenue.yaml | dot -Tsvg > revenue.svg\n"
+    "  hw pipeline explain --mermaid revenue.yaml"
+)
+def explain(
+    file: _File,
+    dot: Annotated[bool, typer.Option("--dot", help="For Graphviz.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="For Mermaid, as in Markdown.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Draw the graph: what is read, what is made of it, and where that goes."""
+    from headwater.spark.pipeline.graph import Graph
+
+    declaration = _load(file)
+    graph = Graph(declaration)
+    if dot or mermaid:
+        sys.stdout.write((graph.dot() if dot else graph.mermaid()) + "\n")
+        return
+    if as_json:
+        write_json({"pipeline": graph.name, "parts": [asdict(vertex) for vertex in graph.ordered()]})
+        return
+    people = console()
+    people.print(Text.assemble((printable(graph.name), "bold"), (f"  {declaration.trigger}", "dim")))
+    lines = graph.text()
+    width = max(len(gutter) + len(vertex.name) for gutter, vertex in lines) + 2
+    for gutter, vertex in lines:
+        space = " " * (width - len(gutter) - len(vertex.name))
+        name = Text.assemble((gutter, "cyan"), " ", (printable(vertex.name), "bold"), space)
+        people.print(Text.assemble(name, (printable(vertex.detail), "dim")), soft_wrap=True)
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw pipeline run revenue.yaml\n"
+    "  hw pipeline run --trigger continuous --metrics-port 9400 revenue.yaml\n"
+    "  hw pipeline run revenue.yaml | jq      a line of JSON for everything that happens"
+)
+def run(
+    file: _File,
+    trigger: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="available-now, continuous, or a length of time such as 10s.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Serve metrics for Prometheus here.")
+    ] = None,
+    metrics_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write metrics for Prometheus to this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline: go on from where it was, each row once, until it is done, Ctrl-C or SIGTERM.
+
+    The exit code is 1 when a sink failed for good.
+    """
+    from headwater.cli.spark.pipeline_display import JsonLines, LiveTable
+    from headwater.spark.pipeline.metrics import Metrics, MetricsFile, MetricsServer
+    from headwater.spark.pipeline.progress import Observer
+    from headwater.spark.pipeline.runner import run as run_pipeline
+
+    declaration = _load(file)
+    display = JsonLines() if wants_json(as_json) else LiveTable(declaration.name)
+    observers: list[Observer] = []
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            metrics = Metrics(declaration.name)
+            observers.append(metrics)
+            stack.callback(MetricsServer(metrics.text, metrics_port).close)
+        if metrics_file is not None:
+            observers.append(MetricsFile(declaration.name, metrics_file))
+        observers.append(display)  # the last: who sees a batch finds it in the metrics
+        try:
+            with apart():  # a worker of Spark that Ctrl-C ends would show its stack
+                run_pipeline(declaration, trigger=_trigger(trigger), observers=observers, show=display.show)
+        except InvalidPipeline as error:
+            _refuse(error)
+
+
+def _trigger(text: str | None) -> Any:
+    from headwater.core.document import Document
+    from headwater.core.section import Section
+    from headwater.spark.pipeline.validation import parse_trigger
+
+    if text is None:
+        return None
+    section = Section.whole(Document("--trigger", Path(), {"trigger": text}))
+    trigger = parse_trigger(section)
+    if section.problems:
+        raise typer.BadParameter(section.problems[0].message, param_hint="--trigger")
+    return trigger
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n  hw pipeline status revenue.yaml\n  hw pipeline status revenue.yaml | jq .lag"
+)
+def status(file: _File, as_json: Json = False) -> None:
+    """Show how far a pipeline is, whether it runs, and what its last run did. Spark is not needed."""
+    from headwater.spark.pipeline.status import Status
+
+    declaration = _load(file)
+    found = Status.of(declaration)
+    if wants_json(as_json):
+        write_json(found.document())
+        return
+    people = console()
+    state = Text("running", "bold green") if found.running else Text("not running", "dim")
+    people.print(Text.assemble((printable(found.pipeline), "bold"), "  ", state, f"  lag {found.lag:,}"))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("sink")
+    for heading in ("batch", "rows", "rows/s", "at"):
+        table.add_column(heading, justify="right")
+    for sink, batch in found.sinks.items():
+        last = found.last_batches.get(sink, {})
+        table.add_row(
+            shown(sink),
+            "none" if batch is None else f"{batch:,}",
+            f"{last.get('rows', 0):,}",
+            f"{last.get('rows_per_second', 0):,.0f}",
+            shown(str(last.get("at", ""))),
+        )
+    people.print(table)
+    if found.last_error:
+        people.print(Text.assemble(("✗ ", "bold red"), printable(found.last_error)))
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw pipeline reset revenue.yaml                  begin anew, after asking\n"
+    "  hw pipeline reset --tables --yes revenue.yaml   and remove what is in its Parquet and Delta tables"
+)
+def reset(
+    file: _File,
+    tables: Annotated[bool, typer.Option("--tables", help="Remove the tables of Parquet and Delta too.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Forget how far a pipeline is: the next run begins where its sources say, and writes again what it makes.
+
+    What is in its topics stays there, so the rows will be there twice. The state of windows and joins is forgotten.
+    """
+    from headwater.spark.pipeline.declaration import TableSink
+    from headwater.spark.pipeline.position import Position
+    from headwater.spark.pipeline.staging import private_directory
+    from headwater.spark.pipeline.state import State
+    from headwater.spark.pipeline.status import streamed_stores
+
+    declaration = _load(file)
+    state = State(declaration)
+    if state.is_running():
+        raise PipelineRunning(declaration.name, declaration.checkpoint)
+    removed = [
+        Path(sink.path)
+        for sink in declaration.sinks
+        if tables and isinstance(sink, TableSink) and sink.format != "iceberg" and "://" not in sink.path
+    ]
+    more = f", and remove {', '.join(map(str, removed))}" if removed else ""
+    confirm(f"Forget how far pipeline {declaration.name} is{more}?", yes)
+    state.reset()
+    position = Position(declaration.group, streamed_stores(declaration))
+    try:
+        position.rewind()
+    finally:
+        position.close()
+    for path in removed:
+        # The table goes before the record of what it has: in between, a run is refused instead of writing rows twice.
+        for directory in (path, private_directory(path)):
+            shutil.rmtree(directory, ignore_errors=True)
+    if wants_json(as_json):
+        write_json({"reset": declaration.name, "removed": list(map(str, removed))})
+    else:
+        done(f"{declaration.name} begins anew with its next run")

@@ -1,0 +1,1 @@
+"""The commands that look after the files of a store."""

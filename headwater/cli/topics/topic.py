@@ -1,0 +1,301 @@
+"""`hw topic`: make, look at, change, copy and delete topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from headwater.cli.mistake import Mistake
+from headwater.cli.output import (
+    Json,
+    Yes,
+    ago,
+    confirm,
+    console,
+    done,
+    facts,
+    say,
+    shown,
+    size,
+    table,
+    wants_json,
+    write_json,
+)
+from headwater.cli.records import columns as column_text
+from headwater.cli.settings import Settings, parse_settings, written
+from headwater.cli.target import StoreOption, TopicName, complete_topic, opened
+from headwater.cli.topics import topic_copy
+from headwater.core.config import TopicConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.streams import Topic, TopicInfo, TopicStatistics
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Make, look at, change, copy and delete topics.",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw topic create orders --partitions 4 --store events\n"
+    "  hw topic list\n"
+    "  hw topic describe orders\n"
+    "  hw topic alter orders --set retention_age=7d\n"
+    "  hw topic copy orders orders.backup",
+)
+
+_NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.", show_default=False)]
+_Partitions = Annotated[int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many partitions.")]
+_Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", "-c", metavar="NAME:TYPE", help="A column of a typed topic; ! behind it: not null."),
+]
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw topic create orders --partitions 4\n"
+    "  hw topic create trades -c symbol:string! -c price:float64 -c at:'timestamp[us, UTC]'\n"
+    "  hw topic create trades --like trades.parquet\n"
+    "  hw topic create users --set compact=true --set compression=zstd",
+)
+def create(
+    name: _NewName,
+    partitions: _Partitions = None,
+    column: _Columns = None,
+    like: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take the columns of a Parquet, Arrow or CSV file.")
+    ] = None,
+    settings: Settings = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Do not mind if there is one already.")] = False,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Make a topic, and the store around it if there is none: raw, or typed by its columns.
+
+    Options are those of docs/configuration.md: retention_age=7d, retention_bytes=10GiB, compact=true, sync=1s, …
+    """
+    options = parse_settings(TopicConfig, settings)
+    schema = _schema(column, like)
+    with opened(store, make=True) as place:
+        topic = place.create_topic(name, partitions or 1, schema, exist_ok=exist_ok, **options)
+        if wants_json(as_json):
+            write_json(_document(topic))
+        else:
+            done(f"{name} is there, with {_counted(topic.info.partitions, 'partition')}, in {place}")
+
+
+def _schema(column: list[str] | None, like: Path | None) -> pa.Schema | None:
+    if column and like is not None:
+        raise Mistake("columns come from --column or from --like, not from both")
+    if like is not None:
+        from headwater.cli.records.reading import schema_of_file
+
+        return schema_of_file(like)
+    return column_text.parse_schema(column) if column else None
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+@app.command(
+    name="list",
+    epilog="[bold]Examples[/]\n\n  hw topic list\n  hw topic list | jq -r '.topics[].name'",
+)
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Headwater's own topics too.")] = False,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show every topic: what it holds, and how much of it."""
+    with opened(store) as place:
+        names = place.topic_names() if internal else place.topics()
+        known = {one.name: one for one in place.statistics().topics}  # of all at once: over a network, that counts
+        documents = [_document(place.topic(name), known.get(name)) for name in names]
+    if wants_json(as_json):
+        write_json({"store": str(place), "topics": documents})
+        return
+    listed = table("topic", ">partitions", ">records", ">size", "kind", "last append")
+    for one in documents:
+        kind = "raw" if not one["columns"] else ", ".join(column["name"] for column in one["columns"])
+        when = ago(one["last_append_ns"]) if one["last_append_ns"] else "never"
+        name = Text.assemble(shown(one["name"], "bold"), *([(" damaged", "bold red")] if one["unhealthy"] else []))
+        listed.add_row(
+            name,
+            f"{one['partitions']:,}",
+            f"{one['records']:,}",
+            size(one["bytes"]),
+            shown(kind, "dim", limit=40),
+            Text(when, "dim"),
+        )
+    say(listed if documents else Text(f"{place} has no topics yet: hw topic create NAME", "dim"))
+
+
+def _document(topic: Topic, statistics: TopicStatistics | None = None) -> dict[str, Any]:
+    """A topic for programs."""
+    info, schema = topic.info, topic.schema
+    statistics = statistics or topic.statistics()
+    return {
+        "name": info.name,
+        "uuid": info.uuid.hex(),
+        "partitions": info.partitions,
+        "created_ns": info.created_ns,
+        "records": statistics.records,
+        "bytes": statistics.bytes,
+        "last_append_ns": max((one.last_append_ns for one in statistics.partitions), default=0),
+        "unhealthy": list(statistics.unhealthy),
+        "columns": [] if schema.raw else column_text.written(schema.payload),
+        "config": written(info.config),
+    }
+
+
+@app.command(epilog="[bold]Examples[/]\n\n  hw topic describe orders\n  hw topic describe orders | jq .config.sync")
+def describe(name: TopicName, store: StoreOption = None, as_json: Json = False) -> None:
+    """Show one topic: its columns, how it is configured, its partitions and who reads them."""
+    from headwater.cli.groups.positions import lags
+
+    with opened(store) as place:
+        topic = place.topic(name)
+        document = _document(topic)
+        document["parts"] = [
+            {
+                "partition": number,
+                "start": one.start,
+                "end": one.end,
+                "durable_end": one.durable_end,
+                "segments": one.segments,
+                "bytes": one.bytes,
+                "last_append_ns": one.last_append_ns,
+                "damaged": one.damaged,
+                "poisoned": one.poisoned,
+            }
+            for number, one in enumerate(topic.statistics().partitions)
+        ]
+        groups: dict[str, int] = {}
+        for lag in lags(place, topics=[name]):
+            groups[lag.group] = groups.get(lag.group, 0) + lag.records
+        document["groups"] = groups
+    if wants_json(as_json):
+        write_json(document)
+    else:
+        _tell(document)
+
+
+def _tell(document: dict[str, Any]) -> None:
+    people = console()
+    kind = "typed" if document["columns"] else "raw"
+    rows: list[tuple[str, Any]] = [
+        ("topic", shown(document["name"], "bold")),
+        ("kind", kind),
+        ("records", f"{document['records']:,}, {size(document['bytes'])}"),
+        ("created", ago(document["created_ns"])),
+    ]
+    people.print(facts(rows))
+    if document["columns"]:
+        people.print()
+        listed = table("column", "type", "")
+        for one in document["columns"]:
+            listed.add_row(shown(one["name"]), shown(one["type"]), Text("" if one["nullable"] else "not null", "dim"))
+        people.print(listed)
+    people.print()
+    listed = table(">partition", ">start", ">end", ">segments", ">size", "last append", "")
+    for one in document["parts"]:
+        sound = not one["damaged"] and not one["poisoned"]
+        verdict = Text("") if sound else Text("damaged: hw check", "bold red")
+        when = ago(one["last_append_ns"]) if one["last_append_ns"] else "never"
+        listed.add_row(
+            str(one["partition"]),
+            f"{one['start']:,}",
+            f"{one['end']:,}",
+            f"{one['segments']:,}",
+            size(one["bytes"]),
+            Text(when, "dim"),
+            verdict,
+        )
+    people.print(listed)
+    if document["groups"]:
+        people.print()
+        listed = table("group", ">lag")
+        for group, lag in sorted(document["groups"].items()):
+            listed.add_row(shown(group), f"{lag:,}")
+        people.print(listed)
+    usual = written(TopicConfig())
+    unusual = {option: value for option, value in document["config"].items() if value != usual[option]}
+    people.print()
+    told = ", ".join(f"{option}={value}" for option, value in unusual.items()) or "as by default"
+    people.print(Text.assemble(("configured ", "bold"), shown(told, "dim")), soft_wrap=True)
+
+
+@app.command(
+    epilog="[bold]Examples[/]\n\n"
+    "  hw topic alter orders --partitions 8\n"
+    "  hw topic alter orders --set retention_age=30d --set compression=zstd\n"
+    "  hw topic alter trades --column venue:string",
+)
+def alter(
+    name: TopicName,
+    partitions: _Partitions = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", "-c", metavar="NAME:TYPE", help="One more column, which is nullable."),
+    ] = None,
+    settings: Settings = None,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Change a topic for everyone: more partitions, other options, more columns.
+
+    More partitions send keys elsewhere from now on. What is stored stays where it is, and as it is.
+    """
+    import pyarrow as pa
+
+    options = parse_settings(TopicConfig, settings)
+    if partitions is None and not options and not column:
+        raise Mistake("nothing to change: give --partitions, --set or --column")
+    with opened(store) as place:
+        topic = place.topic(name)
+        if column:
+            topic.evolve(pa.schema([*topic.schema.payload, *column_text.parse_schema(column)]))
+        if partitions is not None or options:
+            place.alter_topic(name, partitions=partitions, **options)
+        if wants_json(as_json):
+            write_json(_document(topic))
+        else:
+            done(f"{name} is changed")
+
+
+@app.command(epilog="[bold]Examples[/]\n\n  hw topic delete orders\n  hw topic delete orders trades --yes")
+def delete(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC…", help="Names of topics.", autocompletion=complete_topic, show_default=False),
+    ],
+    yes: Yes = False,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Remove topics with all their records, for good."""
+    with opened(store) as place:
+        infos: list[tuple[TopicInfo, int]] = [
+            (place.describe_topic(name), place.topic(name).statistics().records) for name in names
+        ]
+        listed = ", ".join(f"{info.name} ({_counted(records, 'record')})" for info, records in infos)
+        confirm(f"Delete {listed}?", yes)
+        for name in names:
+            place.delete_topic(name)
+    if wants_json(as_json):
+        write_json({"deleted": names})
+    else:
+        done(f"{', '.join(names)} deleted")
+
+
+app.command(
+    name="copy",
+    epilog="[bold]Examples[/]\n\n"
+    "  hw topic copy orders orders.yesterday --from @-1d\n"
+    "  hw topic copy orders --to-store hw://broker.example:6174    the same name, elsewhere\n"
+    "  hw topic copy orders orders.wide --partitions 16",
+)(topic_copy.copy)

@@ -1,0 +1,116 @@
+"""The tour's chapter on streams: topics, a group of processes, and transactions that survive a death."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from rich.console import RenderableType
+from rich.text import Text
+
+import headwater as hw
+from headwater.cli.tour.worker import GROUP, PARTITIONS, TICKS, TRADES
+
+_TICKS: Final = 20_000
+_SYMBOLS: Final = (b"AAPL", b"MSFT", b"NVDA", b"TSLA", b"AMZN", b"META", b"ORCL", b"INTC")
+_PATIENCE: Final = 60.0
+
+
+class Guide(Protocol):
+    """Who gives the tour."""
+
+    def heading(self, text: str) -> None:
+        """Begin a step."""
+
+    def say(self, text: Text | str) -> None:
+        """Tell something."""
+
+    def show(self, what: RenderableType) -> None:
+        """Show a table."""
+
+    def promise(self, kept: bool, text: str) -> None:
+        """Tell what was promised, and whether it was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What the workers have done, by the log."""
+
+    missing: int
+    doubled: int
+    by: Counter[str]
+    lag: int
+
+
+def stream(guide: Guide, place: Path) -> None:
+    """Ticks are turned into trades by two processes; one dies in the middle, and each tick counts once."""
+    guide.heading("Two processes share a topic and write another one in transactions; one of them is killed")
+    with hw.open(place) as store:
+        store.create_topic(TICKS, partitions=PARTITIONS)
+        store.create_topic(TRADES, partitions=2)
+        workers = [_start(place, name) for name in ("ann", "bob")]
+        try:
+            for worker in workers:
+                _heard(worker, b"ready\n")
+            seconds = _produce(store)
+            guide.say(f"{_TICKS:,} ticks sent one by one and synced in {seconds:.2f} s")
+            dead = _kill_halfway(workers[0])
+            for worker in workers:
+                worker.wait(_PATIENCE)
+        finally:
+            for worker in workers:
+                worker.kill()
+        result = _look(store)
+    guide.promise(dead, "a worker was killed in the middle of its work")
+    guide.say(f"trades by worker: {', '.join(f'{name} {count:,}' for name, count in sorted(result.by.items()))}")
+    guide.promise(result.lag == 0, "the other took over its partitions and went on to the end")
+    once = result.missing == 0 and result.doubled == 0
+    guide.promise(once, f"each tick became one trade: {result.missing} missing, {result.doubled} doubled")
+
+
+def _produce(store: hw.Store) -> float:
+    chance = random.Random(7)
+    began = time.monotonic()
+    with store.producer(TICKS) as out:
+        for number in range(_TICKS):
+            out.send(b"%d %.2f" % (number, chance.uniform(90, 110)), key=chance.choice(_SYMBOLS))
+        out.sync()
+    return time.monotonic() - began
+
+
+def _start(place: Path, name: str) -> subprocess.Popen[bytes]:
+    program = "import sys; from headwater.cli.tour.worker import main; main(sys.argv[1:])"
+    arguments = [sys.executable, "-c", program, str(place), name]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, process_group=0)
+
+
+def _heard(worker: subprocess.Popen[bytes], line: bytes) -> bool:
+    """Whether that is the next thing that the worker says, or at least begins with."""
+    assert worker.stdout is not None, "it is a pipe"
+    return worker.stdout.readline().startswith(line)
+
+
+def _kill_halfway(victim: subprocess.Popen[bytes]) -> bool:
+    """Kill it in the middle of its work; whether that was what ended it."""
+    working = all(_heard(victim, b"committed") for _ in range(3))
+    victim.kill()
+    return victim.wait(_PATIENCE) == -signal.SIGKILL and working
+
+
+def _look(store: hw.Store) -> _Result:
+    numbers: Counter[int] = Counter()
+    by: Counter[str] = Counter()
+    for partition in store.topic(TRADES).partitions():
+        for record in partition.records():
+            numbers[int(record.value.split()[0])] += 1
+            by[record.headers["by"].decode()] += 1
+    with store.consumer(TICKS, group=GROUP) as last:
+        lag = sum(last.lag().values())
+    return _Result(missing=_TICKS - len(numbers), doubled=sum(count - 1 for count in numbers.values()), by=by, lag=lag)

@@ -1,0 +1,1 @@
+"""Control of a cluster: membership, elections, assignments and moves of replicas."""

@@ -1,0 +1,119 @@
+"""Balancing: where the replicas of all partitions should be, so that every broker holds and leads about as much.
+
+It moves no more than it must. Replicas are counted, not their bytes: what a partition holds today says little about
+what it will hold, while each takes its share of new records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from headwater.cluster.etcd.keys import PartitionKey
+from headwater.core.errors import InvalidConfiguration
+
+Placement = dict[PartitionKey, tuple[int, ...]]
+"""The brokers of each partition, the one that leads by preference first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition as it is: its replicas, how many it should have, and its size."""
+
+    replicas: tuple[int, ...]
+    replication: int
+    size: int = 0
+
+
+def balanced(partitions: Mapping[PartitionKey, Held], brokers: Collection[int], *, level: bool = True) -> Placement:
+    """Where the replicas should be: on these brokers, and on no others.
+
+    Without `level` only those are moved that have to be. Raises InvalidConfiguration when there are too few brokers.
+    """
+    return _Balance(partitions, brokers).found(level=level)
+
+
+class _Balance:
+    def __init__(self, partitions: Mapping[PartitionKey, Held], brokers: Collection[int]) -> None:
+        self._partitions = dict(sorted(partitions.items()))
+        self._brokers = sorted(brokers)
+        most = max((held.replication for held in partitions.values()), default=0)
+        if most > len(brokers):
+            raise InvalidConfiguration(
+                f"a topic is kept {most} times, and {len(brokers)} brokers would hold it: add a broker first"
+            )
+        self._placed: dict[PartitionKey, list[int]] = {}
+        self._load: Counter[int] = Counter(dict.fromkeys(self._brokers, 0))
+        self._of_topic: Counter[tuple[bytes, int]] = Counter()
+        for key, held in self._partitions.items():
+            self._placed[key] = []
+            for broker in held.replicas:
+                if broker in self._load:
+                    self._put(key, broker)
+
+    def _put(self, key: PartitionKey, broker: int) -> None:
+        self._placed[key].append(broker)
+        self._load[broker] += 1
+        self._of_topic[key[0], broker] += 1
+
+    def _take(self, key: PartitionKey, broker: int) -> None:
+        self._placed[key].remove(broker)
+        self._load[broker] -= 1
+        self._of_topic[key[0], broker] -= 1
+
+    def found(self, *, level: bool) -> Placement:
+        for key, held in self._partitions.items():
+            self._fill(key, held.replication)
+        if level:
+            self._level()
+        firsts = self._level_leaders() if level else {}
+        return {key: _led_first(placed, firsts.get(key)) for key, placed in self._placed.items()}
+
+    def _fill(self, key: PartitionKey, wanted: int) -> None:
+        placed = self._placed[key]
+        while len(placed) > wanted:
+            self._take(key, max(placed, key=lambda one: (self._load[one], one)))
+        while len(placed) < wanted:
+            free = [one for one in self._brokers if one not in placed]
+            self._put(key, min(free, key=lambda one: (self._load[one], self._of_topic[key[0], one], one)))
+
+    def _level(self) -> None:
+        """Move replicas from the broker that holds the most to the one that holds the least, until they differ by 1."""
+        while self._brokers:
+            most = max(self._brokers, key=lambda one: (self._load[one], -one))
+            least = min(self._brokers, key=lambda one: (self._load[one], one))
+            if self._load[most] - self._load[least] <= 1:
+                return
+            movable = [key for key, placed in self._placed.items() if most in placed and least not in placed]
+            # There is one: the first holds more partitions than the other.
+            chosen = min(movable, key=lambda key: self._cost(key, most, least))
+            place = self._placed[chosen].index(most)
+            self._take(chosen, most)
+            self._put(chosen, least)
+            self._placed[chosen].insert(place, self._placed[chosen].pop())
+
+    def _cost(self, key: PartitionKey, source: int, target: int) -> tuple[int, int, PartitionKey]:
+        """Best is what evens out a topic as well, then what is small."""
+        return self._of_topic[key[0], target] - self._of_topic[key[0], source], self._partitions[key].size, key
+
+    def _level_leaders(self) -> dict[PartitionKey, int]:
+        """Who should lead each partition, so that all brokers lead about as many."""
+        firsts = {key: placed[0] for key, placed in self._placed.items()}
+        leads = Counter(dict.fromkeys(self._brokers, 0))
+        leads.update(firsts.values())
+        changed = True
+        while changed:
+            changed = False
+            for key, placed in self._placed.items():
+                least = min(placed, key=lambda one: (leads[one], one))
+                if leads[firsts[key]] - leads[least] > 1:
+                    leads[firsts[key]] -= 1
+                    leads[least] += 1
+                    firsts[key] = least
+                    changed = True
+        return firsts
+
+
+def _led_first(placed: list[int], leader: int | None) -> tuple[int, ...]:
+    return tuple(placed) if leader is None else (leader, *(one for one in placed if one != leader))

@@ -1,0 +1,130 @@
+"""Forced elections: an operator lets a replica lead that may lack what was acknowledged.
+
+It is for partitions that nobody may lead any more, because one that was in sync is lost for good. What is known is told
+first; what is done then counts only while all of it is still so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, NamedTuple
+
+from headwater.cluster.control.controller import Ask
+from headwater.cluster.control.election import Election
+from headwater.cluster.control.metadata import Members, PartitionState
+from headwater.cluster.control.view import ClusterView
+from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Guard, Put
+from headwater.cluster.etcd.keys import ClusterTopic, Member, PartitionKey, state_to_json
+from headwater.core.errors import EtcdUnavailable, HeadwaterError, StoreError
+from headwater.streams.topic import TopicPartition
+
+_log = logging.getLogger(__name__)
+_ASKING: Final = 5.0
+
+
+class Standing(NamedTuple):
+    """What is known of a replica; `end` is None when it does not tell, or something is missing there."""
+
+    broker: int
+    in_sync: bool
+    alive: bool
+    end: int | None
+
+
+class Outlook(NamedTuple):
+    """A partition that nobody leads: as of which revision, in which epoch, and how its replicas are."""
+
+    revision: int
+    epoch: int
+    replicas: tuple[Standing, ...]
+
+
+class ForcedElection:
+    """The election of one broker for one partition, by command. It belongs to one event loop."""
+
+    def __init__(self, etcd: Etcd, view: ClusterView, ask: Ask, topic: ClusterTopic, number: int, broker: int) -> None:
+        self._etcd = etcd
+        self._view = view
+        self._ask = ask
+        self._place = TopicPartition(topic.info.name, number)
+        self._key: PartitionKey = (topic.info.uuid, number)
+        self._rules = Election(topic.min_insync)
+        self._broker = broker
+
+    def __str__(self) -> str:
+        return f"{self._place.topic}/{self._place.partition}"
+
+    async def look(self) -> Outlook:
+        """What is known; raises StoreError when there is no need to force anything, or the broker cannot lead."""
+        await self._view.refresh()
+        state, revision, alive = self._checked()
+        members = [self._view.members[one] for one in state.replicas if one in alive]
+        ends = dict(zip((one.id for one in members), await asyncio.gather(*map(self._end, members)), strict=True))
+        if ends[self._broker] is None:
+            raise StoreError(
+                f"broker {self._broker} does not tell how far its log of {self} goes, or has lost some of it: its own "
+                f"log says why"
+            )
+        standings = [Standing(one, one in state.in_sync, one in alive, ends.get(one)) for one in state.replicas]
+        return Outlook(revision, state.epoch, tuple(standings))
+
+    async def hold(self, revision: int) -> int:
+        """Let the broker lead, if the partition is still as it was at that revision: the new epoch.
+
+        Raises StoreError when it is not, or when a broker that counts has come or gone at this very moment, and
+        EtcdUnavailable.
+        """
+        await self._view.refresh()
+        state, _, alive = self._checked()
+        forced = self._rules.force(state, self._broker, alive[self._broker])
+        name = self._view.keys.partition(self._key)
+        counted = {*state.in_sync, self._broker}
+        guards = [Guard(self._view.keys.broker(one), created=alive.get(one, 0)) for one in counted]
+        guards.append(Guard(name, changed=revision))
+        try:
+            done = await self._etcd.write(guards, [Put(name, state_to_json(forced))]) > 0
+        except EtcdUnavailable as error:
+            if not error.unknown:
+                raise
+            await self._view.refresh()
+            now, changed = self._view.partitions.get(self._key, (None, 0))
+            if changed == revision:
+                raise  # it may still be done, by a write that is under way
+            done = now == forced
+        if not done:
+            raise self._changed()
+        _log.warning("broker %d leads %s by an operator's command, epoch %d", self._broker, self, forced.epoch)
+        return forced.epoch
+
+    def _checked(self) -> tuple[PartitionState, int, Members]:
+        """The partition, its revision and who is alive; raises StoreError unless there is a need, and a candidate."""
+        alive = self._view.alive
+        state, revision = self._view.partitions.get(self._key, (None, 0))
+        if state is None:
+            raise StoreError(f"there is no partition {self}")
+        if self._broker not in state.replicas:
+            raise StoreError(f"broker {self._broker} has no replica of {self}: brokers {_listed(state.replicas)} have")
+        if self._rules.is_led(state, alive):
+            raise StoreError(f"{self} is led by broker {state.leader}: nobody else needs to be elected")
+        if state.in_sync and (state.in_sync.keys() <= alive.keys() or not self._rules.asks(state, alive)):
+            raise StoreError(f"{self} will be led by itself: those who were in sync are alive, and nothing is lost")
+        if self._broker not in alive:
+            raise StoreError(f"broker {self._broker} is away, and cannot lead {self}: start it, or choose another one")
+        return state, revision, alive
+
+    def _changed(self) -> StoreError:
+        return StoreError(f"{self} or its brokers have changed meanwhile, and nothing was done: look again")
+
+    async def _end(self, member: Member) -> int | None:
+        try:
+            async with asyncio.timeout(_ASKING):
+                found = (await self._ask(member, [self._key])).get(self._key)
+        except (HeadwaterError, TimeoutError):
+            return None
+        return None if found is None else found.end
+
+
+def _listed(brokers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, brokers))

@@ -1,0 +1,223 @@
+"""Moves by an operator's command: a plan is told first, and what is begun counts only where nothing has changed since.
+
+To begin a move is to write into the partition's key where its replicas should be. The controller does the rest, also
+when whoever has begun it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from headwater.cluster.control.balancing import Held, balanced
+from headwater.cluster.control.metadata import Move, PartitionState
+from headwater.cluster.control.moving import Moving
+from headwater.cluster.control.view import ClusterView
+from headwater.cluster.etcd.client import MOST_CHANGES, Etcd
+from headwater.cluster.etcd.item import Delete, Guard, Put
+from headwater.cluster.etcd.keys import ClusterTopic, Member, PartitionKey, state_to_json
+from headwater.core.errors import EtcdUnavailable, HeadwaterError, StoreError
+
+_log = logging.getLogger(__name__)
+_ASKING: Final = 5.0
+
+Weigh = Callable[[Member, Collection[PartitionKey]], Awaitable[Mapping[PartitionKey, int]]]
+"""Asks a broker how many bytes its logs have; it may raise HeadwaterError."""
+
+
+class PlannedMove(NamedTuple):
+    """A partition whose replicas are to be elsewhere, or already on their way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    to: tuple[int, ...]
+    revision: int
+    size: int
+    """How many bytes are to be copied in all."""
+    copied: int = 0
+    """How many of them are there."""
+    missing: tuple[int, ...] = ()
+    """Who of those who are wanted is not in sync."""
+
+
+class Moves:
+    """Plans, begins and takes back moves. It belongs to one event loop. Every method raises EtcdUnavailable."""
+
+    def __init__(self, etcd: Etcd, view: ClusterView, weigh: Weigh) -> None:
+        self._etcd = etcd
+        self._view = view
+        self._weigh = weigh
+        self._rules = Moving()
+
+    async def plan(self, remove: Collection[int] = ()) -> list[PlannedMove]:
+        """What a rebalancing would move, beside what is under way; or with `remove`, what leaves these brokers.
+
+        Raises InvalidConfiguration when too few brokers would be left.
+        """
+        await self._view.refresh()
+        view = self._view
+        known = set(view.members) | {one for state, _ in view.partitions.values() for one in state.replicas}
+        unknown = [broker for broker in remove if broker not in known]
+        if unknown:
+            raise StoreError(f"there is no broker {unknown[0]}: brokers {_listed(sorted(known))} are known here")
+        sizes = await self._sizes()
+        partitions = {
+            key: Held(_wanted(state), topic.replication, max(sizes.get(key, {}).values(), default=0))
+            for key, state, topic in self._known()
+        }
+        brokers = view.members.keys() - view.leaving - set(remove)
+        placement = balanced(partitions, brokers, level=not remove)
+        found = []
+        for key, state, topic in self._known():
+            to = placement[key]
+            if to != _wanted(state):
+                coming = len(set(to) - set(state.replicas))
+                found.append(
+                    PlannedMove(
+                        topic.info.name,
+                        key[1],
+                        _wanted(state),
+                        to,
+                        view.partitions[key][1],
+                        partitions[key].size * coming,
+                    )
+                )
+        return sorted(found)
+
+    async def begin(self, moves: Sequence[PlannedMove], remove: Collection[int] = ()) -> int:
+        """Begin moves as they were planned: how many of them. Those whose partitions have changed since are left out.
+
+        The brokers of `remove` get no new replicas from now on.
+        """
+        await self._view.refresh()
+        changes = []
+        for move in moves:
+            topic = self._view.topics.get(move.topic)
+            key = None if topic is None else (topic.info.uuid, move.partition)
+            state, revision = self._view.partitions.get(key, (None, 0)) if key is not None else (None, 0)
+            if topic is None or key is None or state is None or revision != move.revision:
+                continue
+            self._check(move, topic)
+            changes.append((key, revision, self._rules.begin(state, move.to)))
+        for broker in remove:
+            await self._etcd.write([], [Put(self._view.keys.leaving(broker), b"{}")])
+        return await self._write(changes)
+
+    def _check(self, move: PlannedMove, topic: ClusterTopic) -> None:
+        """Raise StoreError for a placement that no plan has: requests come from anywhere."""
+        to = set(move.to)
+        if len(to) != len(move.to) or len(to) != topic.replication or not to <= self._view.members.keys():
+            raise StoreError(
+                f"{move.topic}/{move.partition} cannot be at brokers {_listed(move.to)}: it is kept at "
+                f"{topic.replication}, each once, and all of them alive when it begins"
+            )
+
+    async def cancel(self, remove: Collection[int] = ()) -> int:
+        """Take back what has not happened yet: of how many partitions. What is done stays.
+
+        With `remove` that is what leaves these brokers, and they may have new replicas again; without, all else.
+        """
+        await self._view.refresh()
+        leaving = frozenset(remove) or self._view.leaving
+        for broker in remove:
+            await self._etcd.write([], [Delete(self._view.keys.leaving(broker))])
+        chosen = [
+            (key, revision, self._rules.cancel(state))
+            for key, (state, revision) in self._view.partitions.items()
+            if state.move is not None and bool(remove) == any(_leaves(one, state.move) for one in leaving)
+        ]
+        return await self._write([one for one in chosen if one[2] != self._view.partitions[one[0]][0]])
+
+    async def under_way(self) -> list[PlannedMove]:
+        """The moves that are not done, and how far each of them is."""
+        moving = {key for key, (state, _) in self._view.partitions.items() if state.move is not None}
+        sizes = await self._sizes(moving)
+        found = []
+        for key, state, topic in self._known():
+            if state.move is None:
+                continue
+            held = sizes.get(key, {})
+            whole = max(held.values(), default=0)
+            coming = set(state.move.to) - set(state.move.back)
+            copied = sum(whole if one in state.in_sync else min(held.get(one, 0), whole) for one in coming)
+            missing = tuple(one for one in state.move.to if one not in state.in_sync)
+            revision = self._view.partitions[key][1]
+            found.append(
+                PlannedMove(
+                    *(topic.info.name, key[1], state.move.back, state.move.to, revision),
+                    *(whole * len(coming), copied, missing),
+                )
+            )
+        return sorted(found)
+
+    def _known(self) -> Iterator[tuple[PartitionKey, PartitionState, ClusterTopic]]:
+        for key, (state, _) in self._view.partitions.items():
+            topic = self._view.topic_of(key[0])
+            if topic is not None:
+                yield key, state, topic
+
+    async def _sizes(self, keys: Collection[PartitionKey] | None = None) -> dict[PartitionKey, dict[int, int]]:
+        """How many bytes of each partition every broker has that answers."""
+        held: dict[int, list[PartitionKey]] = {}
+        for key, (state, _) in self._view.partitions.items():
+            for broker in state.replicas if keys is None or key in keys else ():
+                held.setdefault(broker, []).append(key)
+        members = [self._view.members[broker] for broker in held if broker in self._view.members]
+        answers = await asyncio.gather(*(self._weighed(member, held[member.id]) for member in members))
+        found: dict[PartitionKey, dict[int, int]] = {}
+        for member, answer in zip(members, answers, strict=True):
+            for key, size in answer.items():
+                found.setdefault(key, {})[member.id] = size
+        return found
+
+    async def _weighed(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        try:
+            async with asyncio.timeout(_ASKING):
+                return await self._weigh(member, keys)
+        except (HeadwaterError, TimeoutError) as error:
+            _log.warning("broker %d does not tell how large its logs are: %s", member.id, str(error) or "no answer")
+            return {}
+
+    async def _write(self, changes: Sequence[tuple[PartitionKey, int, PartitionState]]) -> int:
+        """Write these, each if its partition is as it was: how many were. An answer that is lost is looked up."""
+        done = 0
+        for first in range(0, len(changes), MOST_CHANGES):
+            done += await self._write_some(changes[first : first + MOST_CHANGES])
+        return done
+
+    async def _write_some(self, changes: Sequence[tuple[PartitionKey, int, PartitionState]]) -> int:
+        names = [self._view.keys.partition(key) for key, _, _ in changes]
+        guards = [Guard(name, changed=revision) for name, (_, revision, _) in zip(names, changes, strict=True)]
+        puts = [Put(name, state_to_json(state)) for name, (_, _, state) in zip(names, changes, strict=True)]
+        try:
+            if await self._etcd.write(guards, puts):
+                return len(changes)
+        except EtcdUnavailable as error:
+            if not error.unknown:
+                raise
+            await self._view.refresh()
+            key, _, wished = changes[0]
+            now, _ = self._view.partitions.get(key, (None, 0))
+            if now is None or now.move != wished.move:
+                raise
+            return len(changes)  # all or none of them were written
+        if len(changes) == 1:
+            return 0
+        half = len(changes) // 2
+        return await self._write_some(changes[:half]) + await self._write_some(changes[half:])
+
+
+def _leaves(broker: int, move: Move) -> bool:
+    return broker in move.back and broker not in move.to
+
+
+def _wanted(state: PartitionState) -> tuple[int, ...]:
+    """Where the replicas are, or will be."""
+    return state.replicas if state.move is None else state.move.to
+
+
+def _listed(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers))

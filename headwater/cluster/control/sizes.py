@@ -1,0 +1,48 @@
+"""How large logs are, here and at other brokers: for operators, who want to know what a move copies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.cluster.link import Links
+from headwater.cluster.replication.durable_log import DurableLog
+from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.hosted import Hosted
+from headwater.core.errors import HeadwaterError
+from headwater.v1 import broker_pb2 as pb
+
+
+class Sizes:
+    """Asks for the sizes of logs. It belongs to one event loop."""
+
+    def __init__(self, broker: int, hosted: Mapping[PartitionKey, Hosted], links: Links, threads: Threads) -> None:
+        self._broker = broker
+        self._hosted = hosted
+        self._links = links
+        self._threads = threads
+
+    async def here(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """How many bytes the logs have that are here."""
+        held = {key: hosted.log for key in keys if (hosted := self._hosted.get(key)) is not None}
+        found: Mapping[PartitionKey, int] = await self._threads.read(_sizes, held)
+        return found
+
+    async def at(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """The same of a broker, which may be this one; raises BrokerUnavailable."""
+        if member.id == self._broker:
+            return await self.here(keys)
+        places = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
+        request = pb.ListLogEndsRequest(partitions=places, sizes=True)
+        found = await self._links.to(member).log_ends(request, timeout=5.0)
+        return {(one.topic_uuid, one.partition): one.bytes for one in found.ends}
+
+
+def _sizes(logs: Mapping[PartitionKey, DurableLog]) -> dict[PartitionKey, int]:
+    """In a thread. One that is deleted meanwhile has none."""
+    found: dict[PartitionKey, int] = {}
+    for key, log in logs.items():
+        with suppress(HeadwaterError):
+            found[key] = log.partition.statistics().bytes
+    return found

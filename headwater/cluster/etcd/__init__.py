@@ -1,0 +1,1 @@
+"""etcd: the client, its watches, and the keys and values of a cluster."""

@@ -1,0 +1,1 @@
+"""Replication of a partition: leading, following, and the repair of damaged replicas."""

@@ -1,0 +1,87 @@
+"""Cleaning: replicas lose what their topics no longer want.
+
+What retention deletes is the leader's decision, and followers hear of it with what they fetch. Compaction is every
+replica's own: what it leaves depends on nothing but acknowledged records, which are the same everywhere, so replicas
+that have been compacted differ only in what none of them has to keep. Delete markers go with the leader's leave, which
+followers hear of too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from headwater.cluster.etcd.keys import PartitionKey
+from headwater.cluster.internal import COORDINATED
+from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.hosted import Hosted
+from headwater.core.config import StewardConfig, TopicConfig
+from headwater.log.elapsed import Elapsed
+
+_log = logging.getLogger(__name__)
+
+Readers = Mapping[PartitionKey, int] | None
+"""Before which offset all groups are done, in each partition that they read; None when nobody knows."""
+Work = Callable[[Hosted], Awaitable[None]]
+
+
+class Cleaning:
+    """Cleans the replicas that a broker holds. For the event loop."""
+
+    def __init__(
+        self,
+        threads: Threads,
+        elapsed: Elapsed,
+        steward: StewardConfig,
+        for_each: Callable[[Work], Awaitable[None]],
+        config_of: Callable[[Hosted], TopicConfig | None],
+    ) -> None:
+        """`for_each` does something for each replica, `config_of` tells what a topic wants that is still there."""
+        self._threads = threads
+        self._elapsed = elapsed
+        self._steward = steward
+        self._for_each = for_each
+        self._config_of = config_of
+
+    async def run(self, readers: Callable[[], Awaitable[Readers]]) -> None:
+        """Clean now and then, for ever."""
+        while True:
+            await asyncio.sleep(self._steward.interval)
+            await self._threads.write(self._look)
+            unread: Readers = await readers() if self._steward.protect_unread else {}
+            await self._for_each(partial(self.clean, unread))
+
+    def _look(self) -> None:
+        """In a thread: compare the clocks, and keep what was found for whoever serves this directory next."""
+        self._elapsed.look()
+        try:
+            self._elapsed.keep()
+        except OSError as error:
+            _log.warning("what was seen of the clock cannot be kept: %s", error)
+
+    async def clean(self, readers: Readers, hosted: Hosted) -> None:
+        """Remove from a replica what its topic no longer wants."""
+        config = self._config_of(hosted)
+        if hosted.partition is not None or hosted.place.topic in COORDINATED or config is None:
+            return  # a stage log, or one that brokers clean by themselves
+        if config.compact and (hosted.leads or hosted.replica.in_sync):
+            await self._compact(hosted)
+        if hosted.leads:
+            await self._retain(readers, hosted, compacts=config.compact)
+
+    async def _compact(self, hosted: Hosted) -> None:
+        if hosted.leads:
+            # Delete markers go when all replicas have them. Who comes back without one would have to begin anew.
+            hosted.log.forgettable = hosted.log.watermark if hosted.replica.all_in_sync else 0
+        found = await self._threads.write(hosted.log.compact)
+        if found is not None and found.removed_records:
+            _log.info("%s: compaction has removed %d records", hosted, found.removed_records)
+
+    async def _retain(self, readers: Readers, hosted: Hosted, *, compacts: bool) -> None:
+        acknowledged = hosted.replica.high_watermark
+        unread = 0 if readers is None else readers.get(hosted.key, acknowledged)
+        retain = partial(hosted.log.retain, compacts=compacts)
+        await self._threads.write(retain, acknowledged, unread, self._steward)
+        hosted.log.refresh()

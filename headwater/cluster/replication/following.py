@@ -1,0 +1,275 @@
+"""Following: a replica asks its leader for what is behind its end, writes that, and asks again.
+
+Catching up after downtime goes the same way as keeping up. What a follower tells is what is durable here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from headwater.cluster.etcd.keys import Member
+from headwater.cluster.link import Link, Links
+from headwater.cluster.replication.catch_up import CatchUp
+from headwater.cluster.replication.durable_log import EpochStart, Span
+from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.markers import Markers
+from headwater.cluster.replication.repeated_log import RepeatedLog
+from headwater.cluster.replication.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.core.errors import BrokerUnavailable, Damaged, HeadwaterError
+from headwater.log import StoredFrame
+from headwater.log.files.segment import seed_of
+from headwater.log.format.frame import stored_frame
+from headwater.log.format.verify import verified
+from headwater.streams.catalog import partition_uuid
+from headwater.v1 import broker_pb2 as pb
+from headwater.wire.faults import unpack_error
+
+_log = logging.getLogger(__name__)
+_repeated = RepeatedLog(_log)
+_BYTES: Final = 4 * 1024 * 1024
+"""How much is asked for at once, of one partition."""
+WAIT: Final = 1.0
+"""How long a leader that has nothing new keeps a question. Seconds."""
+_AGAIN: Final = 0.05
+_FAILED: Final = 1.0
+_LOOK: Final = 0.1
+"""How often one that waits to catch up looks whether it is in sync by now. Seconds."""
+
+
+class Threads(Protocol):
+    """Where a broker does the work of its disk."""
+
+    def read(self, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+        """Do something that looks at files."""
+
+    def write(self, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+        """Do something that may wait for the disk."""
+
+
+class Follower:
+    """Keeps one replica up with its leader, for as long as it follows in one epoch."""
+
+    def __init__(self, hosted: Hosted, links: Links, threads: Threads, catch_up: CatchUp) -> None:
+        self._hosted = hosted
+        self._links = links
+        self._threads = threads
+        self._catch_up = catch_up
+        self._expected = 0
+        """How much the next answer is likely to bring, while it is behind: as much as the last one."""
+        self._told = 0
+        """Up to where the leader has told who has written what, beyond the log's end."""
+        self._seed = seed_of(partition_uuid(*hosted.key))
+        self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
+        """The answer to a question that was asked while the last answer was being written."""
+
+    async def follow_as(self, replica: Replica, epoch: int, leader_of: Callable[[], Member | None]) -> None:
+        """Follow, and let go of a leader that does not answer as soon as there is another one."""
+        hosted = self._hosted
+        following = asyncio.create_task(self.follow(epoch, leader_of))
+        following.add_done_callback(lambda _: hosted.wake())
+        try:
+            while hosted.replica is replica and replica.epoch == epoch and not following.done():
+                await hosted.changed()
+        finally:
+            following.cancel()
+        (error,) = await asyncio.gather(following, return_exceptions=True)
+        if isinstance(error, Exception):
+            _log.error("%s has stopped to follow, and begins anew", hosted, exc_info=error)
+            await asyncio.sleep(_FAILED)
+
+    async def follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
+        """Follow until the role changes. The log follows in this epoch already."""
+        try:
+            await self._follow(epoch, leader_of)
+        finally:
+            self._drop_ahead()
+
+    async def _follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
+        hosted, replica = self._hosted, self._hosted.replica
+        while hosted.replica is replica and replica.epoch == epoch:
+            # Acknowledgements wait for whoever is in sync: that one never waits itself.
+            pause = 0.0 if replica.in_sync else self._catch_up.wait()
+            if pause > 0:
+                await hosted.changed(min(pause, _LOOK))
+                continue
+            request = replica.request()
+            leader = leader_of()
+            if request is None or leader is None:
+                await hosted.changed(WAIT)
+                continue
+            try:
+                await self._ask(request, leader)
+            except BrokerUnavailable as error:
+                _log.debug("%s: %s", hosted, error)
+                await hosted.changed(_AGAIN)
+            except NotLeading:
+                await hosted.changed(_AGAIN)  # one of the two is behind, and will hear of it
+            except (HeadwaterError, OSError) as error:
+                _repeated.log(logging.ERROR, "%s does not keep up with its leader: %s", hosted, error)
+                hosted.log.refresh()
+                await asyncio.sleep(_FAILED)
+
+    async def _ask(self, request: FetchRequest, leader: Member) -> None:
+        ahead, self._ahead = self._ahead, None
+        link = self._links.to(leader)
+        at_once = None if self._hosted.replica.in_sync else self._catch_up.at_once
+        if ahead is not None:
+            found = await ahead
+        elif at_once is None:
+            found = await link.ask(self._question(request, WAIT))
+        else:
+            found = await self._ask_little(link, self._question(request, WAIT, at_once))
+        if found.HasField("error"):
+            error = unpack_error(found.error)
+            raise error if isinstance(error, Damaged) else NotLeading
+        self._hosted.replica.reach(found.epoch, found.mark)
+        if found.HasField("diverging"):
+            await self._cut(found, request.last_epoch)
+            return
+        if len(found.frames) >= _BYTES and at_once is None:
+            # Far behind: the leader reads what comes next while this is written. Durable is what is durable now.
+            after = request._replace(end=found.next_offset, last_epoch=found.next_epoch, mark=found.mark)
+            self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0, told=_told(found))))
+        try:
+            await self._copy(found, request.last_epoch)
+        except BaseException:
+            self._drop_ahead()
+            raise
+        if self._ahead is not None and self._hosted.log.end != found.next_offset:
+            self._drop_ahead()
+
+    async def _ask_little(self, link: Link, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
+        """Ask within what all that are behind may fetch together.
+
+        What is expected is spent before, so that many partitions do not all ask for the same that is left.
+        """
+        expected, self._expected = self._expected, 0
+        self._catch_up.spend(expected)
+        try:
+            found = await link.ask(question)
+        except BaseException:
+            self._catch_up.spend(-expected)
+            raise
+        self._expected = len(found.frames)
+        self._catch_up.spend(self._expected - expected)
+        return found
+
+    def _question(self, request: FetchRequest, wait: float, most: int = _BYTES, *, told: int = 0) -> pb.ReplicaFetch:
+        return pb.ReplicaFetch(
+            topic_uuid=self._hosted.key[0],
+            partition=self._hosted.key[1],
+            high_watermark=self._hosted.replica.high_watermark,
+            max_bytes=min(most, _BYTES),
+            max_wait_ms=round(wait * 1000),
+            producers_until=max(self._told, told),
+            **request._replace(damaged=self._hosted.repairing)._asdict(),
+        )
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
+
+    async def _cut(self, found: pb.ReplicaFetched, last_epoch: int) -> None:
+        """Remove what the leader does not have.
+
+        What is acknowledged it does have, or it would not lead; but for what is older than an operator's election.
+        """
+        hosted, replica = self._hosted, self._hosted.replica
+        before = hosted.log.end
+        diverging = EpochEnd(found.diverging.epoch, found.diverging.end)
+        replica.take(FetchResponse(found.epoch, found.end, last_epoch, (), found.high_watermark, diverging))
+        offset = hosted.log.end
+        if offset == before:
+            return
+        forced = replica.state is not None and last_epoch < replica.state.forced_epoch
+        if offset < replica.high_watermark and not forced:
+            raise HeadwaterError(
+                f"the leader lacks what was acknowledged: offset {offset} is below {replica.high_watermark}; nothing "
+                f"was removed here"
+            )
+        lost = max(replica.high_watermark - offset, 0)
+        replica.high_watermark -= lost
+        _log.warning(
+            "%s: %d records that the leader does not have are removed; %d of them were acknowledged",
+            *(hosted, before - offset, lost),
+        )
+        await self._threads.write(hosted.log.cut, found.epoch, offset)
+        hosted.log.refresh()
+        replica.high_watermark = min(replica.high_watermark, hosted.log.end)
+
+    async def _copy(self, found: pb.ReplicaFetched, last_epoch: int) -> None:
+        hosted = self._hosted
+        if found.end != hosted.log.end or found.epoch != hosted.replica.epoch:
+            return  # the answer to an earlier question
+        if found.log_start > hosted.log.end:
+            await self._restart(found)
+            return
+        hosted.log.forgettable = found.markers_until
+        if found.frames and not hosted.log.fits_behind(_markers(found)):
+            await self._begin_anew(found)
+            return
+        spans: tuple[Span, ...] = ()
+        if found.frames:
+            end = await self._threads.write(self._write, found)
+            self._told = max(self._told, _told(found))
+            spans = (Span(found.end, end),)
+        hosted.replica.take(FetchResponse(found.epoch, found.end, last_epoch, spans, found.high_watermark))
+        start = min(found.log_start, hosted.replica.high_watermark)
+        if start > hosted.log.start:
+            await self._threads.write(hosted.log.partition.delete_before, start)
+            hosted.log.refresh()
+
+    async def _restart(self, found: pb.ReplicaFetched) -> None:
+        """Go on where the leader's log begins: what is before that is gone everywhere."""
+        hosted = self._hosted
+        _log.warning("%s goes on at offset %d: what was before it was deleted", hosted, found.log_start)
+        await self._threads.write(hosted.log.restart, found.epoch, found.log_start, found.producers, _epochs(found))
+        self._told = 0
+        hosted.log.refresh()
+
+    async def _begin_anew(self, found: pb.ReplicaFetched) -> None:
+        """Copy all of the leader's log: what is here may have been deleted by markers that are gone from there."""
+        hosted, replica = self._hosted, self._hosted.replica
+        if replica.in_sync and hosted.log.end > hosted.log.start:
+            raise HeadwaterError(
+                "it is in sync, and not as far as delete markers may be gone; nothing was removed here"
+            )
+        _log.warning("%s is copied anew: delete markers that it lacks are gone from its leader's log", hosted)
+        await self._threads.write(hosted.log.begin_anew, found.epoch, _markers(found))
+        self._told = 0
+        hosted.log.refresh()
+        replica.high_watermark = min(replica.high_watermark, hosted.log.end)
+
+    def _write(self, found: pb.ReplicaFetched) -> int:
+        """In a thread: verify the frames and put them into the log; where it ends then."""
+        log = self._hosted.log
+        schema_of = log.partition.schemas.get
+        frames: list[StoredFrame] = [
+            stored_frame(*located, schema_of) for located in verified(found.frames, self._seed, found.end)
+        ]
+        log.copy(
+            found.epoch,
+            frames,
+            epochs=_epochs(found),
+            compacted_until=found.compacted_until,
+            producers=found.producers,
+            markers=_markers(found),
+        )
+        return frames[-1].header.next_offset
+
+
+def _epochs(found: pb.ReplicaFetched) -> list[EpochStart]:
+    return [EpochStart(one.epoch, one.start) for one in found.epochs]
+
+
+def _markers(found: pb.ReplicaFetched) -> Markers:
+    return Markers(found.markers_until, found.markers_state)
+
+
+def _told(found: pb.ReplicaFetched) -> int:
+    """Up to where an answer tells who has written what."""
+    return found.compacted_until if found.producers else 0

@@ -1,0 +1,317 @@
+"""Repair: what is damaged in one replica is put in its place again from any other that has it intact, frame by frame.
+
+Only what is acknowledged is repaired, since only that is the same everywhere. A frame of another replica is verified
+like any that is read, has to be of the epoch that this replica knows to begin there, and takes the place of the damaged
+one by a rename of the whole segment. So the replica keeps its role, to lead or to follow, and its place in the in-sync
+set. What nobody has intact stays as it is and is named to readers.
+
+Where the others have compacted a damaged frame away, it becomes a gap here as well. Another replica's gap counts only
+before its `compacted_until`, and only if everything up to there is acknowledged here and of the same epochs: then the
+newer records because of which it was removed are here too.
+
+One thing cannot be repaired in place: a compacted log from which delete markers are gone, here or there. Each replica
+removes records together with the markers that delete them, so a mixture of two could bring a deleted record back. Such
+a replica is copied anew. Before that nobody may count on it any more: it registers anew, as another incarnation, and
+leaves the in-sync set on the way. It does so only where enough others are in sync, and one of those is intact as a
+whole: what it throws away may else be the only copy there is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headwater.cluster.control.metadata import Members, PartitionState
+from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.cluster.link import Links
+from headwater.cluster.replication.durable_log import DurableLog, EpochStart, Intact, Span
+from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.hosted import Hosted
+from headwater.core.errors import HeadwaterError
+from headwater.log import ClosedSegment, StoredFrame
+from headwater.log.files.segment import seed_of
+from headwater.log.format.frame import stored_frame
+from headwater.log.format.verify import verified
+from headwater.log.recover.mending import Hole, Mending
+from headwater.streams.catalog import partition_uuid
+from headwater.v1 import broker_pb2 as pb
+
+_log = logging.getLogger(__name__)
+_BYTES: Final = 4 * 1024 * 1024
+"""How much is asked for at once."""
+_ASKING: Final = 30.0
+"""How long an answer may take. Seconds."""
+_SOON: Final = 1.0
+_SELDOM: Final = 60.0
+"""How long it takes at first, and at most, until what could not be repaired is tried again. Seconds."""
+
+
+def can_be_spared(state: PartitionState, broker: int, min_insync: int, alive: Members) -> bool:
+    """Whether enough others are in sync, and have lived on since, that a replica may begin anew."""
+    others = [one for one, since in state.in_sync.items() if one != broker and alive.get(one) == since]
+    return len(others) >= min_insync
+
+
+def should_hand_over(state: PartitionState, broker: int, alive: Members) -> bool:
+    """Whether a damaged leader that cannot be repaired lets another one lead, for one that has to catch up."""
+    behind = [one for one in state.replicas if one not in state.in_sync and one in alive]
+    return state.leader == broker and bool(behind) and can_be_spared(state, broker, 1, alive)
+
+
+def sources_of(state: PartitionState, broker: int, members: Mapping[int, Member]) -> list[Member]:
+    """The other replicas that are alive: the leader first, then those in sync, then the rest."""
+    others = [members[one] for one in state.replicas if one != broker and one in members]
+    return sorted(others, key=lambda one: (one.id != state.leader, state.in_sync.get(one.id) != one.incarnation))
+
+
+class Repairs:
+    """What has come of the attempts to repair a broker's replicas. For the event loop, but what says otherwise."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: dict[PartitionKey, Repair] = {}
+        self._pauses: dict[PartitionKey, float] = {}
+        self._due: dict[PartitionKey, float] = {}
+
+    def is_due(self, key: PartitionKey) -> bool:
+        """Whether it is time for another attempt."""
+        return self._clock() >= self._due.get(key, 0.0)
+
+    def ended(self, key: PartitionKey, repair: Repair) -> None:
+        """An attempt is over. Where it has left something, the next one comes later than this one did."""
+        self._last[key] = repair
+        if repair.left:
+            pause = self._pauses[key] = min(2 * self._pauses.get(key, _SOON / 2), _SELDOM)
+            self._due[key] = self._clock() + pause
+        else:
+            self._pauses.pop(key, None)
+            self._due.pop(key, None)
+
+    def try_again(self, keys: Iterable[PartitionKey] | None = None) -> None:
+        """Other brokers are there by now, or others lead or are in sync: what failed before may work now."""
+        for key in list(self._due) if keys is None else keys:
+            self._pauses.pop(key, None)
+            self._due.pop(key, None)
+
+    def is_left(self, key: PartitionKey, damage: Span) -> bool:
+        """In any thread: whether the last attempt could repair nothing of this."""
+        last = self._last.get(key)
+        return last is not None and any(one.start <= damage.start and damage.end <= one.end for one in last.left)
+
+    def is_pending(self, key: PartitionKey, brokers: Iterable[int]) -> bool:
+        """Whether some of these brokers have not told yet what they have of what is damaged here."""
+        last = self._last.get(key)
+        return not (set(brokers) <= (set() if last is None else last.answered))
+
+    def forget(self, key: PartitionKey) -> None:
+        """The replica is no longer here."""
+        self._last.pop(key, None)
+        self.try_again([key])
+
+
+@dataclass(slots=True)
+class Repair:
+    """One attempt to repair a replica, and what has come of it. For the event loop.
+
+    It is for one attempt: who leads and who is in sync may be others in the next.
+    """
+
+    hosted: Hosted
+    state: PartitionState
+    sources: Sequence[Member]
+    links: Links
+    threads: Threads
+    mended: int = 0
+    """How many frames were put in their places, and how many holes were made gaps."""
+    helped: set[int] = field(default_factory=set)
+    """Which brokers they came from."""
+    answered: set[int] = field(default_factory=set)
+    """Which brokers have answered every question."""
+    left: list[Span] = field(default_factory=list)
+    """What is still damaged."""
+    anew: bool = False
+    """Whether the replica has to be copied anew, because of delete markers that are gone."""
+
+    async def run(self) -> None:
+        """Repair what can be repaired; raises HeadwaterError and OSError where that cannot be written here."""
+        log, below = self.hosted.log, self.hosted.replica.high_watermark
+        self.answered = {one.id for one in self.sources}
+        agreed = await self._agree_on_epochs(below)
+        for closed in await self.threads.write(log.damaged_segments, below):
+            await self._mend(closed, below, agreed=agreed)
+        known: list[Span] = await self.threads.read(log.known_damage)
+        self.left += [one for one in known if one.end > below]
+
+    async def _agree_on_epochs(self, below: int) -> bool:
+        """Learn from a replica in sync where epochs begin; whether there was one that agrees with what is here."""
+        start = self.hosted.log.start
+        for source in self.sources:
+            if self.state.in_sync.get(source.id) == source.incarnation:
+                answer = await self._ask(source, Span(start, start))
+                if answer is not None:
+                    epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
+                    agrees: bool = await self.threads.write(self.hosted.log.learn_epochs, epochs, below)
+                    return agrees
+        return False
+
+    async def _mend(self, closed: ClosedSegment, below: int, *, agreed: bool) -> None:
+        log = self.hosted.log
+        mending: Mending = await self.threads.write(log.partition.mending, closed)
+        try:
+            left = [Span(hole.offset, hole.next_offset) for hole in mending.holes]
+            # Where a part of a hole may still be taken back, all of it is repaired when all of it is acknowledged.
+            if not any(hole.offset < below < hole.next_offset for hole in mending.holes):
+                for hole in mending.holes:
+                    await self._fill(mending, hole, below)
+            if mending.mended and await self.threads.write(mending.finish):
+                self.mended += mending.mended
+                left = [Span(one.offset, one.next_offset) for one in mending.left]
+                log.forget_met(closed)
+            elif agreed:  # readers may have noted what was repaired meanwhile
+                await self.threads.write(log.note_holes, closed, mending.holes)
+            self.left += left
+        finally:
+            await self.threads.write(mending.close)
+
+    async def _fill(self, mending: Mending, hole: Hole, below: int) -> None:
+        """Put into a hole what others have of it, from its beginning to its end; leave the rest."""
+        before = mending.mended
+        missing = hole.next_offset > below
+        offset = hole.offset
+        while offset < hole.next_offset <= below:
+            found = await self._find(Span(offset, hole.next_offset), below)
+            if found.next_offset > offset:
+                await self.threads.write(self._add, mending, found, offset)
+                offset = found.next_offset
+            else:
+                missing = True
+                part = hole._replace(offset=offset, next_offset=found.damaged_until, position=0, until=0)
+                await self.threads.write(mending.leave, part)
+                offset = part.next_offset
+        if mending.mended > before:
+            return
+        if missing:
+            await self.threads.write(mending.leave, hole)
+        else:
+            mending.omit()
+
+    async def _find(self, span: Span, below: int) -> Intact:
+        """What the first replica that has the beginning of a span has of it, or up to where nobody has it."""
+        damaged_until = span.end
+        for source in self.sources:
+            answer = await self._ask(source, span)
+            if answer is None:
+                continue
+            if max(answer.markers_until, self.hosted.log.markers.until) > span.start:
+                self.anew = True
+                continue
+            found: Intact = await self.threads.read(self._checked, answer, span, below)
+            if found.next_offset > span.start:
+                if answer.compacted_until > span.start:
+                    until = min(answer.compacted_until, below)
+                    await self.threads.write(self.hosted.log.note_compacted, until)
+                self.helped.add(source.id)
+                return found
+            damaged_until = min(damaged_until, max(found.damaged_until, span.start + 1))
+        return Intact([], span.start, damaged_until)
+
+    def _checked(self, answer: pb.ReadReplicaResponse, span: Span, below: int) -> Intact:
+        """In a thread: what is good of an answer.
+
+        Frames of another epoch than this replica knows are another leader's, and were never acknowledged. Offsets
+        without a record are good only where gaps are.
+        """
+        log = self.hosted.log
+        gaps_until = self._gaps_until(answer, below)
+        seed, schema_of = seed_of(partition_uuid(*self.hosted.key)), log.partition.schemas.get
+        frames: list[StoredFrame] = []
+        reached = span.start
+        try:
+            for located in verified(answer.frames, seed, span.start):
+                frame = stored_frame(*located, schema_of)
+                header = frame.header
+                if header.base_offset > max(reached, gaps_until):
+                    return Intact(frames, reached, min(header.base_offset, span.end))
+                is_thinned = header.record_count <= header.last_offset_delta
+                is_another = header.leader_epoch != log.epoch_before(header.base_offset + 1)
+                if is_another or (is_thinned and header.next_offset > gaps_until):
+                    return Intact(frames, reached, min(header.next_offset, span.end))
+                frames.append(frame)
+                reached = min(header.next_offset, span.end)
+        except HeadwaterError as error:
+            _log.warning("%s: an answer to a question for what is damaged is damaged itself: %s", self.hosted, error)
+            return Intact(frames, reached, span.end)
+        end = min(answer.next_offset, span.end)
+        if end > max(reached, gaps_until):
+            return Intact(frames, reached, end)
+        return Intact(frames, end, min(answer.damaged_until or span.end, span.end))
+
+    def _gaps_until(self, answer: pb.ReadReplicaResponse, below: int) -> int:
+        """In a thread: before which offset another replica's gaps are good here as well; 0 where they are not.
+
+        That one has removed records because of newer ones, which are before its `compacted_until`. So all of that has
+        to be acknowledged here, and to be the same log: an operator may have given up those newer ones since.
+        """
+        until = answer.compacted_until
+        epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
+        return until if until <= below and self.hosted.log.had_the_same(epochs, until) else 0
+
+    def _add(self, mending: Mending, found: Intact, offset: int) -> None:
+        """In a thread: put what was found into the hole, from an offset on."""
+        for frame in found.frames:
+            mending.add(frame, offset, found.next_offset)
+
+    async def whole_elsewhere(self) -> bool:
+        """Whether a replica that is in sync has everything intact that is acknowledged."""
+        log, below = self.hosted.log, self.hosted.replica.high_watermark
+        for source in self.sources:
+            offset = log.start
+            while offset < below and self.state.in_sync.get(source.id) == source.incarnation:
+                answer = await self._ask(source, Span(offset, below), without_frames=True)
+                if answer is None or answer.next_offset <= offset:
+                    break
+                offset = answer.next_offset
+            if offset >= below:
+                return True
+        return False
+
+    async def _ask(self, source: Member, span: Span, *, without_frames: bool = False) -> pb.ReadReplicaResponse | None:
+        """What another replica has of a span; None where it does not tell."""
+        if source.id not in self.answered:
+            return None  # once is enough
+        uuid, number = self.hosted.key
+        request = pb.ReadReplicaRequest(
+            topic_uuid=uuid,
+            partition=number,
+            start=span.start,
+            end=span.end,
+            max_bytes=_BYTES,
+            without_frames=without_frames,
+        )
+        try:
+            answer: pb.ReadReplicaResponse = await self.links.to(source).call("ReadReplica", request, _ASKING)
+        except HeadwaterError as error:
+            self.answered.discard(source.id)
+            _log.debug("%s: broker %d does not tell what it has: %s", self.hosted, source.id, error)
+            return None
+        return answer
+
+
+def answer_replica(log: DurableLog, request: pb.ReadReplicaRequest) -> pb.ReadReplicaResponse:
+    """In a thread: what a log has of the offsets that another replica lacks."""
+    found = log.intact(Span(request.start, request.end), request.max_bytes)
+    markers = log.markers  # after the frames were read, not before
+    answer: dict[str, Any] = {"frames": b"".join(memoryview(frame.data) for frame in found.frames)}
+    if request.without_frames:
+        answer = {}
+    return pb.ReadReplicaResponse(
+        **answer,
+        next_offset=found.next_offset,
+        damaged_until=found.damaged_until,
+        epochs=[pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.end)],
+        compacted_until=log.compacted_until,
+        markers_until=markers.until,
+    )

@@ -1,0 +1,293 @@
+"""Stages: what transactions are to write waits beside the partitions that it is for, on the same replicas.
+
+Each partition that transactions write to has a stage log, led and followed with it in the same epochs. Frames are
+staged there, acknowledged by all that are in sync, and written to the partition when a decision over them has come.
+Whoever leads the partition by then has them: who is in sync has both logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
+from headwater.cluster.node import ClusterNode
+from headwater.cluster.replication.carrier import Portion
+from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.replica import NotLeading
+from headwater.cluster.transactions.book import StageRange
+from headwater.core.errors import (
+    NotLeader,
+    OffsetOutOfRange,
+    PartitionPoisoned,
+    StoreError,
+    TransactionAborted,
+    WriteFailed,
+)
+from headwater.core.options import HOUR
+from headwater.log import Appended, Frame, Identity
+from headwater.log.format.encode import signed
+from headwater.log.maintain.retention import expired
+from headwater.streams.topic import TopicPartition
+from headwater.streams.transaction import STAGES_KEPT
+
+_log = logging.getLogger(__name__)
+_OPENING: Final = 10.0
+"""How long a topic's first stage waits until its stage logs are there. Seconds."""
+_LOOK: Final = 0.02
+_MARGIN: Final = HOUR
+"""Stages stay for so much longer than anybody decides over them: clocks differ. Seconds."""
+
+
+class Known:
+    """What is known of a stage log since it is led here. What was staged before, nobody here knows the fate of."""
+
+    def __init__(self, epoch: int, end: int) -> None:
+        self.epoch = epoch
+        self.appending = 0
+        """How many appends are under way: nobody knows yet where they are."""
+        self._floor = end
+        self._waiting: dict[int, StageRange] = {}
+        self._held: set[StageRange] = set()
+        self._dropped: set[StageRange] = set()
+
+    def staged(self, found: StageRange) -> None:
+        """Something is staged, and nothing decided over it."""
+        self._waiting[found.start] = found
+
+    def hold(self, found: StageRange) -> bool:
+        """Keep it whatever is dropped from now on; whether it was not dropped before."""
+        if found in self._dropped or (found.epoch == self.epoch and self._waiting.get(found.start) != found):
+            return False
+        self._held.add(found)
+        return True
+
+    def drop(self, found: StageRange) -> None:
+        """Nobody wants it. Who is about to decide over it comes too late, or came before."""
+        if found in self._held:
+            return
+        self._dropped.add(found)
+        if self._waiting.get(found.start) == found:
+            del self._waiting[found.start]
+
+    def done(self, found: StageRange) -> None:
+        """It is in the partition."""
+        self._held.discard(found)
+        if self._waiting.get(found.start) == found:
+            del self._waiting[found.start]
+
+    def needed_from(self, start: int, end: int) -> int:
+        """From where on a log from `start` to `end` is needed. What was staged under others is, until it is too old."""
+        if start < self._floor or self.appending:
+            return start
+        return min(self._waiting, default=end)
+
+    def forget_before(self, offset: int) -> None:
+        """It is gone from the log."""
+        self._dropped = {one for one in self._dropped if one.start >= offset}
+        self._held = {one for one in self._held if one.start >= offset}
+        self._waiting = {start: one for start, one in self._waiting.items() if start >= offset}
+
+
+Undone = Callable[[TopicPartition, bytes], Awaitable[Collection[StageRange] | None]]
+"""What is decided for a partition of a topic with a uuid, and not written yet; None when nobody knows."""
+
+
+class Stages:
+    """The stages of the partitions that are led here. For the event loop."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self._node = node
+        self._known: dict[PartitionKey, Known] = {}
+
+    def _of(self, stage: Hosted) -> Known:
+        known = self._known.get(stage.key)
+        if known is None or known.epoch != stage.led:
+            known = self._known[stage.key] = Known(stage.led, stage.log.end)
+        return known
+
+    # Staging.
+
+    async def open(self, place: TopicPartition, uuid: bytes) -> None:
+        """Have a stage log for a partition that is led here; raises NotLeader and UnknownTopic."""
+        node = self._node
+        deadline = time.monotonic() + _OPENING
+        while True:
+            try:
+                _, stage = self._leading(place, uuid)
+            except NotLeader:
+                node.check_leads(place)
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                self._of(stage)
+                return
+            topic = node.membership.view.topics.get(place.topic)
+            if topic is None or not topic.staged:
+                await node.topics.change(place.topic, _staged)
+            await asyncio.sleep(_LOOK)
+
+    async def append(self, place: TopicPartition, uuid: bytes, frames: Sequence[Frame]) -> StageRange:
+        """Stage frames, not acknowledged yet; raises NotLeader."""
+        hosted, stage = self._leading(place, uuid)
+        epoch, known = stage.led, self._of(stage)
+        known.appending += 1
+        try:
+            appended: Appended = await self._node.threads.write(_append, stage, epoch, frames)
+            found = StageRange(epoch, appended.base_offset, appended.end_offset)
+            known.staged(found)
+        except NotLeading:
+            raise self._node.not_leader(place) from None
+        except (WriteFailed, PartitionPoisoned) as error:
+            if not self._node.resign(hosted, error):
+                raise
+            raise NotLeader(*place, None) from error
+        finally:
+            known.appending -= 1
+        stage.appended()
+        return found
+
+    async def acknowledged(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
+        """Return when every replica that is in sync has these; raises NotLeader."""
+        _, stage = self._leading(place, uuid)
+        for found in ranges:
+            await self._acknowledged(stage, found.epoch, found.end)
+
+    async def _acknowledged(self, hosted: Hosted, epoch: int, end: int) -> None:
+        appended: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        appended.set_result(Appended(end, end))
+        try:
+            await hosted.acknowledged(appended, epoch, by_all=True)
+        except NotLeading:
+            raise self._node.not_leader(hosted.place) from None
+
+    def drop(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
+        """Nobody wants these any more; raises NotLeader."""
+        _, stage = self._leading(place, uuid)
+        for found in ranges:
+            self._of(stage).drop(found)
+
+    # Deciding.
+
+    def hold(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
+        """Keep these until they are written; raises NotLeader and TransactionAborted."""
+        _, stage = self._leading(place, uuid)
+        known = self._of(stage)
+        for found in ranges:
+            if not _is_there(stage, found) or not known.hold(found):
+                raise TransactionAborted(
+                    f"{place.topic}/{place.partition}: what the transaction has staged is gone: it was dropped, or "
+                    f"staged more than a day ago"
+                )
+
+    async def apply(
+        self, place: TopicPartition, uuid: bytes, writer: bytes, portions: Sequence[Portion]
+    ) -> list[int | None]:
+        """Write what is decided, each portion as one atomic group: where it begins, None for what was there already.
+
+        Returns when every replica that is in sync has it. Raises NotLeader.
+        """
+        hosted, stage = self._leading(place, uuid)
+        epoch, known = hosted.led, self._of(stage)
+        bases: list[int | None]
+        try:
+            bases, end = await self._node.threads.write(_apply, hosted, stage, epoch, writer, portions)
+        except NotLeading:
+            raise self._node.not_leader(place) from None
+        hosted.appended()
+        await self._acknowledged(hosted, epoch, end)
+        for portion in portions:
+            for found in portion.ranges:
+                known.done(found)
+        return bases
+
+    def _leading(self, place: TopicPartition, uuid: bytes) -> tuple[Hosted, Hosted]:
+        """Both replicas of this very topic. Who has another one here may not have heard yet which is the newer."""
+        hosted, stage = self._node.with_stage(place)
+        if hosted.key[0] != uuid:
+            raise self._node.not_leader(place)
+        return hosted, stage
+
+    # Cleaning.
+
+    def aged(self, place: TopicPartition) -> int:
+        """In a thread: before which offset everything was staged so long ago that nobody decides over it any more."""
+        _, stage = self._node.with_stage(place)
+        partition = stage.log.partition
+        facts = partition.segments()
+        config = replace(partition.config, retention_age=STAGES_KEPT + _MARGIN)
+        count = expired(facts, config, partition.elapsed.age_ns, None)
+        return facts[count].base if count else stage.log.start
+
+    async def free(self, place: TopicPartition, undone: Undone) -> None:
+        """Remove what nobody needs: what is done or dropped, and what is too old, but nothing that may be undone."""
+        hosted, stage = self._node.with_stage(place)
+        log, known = stage.log, self._of(stage)
+        aged: int = await self._node.threads.read(self.aged, place)
+        offset = known.needed_from(log.start, stage.replica.high_watermark)
+        if aged > offset:
+            kept = await undone(place, hosted.key[0])
+            if kept is not None:
+                offset = min([aged, *(found.start for found in kept)])
+        offset = min(offset, stage.replica.high_watermark)
+        if offset > log.start:
+            await self._node.threads.write(log.partition.delete_before, offset)
+            log.refresh()
+            known.forget_before(offset)
+
+
+def _staged(topic: ClusterTopic) -> ClusterTopic:
+    return replace(topic, staged=True)
+
+
+def _is_there(stage: Hosted, found: StageRange) -> bool:
+    """Whether a range is in the log, and not something else in its place, which only an operator can have let in."""
+    log = stage.log
+    return log.start <= found.start < found.end <= log.end and log.epoch_before(found.end) == found.epoch
+
+
+def _append(stage: Hosted, epoch: int, frames: Sequence[Frame]) -> Appended:
+    """In a thread."""
+    with stage.log.leading(epoch):
+        return stage.log.partition.append(list(frames))
+
+
+def _apply(
+    hosted: Hosted, stage: Hosted, epoch: int, writer: bytes, portions: Sequence[Portion]
+) -> tuple[list[int | None], int]:
+    """In a thread: append what is not there yet, durably; where each portion begins, and where the log ends then."""
+    partition = hosted.log.partition
+    bases: list[int | None] = []
+    with hosted.log.leading(epoch):
+        last = partition.writer_sequence(writer)
+        for number, ranges in portions:
+            base = None
+            if number > last:
+                identity = Identity(writer, 0, number, forever=True)
+                frames = [signed(frame, identity) for frame in _frames(hosted, stage, ranges)]
+                if frames:
+                    base = partition.append(frames).base_offset
+            bases.append(base)
+        partition.sync()
+        return bases, partition.bounds().end
+
+
+def _frames(hosted: Hosted, stage: Hosted, ranges: Iterable[StageRange]) -> list[Frame]:
+    """What is staged there; nothing where an operator has let a broker lead that lacks it."""
+    found: list[Frame] = []
+    for one in ranges:
+        if not _is_there(stage, one):
+            state = hosted.replica.state
+            if state is None or state.forced_epoch <= one.epoch:
+                raise StoreError(f"{stage}: {one} is not there")
+            _log.error("%s: %s was lost by an operator's election, and with it a transaction's share", stage, one)
+            return []
+        try:
+            found += [frame.unstamped() for frame in stage.log.partition.frames(one.start, one.end)]
+        except OffsetOutOfRange as error:
+            raise StoreError(f"{stage}: {error}") from error
+    return found

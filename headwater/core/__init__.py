@@ -1,0 +1,1 @@
+"""Values that every package shares: records, schemas, errors, options, addresses and configuration."""

@@ -1,0 +1,60 @@
+"""Addresses: `hw://host:port`, and several of them with commas between, any of which may answer."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+from headwater.core.errors import InvalidConfiguration
+
+SCHEME: Final = "hw://"
+DEFAULT_PORT: Final = 6174
+ETCD_PORT: Final = 2379
+_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return self.host == "localhost" or ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:  # a name, which may lead anywhere
+            return False
+
+
+def parse_address(text: str, default_port: int = DEFAULT_PORT) -> Address:
+    """`host` or `host:port`; raises InvalidConfiguration."""
+    found = _ADDRESS.fullmatch(text.strip())
+    port = int(found["port"] or default_port) if found is not None else -1
+    if found is None or not 0 <= port < 1 << 16:
+        raise InvalidConfiguration(f"an address is host or host:port, not {text!r:.100}")
+    return Address(found["host"], port)
+
+
+def parse_endpoints(text: str) -> list[Address]:
+    """The members of an etcd in `host:port,host:port`; raises InvalidConfiguration."""
+    return [parse_address(part, ETCD_PORT) for part in text.split(",")]
+
+
+def check_cluster_name(text: str) -> str:
+    """The name of a cluster, which is a part of its keys in etcd; raises InvalidConfiguration."""
+    if re.fullmatch(r"[A-Za-z0-9._-]{1,100}", text) is None:
+        raise InvalidConfiguration(f"a cluster's name has letters, digits, '.', '_' and '-', not {text!r:.120}")
+    return text
+
+
+def parse_store(text: str) -> list[Address]:
+    """The brokers in `hw://host:port,host:port`, in their order; raises InvalidConfiguration."""
+    if not text.startswith(SCHEME):
+        raise InvalidConfiguration(f"the address of a broker begins with {SCHEME}, not {text!r:.100}")
+    return [parse_address(part) for part in text[len(SCHEME) :].rstrip("/").split(",")]

@@ -1,0 +1,177 @@
+"""A document: a file that people write, as it was written, and the line of each of its keys.
+
+YAML, TOML and, for pipelines, calls in Python become the same: nested dicts, and the line where each key stands. So one
+set of checks serves all three, and each message can say where to look.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from headwater.core.errors import InvalidFile, Problem
+
+Key = tuple[str, ...]
+"""Where a value is: `("sinks", "totals", "topic")`."""
+
+SUFFIXES: Final = (".yaml", ".yml", ".toml")
+
+_BARE: Final = r"[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*'"
+_DOTTED: Final = re.compile(rf"(?:{_BARE})(?:\s*\.\s*(?:{_BARE}))*")
+_PART: Final = re.compile(_BARE)
+_QUOTES: Final = ('"""', "'''")
+
+
+@dataclass
+class Document:
+    """What was written, and where."""
+
+    file: str
+    """As people know it: for messages."""
+    directory: Path
+    """What relative paths in it are relative to."""
+    content: dict[str, Any]
+    lines: dict[Key, int] = field(default_factory=dict)
+
+    def line(self, key: Key) -> int:
+        """The line of a key, or of the nearest one around it that has a line."""
+        while key and key not in self.lines:
+            key = key[:-1]
+        return self.lines.get(key, 1)
+
+    def problem(self, key: Key, message: str) -> Problem:
+        """Something that is wrong at a key."""
+        return Problem(self.file, self.line(key), ".".join(key), message)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a file is, for messages: its noun, what it consists of, and the error that says that it is wrong."""
+
+    noun: str
+    content: str
+    error: type[InvalidFile] = InvalidFile
+    suffixes: tuple[str, ...] = SUFFIXES
+
+
+def read_document(path: Path, kind: Kind) -> Document:
+    """The document in a file of YAML or TOML, or of JSON where the kind has it. Raises the kind's error."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise kind.error([Problem(str(path), 1, "", f"is not text in UTF-8: {error}")]) from error
+    if path.suffix == ".toml":
+        return _toml(path, text, kind)
+    if path.suffix in (".yaml", ".yml"):
+        return _yaml(path, text, kind)
+    if path.suffix == ".json" and ".json" in kind.suffixes:
+        return _json(path, text, kind)
+    message = f"{kind.noun} is a file that ends in {', '.join(kind.suffixes)}"
+    raise kind.error([Problem(str(path), 1, "", message)])
+
+
+def _document(path: Path, content: Any, lines: dict[Key, int], kind: Kind) -> Document:
+    if not isinstance(content, dict):
+        raise kind.error([Problem(str(path), 1, "", f"{kind.noun} is {kind.content}")])
+    return Document(str(path), path.parent.absolute(), content, lines)
+
+
+# TOML.
+
+
+def _toml(path: Path, text: str, kind: Kind) -> Document:
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"at line (\d+)", str(error))
+        line = int(place[1]) if place else text.count("\n") + 1
+        raise kind.error([Problem(str(path), line, "", f"is no TOML: {error}")]) from error
+    return _document(path, content, _toml_lines(text), kind)
+
+
+def _toml_lines(text: str) -> dict[Key, int]:
+    """The line of each key that stands at the beginning of one. Others are on the line of their inline table."""
+    lines: dict[Key, int] = {}
+    table: Key = ()
+    open_quotes = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if open_quotes:
+            open_quotes = "" if open_quotes in line else open_quotes
+            continue
+        stripped = line.strip()
+        found = _DOTTED.match(stripped.lstrip("[ "))
+        if found is None or stripped.startswith("#"):
+            continue
+        key = tuple(part.strip("\"'") for part in _PART.findall(found[0]))
+        if stripped.startswith("["):
+            table = key
+            _note(lines, table, number)
+        elif stripped[found.end() :].lstrip().startswith("="):
+            _note(lines, table + key, number)
+            open_quotes = next((quotes for quotes in _QUOTES if stripped.count(quotes) % 2), "")
+    return lines
+
+
+def _note(lines: dict[Key, int], key: Key, number: int) -> None:
+    for length in range(1, len(key) + 1):
+        lines.setdefault(key[:length], number)
+
+
+# YAML.
+
+
+def _yaml(path: Path, text: str, kind: Kind) -> Document:
+    try:
+        import yaml
+    except ImportError:
+        message = "YAML needs the package PyYAML: run pip install pyyaml, or write it as TOML"
+        raise kind.error([Problem(str(path), 1, "", message)]) from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or str(error)
+        line = mark.line + 1 if mark is not None else 1
+        raise kind.error([Problem(str(path), line, "", f"is no YAML: {reason}")]) from error
+    lines: dict[Key, int] = {}
+    twice: list[Problem] = []
+    for key, number in _yaml_lines(node, ()):
+        if key in lines:
+            twice.append(Problem(str(path), number, ".".join(key), f"is there twice, first in line {lines[key]}"))
+        lines.setdefault(key, number)
+    if twice:
+        raise kind.error(twice)
+    return _document(path, content, lines, kind)
+
+
+# JSON, whose keys are where they are in the same text as YAML.
+
+
+def _json(path: Path, text: str, kind: Kind) -> Document:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise kind.error([Problem(str(path), error.lineno, "", f"is no JSON: {error.msg}")]) from error
+    lines: dict[Key, int] = {}
+    with suppress(Exception):  # PyYAML is not installed, or does not take all of JSON: then messages name the key alone
+        import yaml
+
+        node = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
+        lines = dict(_yaml_lines(node, ()))
+    return _document(path, content, lines, kind)
+
+
+def _yaml_lines(node: Any, key: Key) -> Iterator[tuple[Key, int]]:
+    if getattr(node, "id", "") != "mapping":
+        return
+    for name, value in node.value:
+        if name.id == "scalar" and name.value != "<<":
+            yield (*key, name.value), name.start_mark.line + 1
+            yield from _yaml_lines(value, (*key, name.value))

@@ -1,0 +1,1 @@
+"""Streams in this process: the backends on a directory and in memory."""

@@ -1,0 +1,1 @@
+"""The files of a partition: segments, indexes, the list of segments, the state, locks and mappings."""

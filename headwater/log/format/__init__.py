@@ -1,0 +1,1 @@
+"""The format of a log: frames, their encoding, schemas, and the checks of frames from outside."""

@@ -1,0 +1,1 @@
+"""Maintenance of a partition: retention, compaction, scrubbing and checks."""

@@ -1,0 +1,1 @@
+"""Recovery of a partition: what a crash or damage has left, found, reported and repaired."""

@@ -1,0 +1,121 @@
+"""Known damage: each stretch that recovery or a reader has met, kept in a file and counted in the state, for everyone.
+
+Readers take no lock to read. One that meets damage notes it if the partition's lock is free, and otherwise a little
+later. Meeting the same damage again, in whatever process and from whatever offset, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from headwater.log.files.disk import Disk, read_plain
+from headwater.log.later import Later
+from headwater.log.recover.report import Damage
+
+DAMAGE_FILE: Final = "damage.json"
+_KEPT: Final = 1000
+"""How many stretches the file has at most: the newest ones."""
+_AGAIN: Final = 0.5
+"""How long to wait before the lock is tried again. Seconds."""
+
+
+def read_damage(directory: Path) -> list[Damage]:
+    """What is known of a partition's damage, by offset; nothing if that itself is damaged."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(read_plain(directory / DAMAGE_FILE))
+        return [
+            Damage(
+                directory / str(one["file"]),
+                int(one["position"]),
+                int(one["offset"]),
+                int(one["next_offset"]),
+                str(one["reason"]),
+            )
+            for one in found
+        ]
+    return []
+
+
+def write_damage(disk: Disk, directory: Path, known: list[Damage]) -> None:
+    """Keep what is known. The lock is held. A full disk, or one that is only read, has to do without."""
+    content = [
+        {
+            "file": "" if one.file == directory else one.file.name,
+            "position": one.position,
+            "offset": one.offset,
+            "next_offset": one.next_offset,
+            "reason": one.reason,
+        }
+        for one in known[-_KEPT:]
+    ]
+    with suppress(OSError):
+        disk.replace(directory / DAMAGE_FILE, json.dumps(content, indent=1).encode(), sync=False)
+
+
+def with_damage(known: list[Damage], found: Iterable[Damage]) -> tuple[list[Damage], int]:
+    """What is known then, and how many stretches are new. Those that overlap or touch are one."""
+    merged = list(known)
+    new = 0
+    for damage in found:
+        same = [one for one in merged if one.offset <= damage.next_offset and damage.offset <= one.next_offset]
+        new += not same
+        first = min((*same, damage), key=lambda one: one.offset)
+        end = max(one.next_offset for one in (*same, damage))
+        merged = [*(one for one in merged if one not in same), replace(first, next_offset=end)]
+    return sorted(merged, key=lambda one: one.offset), new
+
+
+def without_damage(known: list[Damage], offset: int) -> list[Damage]:
+    """What is known of the offsets below this one: the others are given out again."""
+    return [replace(one, next_offset=min(one.next_offset, offset)) for one in known if one.offset < offset]
+
+
+def without_damage_in(known: list[Damage], start: int, end: int) -> list[Damage]:
+    """What is known of the offsets outside of [start, end)."""
+    found: list[Damage] = []
+    for one in known:
+        if one.offset < start:
+            found.append(replace(one, next_offset=min(one.next_offset, start)))
+        if one.next_offset > end:
+            found.append(replace(one, offset=max(one.offset, end)))
+    return found
+
+
+class Noting(Protocol):
+    """Who can note damage for everyone."""
+
+    def note_damage(self, damage: Damage) -> bool:
+        """Note it; False when that has to be tried again later."""
+
+
+class DamageNotes:
+    """What the readers of one handle have met. Thread-safe."""
+
+    def __init__(self, writer: Noting) -> None:
+        self._writer = weakref.ref(writer)
+        self._met: set[tuple[int, int]] = set()
+
+    def meet(self, damage: Damage) -> None:
+        """A reader has met this: note it, once."""
+        place = (damage.offset, damage.next_offset)
+        if place not in self._met:
+            self._met.add(place)
+            self._note(damage)
+
+    def forget(self, start: int, end: int) -> None:
+        """What was met in [start, end) is noted again when it is met again."""
+        self._met = {one for one in self._met if one[1] <= start or end <= one[0]}
+
+    def _note(self, damage: Damage) -> None:
+        writer = self._writer()
+        if writer is not None and not writer.note_damage(damage):
+            _LATER.call(_AGAIN, lambda: self._note(damage))
+
+
+_LATER = Later("headwater-damage")

@@ -1,0 +1,60 @@
+"""The limits of a topic on its records, asked of many records at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+import headwater.core.compute as pc
+from headwater.core.config import TopicConfig
+from headwater.core.errors import InvalidRecord
+from headwater.core.schema import Schema
+from headwater.streams.typed import largest_value
+
+
+def check_limits(
+    payload: pa.RecordBatch, keys: pa.Array | None, headers: Any, schema: Schema, limits: TopicConfig
+) -> None:
+    """Raise InvalidRecord for what a producer would not take: what is too large, and what lacks its key.
+
+    `keys` and `headers` are None where no record has any.
+    """
+    longest = 0 if keys is None else pc.max(pc.binary_length(keys)).as_py() or 0
+    check_sizes(limits, value=largest_value(payload), key=longest, headers=_largest_headers(headers))
+    if keys is not None and not keys.null_count:
+        return
+    if limits.compact:
+        raise InvalidRecord("the topic is compacted: every record needs a key")
+    if schema.raw and _lacks_key(payload.column(0), keys):
+        raise InvalidRecord("a delete marker (a value of null) needs a key")
+
+
+def check_sizes(limits: TopicConfig, *, value: int, key: int, headers: int = 0) -> None:
+    """Raise InvalidRecord when the largest of some records are too large."""
+    sizes = (
+        ("a value of {} bytes is", value, limits.max_value_bytes, "max_value_bytes"),
+        ("a key of {} bytes is", key, limits.max_key_bytes, "max_key_bytes"),
+        ("headers of {} bytes are", headers, limits.max_headers_bytes, "max_headers_bytes"),
+    )
+    for what, size, limit, name in sizes:
+        if size > limit:
+            raise InvalidRecord(f"{what.format(size)} over {limit} ({name})")
+
+
+def _lacks_key(values: pa.Array, keys: pa.Array | None) -> bool:
+    """Whether some record has neither a value nor a key."""
+    if keys is None or not values.null_count:
+        return bool(values.null_count)
+    return bool(pc.any(pc.and_(keys.is_null(), values.is_null())).as_py())
+
+
+def _largest_headers(headers: Any) -> int:
+    """How many bytes the largest headers of one record have."""
+    if headers is None:
+        return 0
+    sizes = pc.add(pc.binary_length(headers.keys), pc.coalesce(pc.binary_length(headers.items), 0))
+    by_row = pa.ListArray.from_arrays(headers.offsets, sizes)
+    table = pa.table({"row": pc.list_parent_indices(by_row), "size": by_row.flatten()})
+    totals = table.group_by("row").aggregate([("size", "sum")]).column("size_sum")
+    return int(pc.max(totals).as_py() or 0)

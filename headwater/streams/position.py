@@ -1,0 +1,16 @@
+"""Positions: how far a group is in a partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Position(NamedTuple):
+    """How far a group is in one partition: everything before `offset` is done."""
+
+    topic: bytes
+    partition: int
+    sequence: int
+    offset: int
+    committed_ns: int
+    generation: int

@@ -1,0 +1,470 @@
+"""A store: what `headwater.open` returns. Topics in a directory, in memory, or behind a broker."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import pyarrow as pa
+
+from headwater.core.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.core.errors import (
+    InvalidConfiguration,
+    PartitionDeleted,
+    SchemaError,
+    StoreClosed,
+    TopicExists,
+    UnknownSchema,
+)
+from headwater.core.names import check_name
+from headwater.core.presets import Preset
+from headwater.core.schema import RAW, Schema
+from headwater.log import Partition, PartitionStatistics, Schemas
+from headwater.log.clock import Clock
+from headwater.log.elapsed import Elapsed
+from headwater.log.entropy import random_bytes
+from headwater.streams.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
+from headwater.streams.consumer import Consumer, OnChange
+from headwater.streams.cursor import OnLoss
+from headwater.streams.feed import Feed
+from headwater.streams.group import Group
+from headwater.streams.producer import Producer
+from headwater.streams.sink import PartitionSink, Sink
+from headwater.streams.staging import Staged, Staging
+from headwater.streams.start import Start
+from headwater.streams.steward import Steward
+from headwater.streams.topic import Topic, TopicStatistics, check_evolution
+from headwater.streams.transaction import Transaction, Transactions
+
+_Producer = TypeVar("_Producer", bound=Producer)
+_PARTITION_FIELDS: Final = tuple(field.name for field in fields(PartitionConfig))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatistics:
+    """A store in numbers, and each of its topics."""
+
+    topics: tuple[TopicStatistics, ...]
+    records: int
+    bytes: int
+    unhealthy: tuple[str, ...]
+    """Partitions, as `topic/number`, where damage was found or a sync has failed."""
+
+    @classmethod
+    def of(cls, topics: Iterable[TopicStatistics]) -> StoreStatistics:
+        """The sums over these topics."""
+        found = tuple(topics)
+        return cls(
+            topics=found,
+            records=sum(topic.records for topic in found),
+            bytes=sum(topic.bytes for topic in found),
+            unhealthy=tuple(f"{topic.name}/{number}" for topic in found for number in topic.unhealthy),
+        )
+
+
+class Store(ABC):
+    """Topics, producers, consumers and groups. Thread-safe.
+
+    `defaults` is what they are made with when nothing else is said.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        transactions: Callable[[Store], Transactions],
+        clock: Clock,
+        defaults: Preset,
+        elapsed: Elapsed | None = None,
+    ) -> None:
+        self.defaults = defaults
+        self._catalog = catalog
+        self._transactions = transactions(self)
+        self._clock = clock
+        self.elapsed = elapsed or Elapsed(clock)
+        """How old things are."""
+        self._mutex = threading.RLock()
+        self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
+        self._groups: dict[str, Group] = {}
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._closed = False
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        schema: pa.Schema | None = None,
+        *,
+        config: TopicConfig | None = None,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Topic:
+        """Make a topic: raw, or typed by an Arrow schema. Options are those of TopicConfig, by name.
+
+        Of several processes that create it at once, one does; with `exist_ok` the others get the same topic.
+        """
+        check_name("topic", name)
+        return self._create_topic(name, partitions, schema, config, options, exist_ok)
+
+    def internal_topic(self, name: str, **options: Any) -> Topic:
+        """A topic of Headwater's own, whose name begins with `__`; made, raw and with these options, if need be."""
+        return self._create_topic(check_name("topic", name, internal=True), 1, None, None, options, True)
+
+    def _create_topic(
+        self,
+        name: str,
+        partitions: int,
+        schema: pa.Schema | None,
+        config: TopicConfig | None,
+        options: dict[str, Any],
+        exist_ok: bool,
+    ) -> Topic:
+        self._check_open()
+        if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
+            raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
+        payload = RAW if schema is None else Schema(schema)
+        config = configured(self.defaults.topic, config, options)
+        info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns())
+        try:
+            self._create(info, payload)
+        except TopicExists:
+            if not exist_ok:
+                raise
+        return Topic(self, name)
+
+    def topic(self, name: str) -> Topic:
+        """A topic that exists; raises UnknownTopic."""
+        self.describe_topic(name)
+        return Topic(self, name)
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted; internal ones are left out."""
+        self._check_open()
+        return [name for name in self._catalog.names() if not name.startswith("__")]
+
+    def topic_names(self) -> list[str]:
+        """The names of all topics, sorted, internal ones too."""
+        return self._catalog.names()
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """How a topic is set up now."""
+        self._check_open()
+        return self._catalog.get(name)
+
+    def recall_topic(self, name: str) -> TopicInfo:
+        """How a topic was set up a moment ago."""
+        return self.describe_topic(name)
+
+    def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
+        """Change a topic: more partitions, or options of TopicConfig by name. Other processes see it within a second.
+
+        More partitions send keys elsewhere from now on: what is there stays where it is.
+        """
+        self._check_open()
+
+        def change(info: TopicInfo) -> TopicInfo:
+            info = replace(info, config=configured(info.config, None, options))
+            return info if partitions is None else grown(info, partitions)
+
+        return self._catalog.change(name, change)
+
+    def evolve_topic(self, name: str, schema: Schema) -> TopicInfo:
+        """Give a typed topic a schema with more, nullable columns."""
+        self._check_open()
+
+        def change(info: TopicInfo) -> TopicInfo:
+            current = self.schema_of(info)
+            if schema == current:
+                return info
+            if current.raw:
+                raise SchemaError(f"topic {name!r} is raw: its records have no columns to add to")
+            check_evolution(current, schema)
+            self._schemas(info).put(schema)
+            return replace(info, schemas=(*info.schemas, schema.id))
+
+        return self._catalog.change(name, change)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with all its records. Whoever has it open gets PartitionDeleted."""
+        self._check_open()
+        info = self._catalog.delete(name)
+        with self._mutex:
+            for key in [key for key in self._partitions if key[0] == info.uuid]:
+                _, partition = self._partitions.pop(key)
+                partition.close()
+
+    def schema_of(self, info: TopicInfo) -> Schema:
+        """The schema that new records of a topic have."""
+        return self._schemas(info).get(info.schemas[-1])
+
+    def schema_by_id(self, info: TopicInfo, schema_id: int) -> Schema:
+        """One of the schemas that a topic has or had; raises UnknownSchema."""
+        if schema_id not in info.schemas:
+            raise UnknownSchema(schema_id, f"topic {info.name!r}")
+        return self._schemas(info).get(schema_id)
+
+    def partition(self, info: TopicInfo, number: int) -> Partition:
+        """One partition of a topic, opened when it is first asked for."""
+        key = (info.uuid, number)
+        known = self._partitions.get(key)
+        if known is not None and (known[0] is info.config or known[0] == info.config):
+            return known[1]  # without the mutex: another partition that takes long to open holds up nobody here
+        with self._mutex:
+            self._check_open()
+            known = self._partitions.get(key)
+            if not 0 <= number < info.partitions:
+                raise InvalidConfiguration(
+                    f"topic {info.name!r} has partitions 0 to {info.partitions - 1}, not {number}"
+                )
+            if known is not None:
+                return self._reconfigure(key, info, known[1])
+            if self._catalog.get(info.name).uuid != info.uuid:
+                raise PartitionDeleted(f"topic {info.name!r}")
+            partition = self._open_partition(info, number)
+            self._partitions[key] = (info.config, partition)
+            return partition
+
+    def holds_partition(self, info: TopicInfo, number: int) -> bool:  # noqa: ARG002 - only files can be missing
+        """Whether anything is kept of a partition, which may never have been used."""
+        return True
+
+    def partition_statistics(self, info: TopicInfo, number: int) -> PartitionStatistics:
+        """One partition of a topic in numbers."""
+        return self.partition(info, number).statistics()
+
+    def _reconfigure(self, key: tuple[bytes, int], info: TopicInfo, partition: Partition) -> Partition:
+        partition.configure(partition_config(info.config))
+        self._partitions[key] = (info.config, partition)
+        return partition
+
+    def open_partitions(self) -> list[Partition]:
+        """The partitions that were opened here and are still open."""
+        with self._mutex:
+            return [partition for _, partition in self._partitions.values()]
+
+    # Producing and consuming.
+
+    def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
+        """A producer for one topic. Options are those of ProducerConfig, by name."""
+        return self._producer(topic, config, options)
+
+    def _producer(
+        self, topic: str, config: ProducerConfig | None, options: dict[str, Any], sink: Sink | None = None
+    ) -> Producer:
+        self._check_open()
+        return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), sink))
+
+    def _new_feed(self, config: ConsumerConfig) -> Feed:  # noqa: ARG002 - what is at hand needs none
+        """How the records reach a new consumer."""
+        return Feed(self)
+
+    def _new_sink(self) -> Sink:
+        """Where a new producer writes, if it is no part of a transaction."""
+        return PartitionSink()
+
+    def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
+        """How a producer is to be: as it is told, and otherwise by the store's defaults."""
+        return configured(self.defaults.producer, config, options)
+
+    def look_after(self, producer: _Producer) -> _Producer:
+        """Close a producer together with the store."""
+        self._producers.add(producer)
+        return producer
+
+    def transaction(
+        self,
+        consumer: Consumer | None = None,
+        *,
+        writer: str | None = None,
+        sequence: int | None = None,
+        owner: str | None = None,
+        takeover: bool = False,
+    ) -> Transaction:
+        """A block whose writes, to any topics, happen together or not at all: `with store.transaction() as t:`.
+
+        With a consumer, its progress in the block is part of it: each record counts exactly once. A `writer` with a
+        `sequence` makes the block repeatable: the second time, under the same or a lower number, it does nothing. With
+        an `owner` the sequence is a number of its own, from 0 on: a writer that another owner has used raises
+        WriterTaken, unless `takeover` is set.
+        """
+        self._check_open()
+        return self._transactions.begin(consumer, writer, sequence, owner, takeover)
+
+    @property
+    def transactions(self) -> Transactions:
+        """What transactions are made of, for those who do them for others, such as a broker."""
+        self._check_open()
+        return self._transactions
+
+    def stage(self) -> Staging:
+        """Room for frames that a transaction, of any process, adopts later: the way to write from many processes."""
+        self._check_open()
+        return self._transactions.stage()
+
+    def drop(self, staged: Iterable[Staged]) -> None:
+        """Remove what was staged and is no part of a decided transaction."""
+        self._check_open()
+        self._transactions.drop(staged)
+
+    def roll_forward(self, group: str | None = None, *, dry_run: bool = False) -> int:
+        """Carry out the transactions that are decided and were left undone, all or those of a group; how many."""
+        self._check_open()
+        return self._transactions.roll_forward(group=group, dry_run=dry_run)
+
+    def sweep_stages(self, before: float, *, dry_run: bool = False) -> int:
+        """Drop transactions that nobody has written to since that time (seconds since 1970), undecided; how many."""
+        self._check_open()
+        return self._transactions.sweep(lambda written_ns: written_ns < before * 1e9, dry_run=dry_run)
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str | None = None,
+        start: Start = "earliest",
+        static: tuple[int, int] | None = None,
+        on_assign: OnChange | None = None,
+        on_revoke: OnChange | None = None,
+        on_damage: OnLoss | None = None,
+        config: ConsumerConfig | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """A consumer of topics, by names or patterns (`"orders.*"`); topics may come later. Options: ConsumerConfig.
+
+        With a group it reads on from the group's position and shares the partitions with the group's other members;
+        `start` is for partitions where there is no position yet. `static=(number, total)` takes a fixed share instead.
+        Records that are damaged raise RecordsDamaged; with `on_damage` they are told to it and passed over.
+        """
+        self._check_open()
+        return Consumer(
+            self,
+            topics,
+            group=None if group is None else self.group(group),
+            start=start,
+            config=configured(self.defaults.consumer, config, options),
+            static=static,
+            on_assign=on_assign,
+            on_revoke=on_revoke,
+            on_damage=on_damage,
+        )
+
+    def group(self, name: str) -> Group:
+        """A group of consumers by its name; it comes into being with its first member."""
+        with self._mutex:
+            self._check_open()
+            found = self._groups.get(check_name("group", name))
+            if found is None:
+                found = self._groups[name] = self._open_group(name)
+            return found
+
+    def has_group(self, name: str) -> bool:
+        """Whether there ever was a group of this name. Asking does not make it one."""
+        return check_name("group", name) in self._groups or name in self.group_names()
+
+    def reopen_groups(self) -> None:
+        """Close the groups: from now on they are opened as another kind."""
+        with self._mutex:
+            for group in self._groups.values():
+                group.close()
+            self._groups.clear()
+
+    # Cleaning.
+
+    def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
+        """Whoever cleans the store, by what its topics want to keep. Options are those of StewardConfig, by name."""
+        self._check_open()
+        return Steward(self, configured(self.defaults.steward, config, options), self._clock)
+
+    def sweep(self, *, dry_run: bool = False) -> int:
+        """Remove what is left of half-deleted topics; of how many."""
+        self._check_open()
+        return self._catalog.sweep(dry_run=dry_run)
+
+    # The handle.
+
+    def statistics(self) -> StoreStatistics:
+        """The store in numbers."""
+        return StoreStatistics.of(self.topic(name).statistics() for name in self.topics())
+
+    def close(self) -> None:
+        """Close everything that was opened here, after writing what is pending. Closing twice does no harm."""
+        with ExitStack() as stack, self._mutex:
+            if self._closed:
+                return
+            stack.callback(self._transactions.close)
+            for group in self._groups.values():
+                stack.callback(group.close)
+            for _, partition in self._partitions.values():
+                stack.callback(partition.close)
+            stack.callback(self._shut)
+            for producer in list(self._producers):
+                stack.callback(producer.close)
+
+    def _shut(self) -> None:
+        with self._mutex:
+            self._closed = True
+            self._partitions.clear()
+            self._groups.clear()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(str(self))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # What kinds of stores differ in.
+
+    @abstractmethod
+    def _create(self, info: TopicInfo, schema: Schema) -> None: ...
+
+    @abstractmethod
+    def _schemas(self, info: TopicInfo) -> Schemas: ...
+
+    @abstractmethod
+    def _open_partition(self, info: TopicInfo, number: int) -> Partition: ...
+
+    @abstractmethod
+    def _open_group(self, name: str) -> Group: ...
+
+    @abstractmethod
+    def group_names(self) -> list[str]:
+        """The names of all groups that ever were, sorted."""
+
+    @abstractmethod
+    def stewarding(self) -> AbstractContextManager[None]:
+        """The right to clean, for the length of a block; raises PartitionBusy when someone else is at it."""
+
+    @abstractmethod
+    def watched(self, partition: Partition) -> list[Path]:
+        """The files that change when something is appended to the partition."""
+
+
+def partition_config(config: TopicConfig) -> PartitionConfig:
+    """The part of a topic's configuration that its partitions need."""
+    return PartitionConfig(**{name: getattr(config, name) for name in _PARTITION_FIELDS})
+
+
+_Config = TypeVar("_Config", TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig)
+
+
+def configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
+    """What is made explicitly, or else the default, with the options by name over it."""
+    kind = type(default)
+    if config is not None and not isinstance(config, kind):
+        raise InvalidConfiguration(f"config must be a {kind.__name__}, not {config!r:.60}")
+    known = [field.name for field in fields(kind)]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InvalidConfiguration(f"unknown options {unknown}; there are {', '.join(known)}")
+    return replace(config or default, **options)

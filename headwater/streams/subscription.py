@@ -1,0 +1,55 @@
+"""A subscription: the topics that a consumer wants, by names and patterns, and which partitions those have now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from headwater.core.errors import UnknownTopic
+from headwater.streams.group import TopicKey
+from headwater.streams.membership import Member
+from headwater.streams.pattern import TopicFilter
+from headwater.streams.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from headwater.streams.store import Store
+
+
+class Subscription:
+    """What one consumer reads. Topics may come and go; what came later is told apart from what was there at first."""
+
+    def __init__(self, store: Store, topics: str | Iterable[str]) -> None:
+        self._store = store
+        self.filter = TopicFilter(topics)
+        self.topics = [*self.filter.names, *self.filter.patterns]
+        self._at_first = {self.key(place) for place in self.partitions()}
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that there are now."""
+        return self.partitions_of(Member(self.topics, 0))
+
+    def partitions_of(self, member: Member) -> list[TopicPartition]:
+        """The same for what another member of the group wants."""
+        return partitions_of(self._store, member)
+
+    def key(self, place: TopicPartition) -> TopicKey | None:
+        """Which partition has that place now, None when there is none."""
+        with suppress(UnknownTopic):
+            return self._store.describe_topic(place.topic).uuid, place.partition
+        return None
+
+    def came_later(self, key: TopicKey) -> bool:
+        """Whether this partition was not there at first: then it is read from its beginning, wherever one starts."""
+        return key not in self._at_first
+
+
+def partitions_of(store: Store, member: Member) -> list[TopicPartition]:
+    """The partitions that there are now of the topics that a member wants."""
+    wanted = TopicFilter(member.topics)
+    found: list[TopicPartition] = []
+    for name in store.topic_names():
+        if wanted(name):
+            with suppress(UnknownTopic):  # deleted since its name was read
+                found += [TopicPartition(name, number) for number in range(store.describe_topic(name).partitions)]
+    return found
