@@ -17,9 +17,9 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
 # The parts of the tests, of which a few run side by side: most of them wait a lot. Whatever is told at once comes
 # first, then the longest.
 PARTS := lint test-spark test-streams test-late-faults test-processes test-clusters test-early-faults
-SPARK_TESTS := tests/spark tests/test_documents.py
-CLUSTER_TESTS := tests/cluster $(sort $(wildcard tests/test_cluster*.py tests/test_etcd*.py))
-PROCESS_TESTS := $(sort $(wildcard $(foreach noun,broker cli client console example,tests/test_$(noun)*.py)))
+SPARK_TESTS := tests/spark tests/project/test_documents.py
+CLUSTER_TESTS := tests/cluster
+PROCESS_TESTS := tests/broker tests/cli tests/client tests/console $(sort $(wildcard tests/project/test_example*.py))
 VERDICTS := build/tests
 PYTEST = $(BIN)/python -m pytest --quiet -o cache_dir=.pytest_cache/$@ --junitxml=$(VERDICTS)/$@.xml
 
@@ -69,7 +69,7 @@ browser: ## install the system's Chromium and its driver, where this is root on 
 
 test: $(STAMP) etcd browser ## lint, the tests, and the short form of every fault proof
 	@rm -rf $(VERDICTS)
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(PARTS) || { $(BIN)/python -m tests.verdict $(VERDICTS); exit 1; }
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(PARTS) || { $(BIN)/python -m tests.support.verdict $(VERDICTS); exit 1; }
 
 test-streams: $(STAMP) ## the tests that start neither Spark nor servers, but those that all kinds of stores share
 	@$(PYTEST) $(addprefix --ignore=,$(SPARK_TESTS) $(CLUSTER_TESTS) $(PROCESS_TESTS))

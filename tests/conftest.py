@@ -19,7 +19,7 @@ from headwater.log import Clock, DirectoryPartition, Disk, Partition
 from headwater.log.clock import REAL_CLOCK
 from headwater.log.files.disk import REAL_DISK
 from headwater.testing import ManualClock
-from tests.backends import (
+from tests.support.backends import (
     BACKENDS,
     STORES,
     Handles,
@@ -29,7 +29,7 @@ from tests.backends import (
     OpenStore,
     SharedCluster,
 )
-from tests.etcd_server import needs_etcd
+from tests.support.etcd_server import needs_etcd
 
 # Shells start background jobs with Ctrl-C ignored, and what they start inherits that: tests of Ctrl-C would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -20,12 +20,12 @@ from headwater.cluster.replication.durable_log import WATERMARK_FILE
 from headwater.log.files.segment_list import LIST_FILE
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.broker import BrokerProcess
 from tests.cluster.network import Network
-from tests.etcd_server import EtcdServer
-from tests.patience import Patience, has_ended
-from tests.ports import free_port
-from tests.proxy import Proxy
+from tests.support.broker import BrokerProcess
+from tests.support.etcd_server import EtcdServer
+from tests.support.patience import Patience, has_ended
+from tests.support.ports import free_port
+from tests.support.proxy import Proxy
 
 PATIENCE: Final = 60.0
 _ATTEMPTS: Final = 4

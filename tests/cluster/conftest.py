@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backends import SharedCluster
+from tests.support.backends import SharedCluster
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import headwater as hw
 from headwater.streams.catalog import TopicInfo
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.faults.violation import Kind, Violation
-from tests.patience import Patience, has_finished
+from tests.support.patience import Patience, has_finished
 
 TOPIC: Final = "numbers"
 IMPATIENT: Final = hw.ClientConfig(attempt_timeout=3.0)

@@ -20,7 +20,7 @@ from headwater.wire.faults import unpack_error
 from headwater.wire.service import Stub
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.faults.violation import Kind, Violation
-from tests.patience import Patience, has_finished
+from tests.support.patience import Patience, has_finished
 
 TOPIC: Final = "letters"
 _PATIENT: Final = hw.ClientConfig(attempt_timeout=3.0, timeout=600.0)

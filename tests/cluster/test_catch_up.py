@@ -27,7 +27,7 @@ from headwater.streams.catalog import TopicInfo
 from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from tests.cluster.cluster import ANSWERED, ClusterProcesses
-from tests.etcd_server import needs_etcd
+from tests.support.etcd_server import needs_etcd
 
 LEADER, FOLLOWER = 0, 1
 INCARNATIONS = {LEADER: 10, FOLLOWER: 20}

@@ -22,7 +22,7 @@ from headwater.log import Appended, DirectoryPartition, Identity, encode
 from headwater.log.maintain.check import Check
 from headwater.log.recover.damage import read_damage
 from headwater.log.recover.report import Damage
-from tests.disks import HastyDisk
+from tests.support.disks import HastyDisk
 
 UUID = bytes(range(16))
 PRODUCER = b"p" * 16

@@ -9,8 +9,8 @@ import pytest
 
 import headwater as hw
 from headwater.cluster.replication.durable_log import DurableLog
-from tests.backends import SharedCluster
-from tests.etcd_server import needs_etcd
+from tests.support.backends import SharedCluster
+from tests.support.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
 _PATIENCE = 300.0

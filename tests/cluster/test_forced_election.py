@@ -25,12 +25,12 @@ from headwater.cluster.etcd.item import Delete, Guard, Put
 from headwater.cluster.etcd.keys import ClusterTopic, state_to_json
 from headwater.core.address import Address
 from headwater.core.errors import EtcdUnavailable, StoreError
-from tests.aio import run
 from tests.cluster.cluster import ClusterProcesses
-from tests.etcd_server import EtcdServer, needs_etcd
-from tests.members import Logs, Node, keys, nodes, topic_of, until
-from tests.processes import ROOT
-from tests.processes import hw as command
+from tests.support.aio import run
+from tests.support.etcd_server import EtcdServer, needs_etcd
+from tests.support.members import Logs, Node, keys, nodes, topic_of, until
+from tests.support.processes import ROOT
+from tests.support.processes import hw as command
 
 pytestmark = needs_etcd
 

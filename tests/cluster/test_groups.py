@@ -32,10 +32,10 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.streams.group import Commit
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.backends import SharedCluster
-from tests.broker import ANY_PORT
-from tests.etcd_server import needs_etcd
-from tests.patience import Patience, wait_until
+from tests.support.backends import SharedCluster
+from tests.support.broker import ANY_PORT
+from tests.support.etcd_server import needs_etcd
+from tests.support.patience import Patience, wait_until
 
 pytestmark = needs_etcd
 PATIENCE = 300.0

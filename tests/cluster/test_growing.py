@@ -24,9 +24,9 @@ from headwater.core.config import BrokerConfig
 from headwater.core.names import GROUPS
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.streams.group import Commit
-from tests.broker import ANY_PORT
-from tests.etcd_server import EtcdServer, needs_etcd
-from tests.patience import wait_until
+from tests.support.broker import ANY_PORT
+from tests.support.etcd_server import EtcdServer, needs_etcd
+from tests.support.patience import wait_until
 
 pytestmark = needs_etcd
 PATIENCE = 300.0

@@ -22,9 +22,9 @@ from headwater.log.clock import REAL_CLOCK
 from headwater.streams.history import Sample, entries
 from headwater.streams.survey import Survey
 from headwater.v1 import broker_pb2 as pb
-from tests.backends import SharedCluster
-from tests.etcd_server import needs_etcd
-from tests.patience import Patience
+from tests.support.backends import SharedCluster
+from tests.support.etcd_server import needs_etcd
+from tests.support.patience import Patience
 
 pytestmark = needs_etcd
 PATIENCE = 300.0

@@ -19,14 +19,14 @@ from headwater.cluster.control.balancing import Held, Placement, balanced
 from headwater.cluster.control.moves import Moves
 from headwater.cluster.etcd.keys import Member, PartitionKey
 from headwater.core.errors import InvalidConfiguration, StoreError
-from tests.aio import run
 from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
-from tests.etcd_server import EtcdServer, needs_etcd
-from tests.members import nodes, topic_of, until
-from tests.patience import wait_until
-from tests.processes import ROOT
-from tests.processes import hw as command
+from tests.support.aio import run
+from tests.support.etcd_server import EtcdServer, needs_etcd
+from tests.support.members import nodes, topic_of, until
+from tests.support.patience import wait_until
+from tests.support.processes import ROOT
+from tests.support.processes import hw as command
 
 # Where replicas should be.
 

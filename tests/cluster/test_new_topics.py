@@ -15,9 +15,9 @@ from headwater.log.clock import REAL_CLOCK
 from headwater.streams.catalog import TopicInfo
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.backends import SharedCluster
-from tests.broker import refusal
-from tests.etcd_server import needs_etcd
+from tests.support.backends import SharedCluster
+from tests.support.broker import refusal
+from tests.support.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
 

@@ -15,9 +15,9 @@ from headwater.client.credentials import Credentials
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
-from tests.etcd_server import needs_etcd
-from tests.patience import Patience
-from tests.processes import hw as command
+from tests.support.etcd_server import needs_etcd
+from tests.support.patience import Patience
+from tests.support.processes import hw as command
 
 pytestmark = needs_etcd
 

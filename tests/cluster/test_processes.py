@@ -15,14 +15,14 @@ import pytest
 import headwater as hw
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.broker import fetch, frame_of, refusal
-from tests.certificates import Authority, needs_openssl
 from tests.cluster.cluster import ANSWERED, ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
-from tests.etcd_server import EtcdServer, needs_etcd
 from tests.faults.violation import Violation
-from tests.patience import wait_until
-from tests.processes import hw as command
+from tests.support.broker import fetch, frame_of, refusal
+from tests.support.certificates import Authority, needs_openssl
+from tests.support.etcd_server import EtcdServer, needs_etcd
+from tests.support.patience import wait_until
+from tests.support.processes import hw as command
 
 pytestmark = needs_etcd
 

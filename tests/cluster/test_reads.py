@@ -8,8 +8,8 @@ import pytest
 
 from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.onlookers import TOPIC, Onlookers
-from tests.etcd_server import needs_etcd
 from tests.faults.violation import Violation
+from tests.support.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
 

@@ -11,8 +11,8 @@ import headwater as hw
 from headwater.log import Damage
 from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.damage import LOSSES, flip, frames_in, lose
-from tests.etcd_server import needs_etcd
-from tests.patience import wait_until
+from tests.support.etcd_server import needs_etcd
+from tests.support.patience import wait_until
 
 pytestmark = needs_etcd
 

@@ -8,8 +8,8 @@ from headwater.broker import Broker
 from headwater.client.store import RemoteStore
 from headwater.core.config import ClientConfig
 from headwater.log.clock import REAL_CLOCK
-from tests.backends import SharedCluster
-from tests.etcd_server import needs_etcd
+from tests.support.backends import SharedCluster
+from tests.support.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
 

@@ -19,8 +19,8 @@ from headwater.log import encode
 from headwater.testing import ManualClock
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.backends import SharedCluster
-from tests.etcd_server import needs_etcd
+from tests.support.backends import SharedCluster
+from tests.support.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
 PLACE = TopicPartition("orders", 0)

@@ -21,8 +21,8 @@ from tests.faults.children import Child, SignallingDisk, failures
 from tests.faults.kill_senders import send
 from tests.faults.kill_writers import THREADS
 from tests.faults.streams import STORE, TOPIC, Reader, verify
-from tests.patience import Patience
-from tests.ports import free_port
+from tests.support.patience import Patience
+from tests.support.ports import free_port
 
 SENDERS = 2
 READERS = 2

@@ -18,7 +18,7 @@ from headwater.log.entropy import random_bytes
 from headwater.testing import seeded
 from tests.faults import stacks
 from tests.faults.violation import Kind, Violation
-from tests.patience import Patience, Stopwatch, descendants
+from tests.support.patience import Patience, Stopwatch, descendants
 
 
 class Child:

@@ -24,8 +24,8 @@ from headwater.log import Appended, Identity, elapsed, encode
 from headwater.streams import Staged
 from headwater.streams.steward import StewardReport
 from headwater.testing import ManualClock
-from tests.backends import BrokerStore, inside
 from tests.faults import Kind, Run, Violation, proof
+from tests.support.backends import BrokerStore, inside
 
 YEAR = 365 * DAY
 OFFSETS = (0.0, 0.0, YEAR, 8 * DAY, -DAY, -50 * YEAR)

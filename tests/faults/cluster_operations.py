@@ -20,10 +20,10 @@ from typing import Final
 from headwater.cluster.local import find_etcd
 from tests.cluster.cluster import PATIENCE, ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
-from tests.etcd_server import EtcdMembers
 from tests.faults import Run, Unavailable, Violation, proof
 from tests.faults.cluster_faults import suffer
-from tests.patience import has_ended
+from tests.support.etcd_server import EtcdMembers
+from tests.support.patience import has_ended
 
 _PARTITIONS: Final = 3
 ROOT: Final = Path(__file__).parent.parent.parent

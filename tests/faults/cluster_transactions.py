@@ -19,7 +19,7 @@ from tests.faults import stacks
 from tests.faults.moving import COUNTED, GROUP, OUTPUTS, SOURCE
 from tests.faults.proof import Run, Unavailable, proof
 from tests.faults.violation import Kind, Violation
-from tests.patience import Patience, descendants, has_ended, has_finished
+from tests.support.patience import Patience, descendants, has_ended, has_finished
 
 PARTITIONS: Final = 3
 MOVERS: Final = 2

@@ -21,8 +21,8 @@ import headwater as hw
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log.files.open_files import most_handles
 from headwater.v1 import broker_pb2 as pb
-from tests.broker import BrokerProcess
 from tests.faults import Kind, Run, Violation, proof
+from tests.support.broker import BrokerProcess
 
 THREADS = 4
 INPUT = "input"

@@ -14,8 +14,8 @@ from tests.faults import Run, Violation, proof
 from tests.faults.broker_kills import all_go_on, crew_of, serve
 from tests.faults.children import Child, failures
 from tests.faults.streams import STORE, TOPIC, verify
-from tests.ports import free_port
-from tests.proxy import Proxy
+from tests.support.ports import free_port
+from tests.support.proxy import Proxy
 
 PARTITIONS = 3
 DELAY = (0.025, 0.075)

@@ -19,7 +19,7 @@ from headwater.embedded.directory_store import DirectoryStore
 from headwater.embedded.memory_store import MemoryStore
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.hostile_files import VALUES
-from tests.patience import Patience
+from tests.support.patience import Patience
 
 PATIENCE = 30.0
 RECORDS = 20

@@ -21,10 +21,10 @@ from google.protobuf.message import Message
 from headwater.core.schema import Schema
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import METHODS, Method
-from tests.broker import BrokerProcess, fetch, frame_of
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.mutation import mutate, seeds
-from tests.patience import Stopwatch
+from tests.support.broker import BrokerProcess, fetch, frame_of
+from tests.support.patience import Stopwatch
 
 BATCH: Final = 1000
 PATIENCE: Final = 30.0

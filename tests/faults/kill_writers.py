@@ -18,7 +18,7 @@ from headwater.log import DirectoryPartition
 from tests.faults import Run, Violation, proof
 from tests.faults.children import Child, failures, leave_error
 from tests.faults.journal import Follower, Producer, verify
-from tests.patience import Patience
+from tests.support.patience import Patience
 
 PRODUCERS = 4
 THREADS = 2

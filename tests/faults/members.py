@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import headwater as hw
 from headwater import ConsumedRecord, StaleMember, Store
 from tests.faults.violation import Kind, Violation
-from tests.patience import Patience
+from tests.support.patience import Patience
 
 STORE: Final = "store"
 TOPIC: Final = "orders"

@@ -35,7 +35,7 @@ from tests.faults.cluster_faults import flip, leader_of
 from tests.faults.cluster_operations import small_disk
 from tests.faults.moving import COUNTED, OUTPUTS, SOURCE
 from tests.faults.soak_programs import Programs
-from tests.patience import Patience, has_ended
+from tests.support.patience import Patience, has_ended
 
 _BROKERS: Final = 4
 """One more than there are replicas, so that there is somewhere to move them."""

@@ -20,7 +20,7 @@ from tests.cluster.cluster import ClusterProcesses
 from tests.faults.cluster_transactions import PATIENCE, Feeder, Program, count, finish, go_on, make_topics, see_end
 from tests.faults.members import GROUP, Positions, change, ends_of, open_store, verify
 from tests.faults.violation import Kind, Violation
-from tests.patience import has_finished
+from tests.support.patience import has_finished
 
 _MOVERS: Final = ("mover", "mover", "counter")
 _MOST_MEMBERS: Final = 3

@@ -28,7 +28,7 @@ from tests.cluster.cluster import ClusterProcesses
 from tests.faults import stacks
 from tests.faults.proof import Run, Unavailable, proof
 from tests.faults.violation import Kind, Violation
-from tests.patience import descendants, has_ended
+from tests.support.patience import descendants, has_ended
 
 RECORDS: Final = 200
 BATCHES: Final = 5

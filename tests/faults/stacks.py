@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from tests.patience import Patience
+from tests.support.patience import Patience
 
 SIGNAL = signal.SIGUSR1
 _END_OF_DUMP = "(most recent call first)"

@@ -20,7 +20,7 @@ from headwater.log import DirectoryPartition, Disk
 from tests.faults import Kind, Run, Violation, proof
 from tests.faults.children import Child, SignallingDisk, TimedDisk, failures
 from tests.faults.journal import Follower, Producer, verify
-from tests.patience import Stopwatch
+from tests.support.patience import Stopwatch
 
 HOLDERS = 8
 """So many are stopped at once, each in a partition of its own: a stop of 30 s costs the same for all of them."""

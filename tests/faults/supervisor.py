@@ -24,7 +24,7 @@ from tests.faults.proof import Proof
 from tests.faults.runner import Finding, Plan, Result
 from tests.faults.violation import Kind, Violation
 from tests.faults.worker import Task
-from tests.patience import Patience, descendants, kill_descendants
+from tests.support.patience import Patience, descendants, kill_descendants
 
 GRACE = 120.0
 """A worker that was interrupted, or told to stop, has so long to clean up. Seconds, as `Patience` counts them."""

@@ -14,7 +14,7 @@ from tests.faults.children import Child, failures
 from tests.faults.members import GROUP, STORE, TOPIC, produce
 from tests.faults.proof import Run, proof
 from tests.faults.violation import Kind, Violation
-from tests.patience import Patience
+from tests.support.patience import Patience
 
 PARTITIONS = 6
 OUTPUTS = {"invoices": 3, "shipments": 2}

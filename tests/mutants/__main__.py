@@ -22,7 +22,7 @@ from rich.markup import escape
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.runner import Laboratory, Outcome, Verdict
-from tests.patience import descendants, kill_descendants
+from tests.support.patience import descendants, kill_descendants
 
 AREAS = ("log", "store", "broker", "cluster", "console", "spark", "security")
 _STYLES = {Verdict.KILLED: "green", Verdict.SURVIVED: "red", Verdict.UNDECIDED: "yellow"}

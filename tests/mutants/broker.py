@@ -11,7 +11,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/reading.py",
         old="                        self._check(request, call)  # rights may have changed since it began\n",
         new="",
-        killers=("tests/test_broker_security.py", "tests/test_broker_reading.py", "tests/test_broker_access.py"),
+        killers=("tests/broker/test_security.py", "tests/broker/test_reading.py", "tests/broker/test_access.py"),
     ),
     Mutant(
         name="tokens-outlive-their-revocation",
@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/call.py",
         old=("        self.caller = self._core.access.caller(*self._said)\n\n    def check("),
         new=("        pass\n\n    def check("),
-        killers=("tests/test_broker_security.py", "tests/test_broker_reading.py"),
+        killers=("tests/broker/test_security.py", "tests/broker/test_reading.py"),
     ),
     Mutant(
         name="internal-topics-writable",
@@ -27,7 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/call.py",
         old='            if right == "write":\n',
         new='            if right == "nothing":\n',
-        killers=("tests/cluster/test_permissions.py", "tests/test_broker_security.py"),
+        killers=("tests/cluster/test_permissions.py", "tests/broker/test_security.py"),
     ),
     Mutant(
         name="requests-unbounded",
@@ -35,7 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/call.py",
         old="        if core.waiting_bytes + size > core.config.max_in_flight_bytes and core.waiting_bytes:\n",
         new="        if core.waiting_bytes < 0:\n",
-        killers=("tests/test_broker_budget.py", "tests/test_broker_producing.py", "tests/test_broker_processes.py"),
+        killers=("tests/broker/test_budget.py", "tests/broker/test_producing.py", "tests/broker/test_processes.py"),
     ),
     Mutant(
         name="waiting-bytes-leak",
@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/call.py",
         old=("        finally:\n            core.waiting_bytes -= size\n        return hold"),
         new=("        finally:\n            pass\n        return hold"),
-        killers=("tests/test_broker_budget.py", "tests/test_broker_producing.py", "tests/test_broker_processes.py"),
+        killers=("tests/broker/test_budget.py", "tests/broker/test_producing.py", "tests/broker/test_processes.py"),
     ),
     Mutant(
         name="retried-transaction-runs-twice",
@@ -51,7 +51,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/transactions.py",
         old="            self._answers[key] = done.result() if error is None else error\n",
         new="            pass\n",
-        killers=("tests/test_broker_transactions.py",),
+        killers=("tests/broker/test_transactions.py",),
     ),
     Mutant(
         name="child-cancels-its-parents-streams",
@@ -59,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/client/feed.py",
         old=("        if not self._forked:\n            self.call.cancel()\n            self._requests.put(None)\n"),
         new=("        self.call.cancel()\n        self._requests.put(None)\n"),
-        killers=("tests/test_client_fork.py",),
+        killers=("tests/client/test_fork.py",),
     ),
     Mutant(
         name="child-collects-its-parents-calls",
@@ -67,7 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/client/fork.py",
         old="    _kept.extend(_watched)\n",
         new="    _kept.clear()\n",
-        killers=("tests/test_client_fork.py", "tests/test_client.py"),
+        killers=("tests/client/test_fork.py", "tests/client/test_client.py"),
     ),
     Mutant(
         name="unrepeatable-calls-repeated",
@@ -75,6 +75,6 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/client/connection.py",
         old="            if not repeatable and error is None:\n",
         new="            if not repeatable and error is None and not why:\n",
-        killers=("tests/test_client.py", "tests/test_client_leaders.py", "tests/test_client_streams.py"),
+        killers=("tests/client/test_client.py", "tests/client/test_leaders.py", "tests/client/test_streams.py"),
     ),
 )

@@ -11,7 +11,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/security.py",
         old="        if not self._is_ours(host):\n",
         new="        if not host:\n",
-        killers=("tests/test_console_security.py",),
+        killers=("tests/console/test_security.py",),
     ),
     Mutant(
         name="other-origins-answered",
@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/security.py",
         old='        if origin is not None and origin.lower().partition("://")[2] != host:\n',
         new="        if origin is not None and not origin:\n",
-        killers=("tests/test_console_security.py",),
+        killers=("tests/console/test_security.py",),
     ),
     Mutant(
         name="cross-site-fetches-answered",
@@ -32,7 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
         new=(
             '        if headers.get("sec-fetch-site", "none") == "nowhere" and not _opens_the_page(scope, headers):\n'
         ),
-        killers=("tests/test_console_security.py",),
+        killers=("tests/console/test_security.py",),
     ),
     Mutant(
         name="forms-accepted",
@@ -42,7 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
             '            if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":\n'
         ),
         new='            if headers.get("content-type", "") == "nothing":\n',
-        killers=("tests/test_console_security.py",),
+        killers=("tests/console/test_security.py",),
     ),
     Mutant(
         name="bodies-unbounded",
@@ -50,7 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/security.py",
         old="            if taken > MAX_BODY:\n",
         new="            if taken < 0:\n",
-        killers=("tests/test_console_security.py",),
+        killers=("tests/console/test_security.py",),
     ),
     Mutant(
         name="refused-sessions-go-on",
@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/sessions.py",
         old="            if session is not None and session.watch.refused:\n",
         new="            if session is not None and not session:\n",
-        killers=("tests/test_console_security.py", "tests/test_console.py", "tests/test_console_processes.py"),
+        killers=("tests/console/test_security.py", "tests/console/test_console.py", "tests/console/test_processes.py"),
     ),
     Mutant(
         name="guessing-unlimited",
@@ -67,8 +67,8 @@ MUTANTS: tuple[Mutant, ...] = (
         old="        if self._failures.blocks(source):\n",
         new="        if self._failures is None:\n",
         killers=(
-            "tests/test_console_abuse.py",
-            "tests/test_console_security.py",
+            "tests/console/test_abuse.py",
+            "tests/console/test_security.py",
         ),
     ),
     Mutant(
@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cli/storage/backup.py",
         old='                    if finding.kind == "damage":\n',
         new='                    if finding.kind == "nothing":\n',
-        killers=("tests/test_cli_backup.py",),
+        killers=("tests/cli/test_backup.py",),
     ),
     Mutant(
         name="another-log-in-a-backup",
@@ -85,6 +85,6 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cli/storage/backup.py",
         old="    if ours and theirs and ours != theirs:\n",
         new="    if ours and theirs and not ours:\n",
-        killers=("tests/test_cli_backup.py",),
+        killers=("tests/cli/test_backup.py",),
     ),
 )

@@ -13,7 +13,7 @@ MUTANTS: tuple[Mutant, ...] = (
             return True
         return mode""",
         new="        return mode",
-        killers=("tests/test_sync_modes.py::test_always_syncs_before_it_acknowledges",),
+        killers=("tests/log/test_sync_modes.py::test_always_syncs_before_it_acknowledges",),
     ),
     Mutant(
         name="swap-without-directory-sync",
@@ -29,7 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/recover/recovery.py",
         old="            rewrite(self._disk, file.fd, next(unsynced, tail.position), tail.position)\n",
         new="            next(unsynced, tail.position)\n",
-        killers=("power_loss_after_deaths", "sync_failure", "tests/test_recovery.py"),
+        killers=("power_loss_after_deaths", "sync_failure", "tests/log/test_recovery.py"),
     ),
     Mutant(
         name="rows-of-untrusted-frames-not-counted",
@@ -38,7 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    if batch.num_rows != header.record_count:\n",
         new="    if batch.num_rows < 0:\n",
         killers=(
-            "'tests/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[one record fewer]'",
+            "'tests/log/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[one record fewer]'",
         ),
     ),
     Mutant(
@@ -48,7 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    if span != (header.min_timestamp, header.max_timestamp):\n",
         new="    if span != span:\n",
         killers=(
-            "'tests/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[the first earlier]'",
+            "'tests/log/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[the first earlier]'",
         ),
     ),
     Mutant(
@@ -57,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/format/untrusted.py",
         old="    if latest_timestamp is not None and header.max_timestamp > latest_timestamp:\n",
         new="    if latest_timestamp is not None and header.max_timestamp > latest_timestamp + (1 << 62):\n",
-        killers=("'tests/test_broker_producing.py::test_frames_that_are_not_sane_are_refused[from the future]'",),
+        killers=("'tests/broker/test_producing.py::test_frames_that_are_not_sane_are_refused[from the future]'",),
     ),
     Mutant(
         name="body-of-untrusted-frames-unchecked",
@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/format/untrusted.py",
         old="    if crc32c(view[BODY_START:]) != header.body_crc:\n",
         new="    if crc32c(view[BODY_START:]) != header.body_crc and not view:\n",
-        killers=("tests/test_untrusted_frames.py::test_a_frame_whose_body_was_changed_is_refused",),
+        killers=("tests/log/test_untrusted_frames.py::test_a_frame_whose_body_was_changed_is_refused",),
     ),
     Mutant(
         name="decompression-unbounded",
@@ -82,7 +82,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="        if offset < 0 or length < 0 or offset + length > len(body):\n",
         new="        if length < 0:\n",
         killers=(
-            "tests/test_untrusted_frames.py::test_a_frame_with_a_buffer_outside_itself_is_refused_before_it_is_decoded",
+            "tests/log/test_untrusted_frames.py::test_a_frame_with_a_buffer_outside_itself_is_refused_before_it_is_decoded",
         ),
     ),
     Mutant(
@@ -91,7 +91,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/format/untrusted.py",
         old="    if header.attributes & CONTROL or (header.attributes & EXPLICIT_OFFSETS and not explicit_offsets):\n",
         new="    if header.attributes & EXPLICIT_OFFSETS and not explicit_offsets:\n",
-        killers=("'tests/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[a control frame]'",),
+        killers=(
+            "'tests/log/test_untrusted_frames.py::test_a_frame_that_lies_in_its_header_is_refused[a control frame]'",
+        ),
     ),
     Mutant(
         name="roll-without-sync",
@@ -108,7 +110,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            self.page.write(self._sync(state)._replace(flags=CHANGING))\n",
         new="            self.page.write(state._replace(flags=CHANGING))\n",
         killers=(
-            "tests/test_truncate.py::test_a_power_loss_in_a_truncation_leaves_all_records_or_those_before[10-never]",
+            "tests/log/test_truncate.py::test_a_power_loss_in_a_truncation_leaves_all_records_or_those_before[10-never]",
         ),
     ),
     Mutant(
@@ -117,7 +119,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/recover/recovery.py",
         old="        if found is None or found.flags:\n",
         new="        if found is None:\n",
-        killers=("tests/test_truncate.py -k dead_writer_decided",),
+        killers=("tests/log/test_truncate.py -k dead_writer_decided",),
     ),
     Mutant(
         name="deletion-mark-not-synced",
@@ -128,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
 """,
         new="""            self.disk.replace(self.directory / START_FILE, pack_mark(START_FILE, offset))
 """,
-        killers=("tests/test_delete_before.py -k power_loss",),
+        killers=("tests/log/test_delete_before.py -k power_loss",),
     ),
     Mutant(
         name="failed-sync-not-told",
@@ -145,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="                self.disk.truncate(self._log_fd, before.position)\n        return True",
         new="                pass\n        return True",
         killers=(
-            "tests/test_interruption.py::test_an_append_interrupted_after_any_operation_leaves_a_partition_that_goes_on",
+            "tests/log/test_interruption.py::test_an_append_interrupted_after_any_operation_leaves_a_partition_that_goes_on",
         ),
     ),
     Mutant(
@@ -154,7 +156,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/write/writer.py",
         old="        if os.lseek(self._log_fd, 0, os.SEEK_END) != state.position:\n",
         new="        if os.lseek(self._log_fd, 0, os.SEEK_END) < state.position:\n",
-        killers=("tests/test_recovery.py::test_a_torn_end_is_cut_by_whoever_appends_next",),
+        killers=("tests/log/test_recovery.py::test_a_torn_end_is_cut_by_whoever_appends_next",),
     ),
     Mutant(
         name="retries-stored-again",
@@ -162,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/write/producers.py",
         old="                        return batch\n",
         new="                        return None\n",
-        killers=("'tests/test_idempotence.py::test_a_retry_is_answered_with_the_place_of_the_original[memory]'",),
+        killers=("'tests/log/test_idempotence.py::test_a_retry_is_answered_with_the_place_of_the_original[memory]'",),
     ),
     Mutant(
         name="gaps-in-sequences-accepted",
@@ -170,7 +172,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/write/producers.py",
         old="        if identity.sequence != expected:\n",
         new="        if identity.sequence < expected:\n",
-        killers=("'tests/test_idempotence.py::test_a_batch_that_leaves_one_out_is_refused[memory]'",),
+        killers=("'tests/log/test_idempotence.py::test_a_batch_that_leaves_one_out_is_refused[memory]'",),
     ),
     Mutant(
         name="old-incarnations-accepted",
@@ -178,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/write/producers.py",
         old="            if identity.epoch < producer.epoch:\n",
         new="            if identity.epoch < producer.epoch - 1_000_000:\n",
-        killers=("'tests/test_idempotence.py::test_a_newer_incarnation_fences_the_older[memory]'",),
+        killers=("'tests/log/test_idempotence.py::test_a_newer_incarnation_fences_the_older[memory]'",),
     ),
     Mutant(
         name="writers-of-groups-forgotten",
@@ -186,7 +188,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/write/producers.py",
         old="            self._writers[identity.producer_id] = max(identity.sequence, last)\n",
         new="            self._writers[identity.producer_id] = identity.sequence if last < 0 else last\n",
-        killers=("'tests/test_idempotence.py::test_an_atomic_group_is_stored_once_for_ever[memory]'",),
+        killers=("'tests/log/test_idempotence.py::test_an_atomic_group_is_stored_once_for_ever[memory]'",),
     ),
     Mutant(
         name="truncated-batches-remembered",
@@ -195,7 +197,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            gone = [batch for batch in producer.batches if batch.end_offset > offset]\n",
         new="            gone = [batch for batch in producer.batches if batch.end_offset > offset + (1 << 40)]\n",
         killers=(
-            "'tests/test_idempotence.py::test_no_retry_is_answered_with_a_place_that_truncation_removed[memory]'",
+            "'tests/log/test_idempotence.py::test_no_retry_is_answered_with_a_place_that_truncation_removed[memory]'",
         ),
     ),
     Mutant(
@@ -204,7 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/maintain/compaction.py",
         old="            droppable = pc.and_(pa.chunked_array(markers), pc.is_valid(found))\n",
         new="            droppable = pa.chunked_array(markers)\n",
-        killers=("'tests/test_compaction.py::test_any_log_keeps_the_newest_of_each_key[memory]'",),
+        killers=("'tests/log/test_compaction.py::test_any_log_keeps_the_newest_of_each_key[memory]'",),
     ),
     Mutant(
         name="oldest-instead-of-newest",
@@ -212,7 +214,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/maintain/compaction.py",
         old='aggregate([("offset", "max")])',
         new='aggregate([("offset", "min")])',
-        killers=("'tests/test_compaction.py::test_the_newest_record_of_each_key_stays[memory]'",),
+        killers=("'tests/log/test_compaction.py::test_the_newest_record_of_each_key_stays[memory]'",),
     ),
     Mutant(
         name="records-without-keys-compacted",
@@ -220,7 +222,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/maintain/compaction.py",
         old="        keep = pc.fill_null(pc.equal(newest, pa.chunked_array(offsets)), True)\n",
         new="        keep = pc.fill_null(pc.equal(newest, pa.chunked_array(offsets)), False)\n",
-        killers=("'tests/test_compaction.py::test_records_without_a_key_stay[memory]'",),
+        killers=("'tests/log/test_compaction.py::test_records_without_a_key_stay[memory]'",),
     ),
     Mutant(
         name="epochs-mixed-by-compaction",
@@ -228,7 +230,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/maintain/compaction.py",
         old="    return ours.schema_id == theirs.schema_id and ours.leader_epoch == theirs.leader_epoch\n",
         new="    return ours.schema_id == theirs.schema_id\n",
-        killers=("'tests/test_copying_gaps.py::test_a_copy_has_what_compaction_has_left[0]'",),
+        killers=("'tests/log/test_copying_gaps.py::test_a_copy_has_what_compaction_has_left[0]'",),
     ),
     Mutant(
         name="frames-of-other-logs-accepted",
@@ -237,7 +239,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    seed: int = crc32c(partition)\n",
         new="    seed: int = crc32c(partition[:0])\n",
         killers=(
-            "tests/test_foreign_frames.py::test_a_stored_frame_of_another_log_is_not_served_when_damage_lets_a_reader_search",
+            "tests/log/test_foreign_frames.py::test_a_stored_frame_of_another_log_is_not_served_when_damage_lets_a_reader_search",
         ),
     ),
     Mutant(
@@ -246,7 +248,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/files/segment.py",
         old="            if header.base_offset >= least_offset and self.is_whole(candidate):\n",
         new="            if header.base_offset > least_offset + 1 and self.is_whole(candidate):\n",
-        killers=("tests/test_damage.py::test_recovery_and_readers_count_the_same_damage_once",),
+        killers=("tests/log/test_damage.py::test_recovery_and_readers_count_the_same_damage_once",),
     ),
     Mutant(
         name="missing-end-of-a-segment-passed-over",
@@ -254,7 +256,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/read/reader.py",
         old='            on_damage(Damage(segment.path, position, offset, stop, "the end of a segment is missing"))\n',
         new="            pass\n",
-        killers=("tests/test_recovery.py", "tests/test_lost_segments.py"),
+        killers=("tests/log/test_recovery.py", "tests/log/test_lost_segments.py"),
     ),
     Mutant(
         name="removed-records-passed-over",
@@ -263,7 +265,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            if not state.start <= offset < state.end:\n                raise",
         new="            if offset < state.start:\n                offset = state.start\n                continue\n"
         "            if not state.start <= offset < state.end:\n                raise",
-        killers=("'tests/test_read.py::test_a_reader_that_retention_overtakes_is_told[directory]'",),
+        killers=("'tests/log/test_read.py::test_a_reader_that_retention_overtakes_is_told[directory]'",),
     ),
     Mutant(
         name="lost-acknowledged-end-given-out-again",
@@ -287,6 +289,6 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/log/files/fork.py",
         old="        _held.pop().abandon_in_child()\n",
         new="        _held.pop().mutex.release()\n",
-        killers=("'tests/test_fork.py::test_a_handle_cannot_be_used_in_a_child[append]'",),
+        killers=("'tests/log/test_fork.py::test_a_handle_cannot_be_used_in_a_child[append]'",),
     ),
 )

@@ -16,7 +16,7 @@ class Mutant:
 
     `killers` are run in order until one fails. A path below `tests/`, with `::` and a test or with options, is given to
     pytest. Anything else is a fault proof, with options where its short form with seed 1 is not meant:
-    `"tests/test_append.py"`, `"tests/test_append.py -k atomic"`, `"power_loss"`, `"power_loss --runs 40"`.
+    `"tests/log/test_append.py"`, `"tests/log/test_append.py -k atomic"`, `"power_loss"`, `"power_loss --runs 40"`.
     """
 
     name: str

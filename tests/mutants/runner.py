@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from tests.mutants.mutant import Inapplicable, Mutant
-from tests.patience import Patience, kill_descendants, processor_seconds
+from tests.support.patience import Patience, kill_descendants, processor_seconds
 
 ROOT = Path(__file__).parent.parent.parent
 PROCESSOR_SECONDS = 600.0

@@ -287,7 +287,7 @@ def _unchecked(name: str, module: str, old: str, rpc: str) -> Mutant:
         file=f"headwater/broker/{module}.py",
         old=old,
         new=before + without,
-        killers=(f"tests/test_rpc_rights.py -k {rpc}",),
+        killers=(f"tests/broker/test_rpc_rights.py -k {rpc}",),
     )
 
 
@@ -299,7 +299,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/groups.py",
         old="        if not call.sees_everything:\n",
         new="        if False:\n",
-        killers=("tests/test_rpc_rights.py -k group_shows",),
+        killers=("tests/broker/test_rpc_rights.py -k group_shows",),
     ),
     Mutant(
         name="uuid-of-another-topic",
@@ -307,7 +307,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/groups.py",
         old="                if names.get(one.topic_uuid, one.topic) != one.topic:\n",
         new="                if False:\n",
-        killers=("tests/test_rpc_rights.py -k position_in_one_topic",),
+        killers=("tests/broker/test_rpc_rights.py -k position_in_one_topic",),
     ),
     Mutant(
         name="groups-unlisted",
@@ -315,7 +315,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/rpc/groups.py",
         old='[name for name in found if call.sees(name, "group")]',
         new="list(found)",
-        killers=("tests/test_rpc_rights.py -k lists_have",),
+        killers=("tests/broker/test_rpc_rights.py -k lists_have",),
     ),
     Mutant(
         name="tokens-blocked-for-all",
@@ -323,7 +323,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/security/guard.py",
         old="self._verifier.user(_token_in(authorization), source_of_peer(peer))",
         new='self._verifier.user(_token_in(authorization), "")',
-        killers=("tests/test_broker_access.py -k right_one_out",),
+        killers=("tests/broker/test_access.py -k right_one_out",),
     ),
     Mutant(
         name="tokens-hashed-in-the-loop",
@@ -331,7 +331,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/broker/core.py",
         old="        if not self.access.hashes(said.metadata):\n",
         new="        if True:\n",
-        killers=("tests/test_broker_security.py -k few_tokens_hashed",),
+        killers=("tests/broker/test_security.py -k few_tokens_hashed",),
     ),
     Mutant(
         name="logins-blocked-for-all",
@@ -339,7 +339,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/server.py",
         old='source_of(request.client.host) if request.client is not None else ""',
         new='""',
-        killers=("tests/test_console_abuse.py -k launch_tokens",),
+        killers=("tests/console/test_abuse.py -k launch_tokens",),
     ),
     Mutant(
         name="connections-unbounded",
@@ -347,7 +347,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/core/sources.py",
         old="            if len(self._sources[source]) > self._most_of_source:\n",
         new="            if False:\n",
-        killers=("tests/test_sources.py",),
+        killers=("tests/core/test_sources.py",),
     ),
     Mutant(
         name="heads-waited-for",
@@ -355,7 +355,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/serving.py",
         old="        if state in (h11.IDLE, h11.SEND_BODY) and not",
         new="        if state in (h11.SEND_BODY,) and not",
-        killers=("tests/test_console_abuse.py -k trickle",),
+        killers=("tests/console/test_abuse.py -k trickle",),
     ),
     Mutant(
         name="sessions-never-idle",
@@ -363,7 +363,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/sessions.py",
         old="now - one.seen > _IDLE_SECONDS or ",
         new="",
-        killers=("tests/test_console_abuse.py -k sessions_end",),
+        killers=("tests/console/test_abuse.py -k sessions_end",),
     ),
     Mutant(
         name="sessions-never-old",
@@ -371,7 +371,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/sessions.py",
         old=" or now - one.began > _LONGEST_SECONDS",
         new="",
-        killers=("tests/test_console_abuse.py -k sessions_end",),
+        killers=("tests/console/test_abuse.py -k sessions_end",),
     ),
     Mutant(
         name="streams-outlive-sessions",
@@ -379,7 +379,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/server.py",
         old='            raise StoreClosed("the console")\n        self._session(request)\n',
         new='            raise StoreClosed("the console")\n',
-        killers=("tests/test_console_abuse.py -k stream_ends",),
+        killers=("tests/console/test_abuse.py -k stream_ends",),
     ),
     Mutant(
         name="bytes-of-cancelled-streams",
@@ -388,7 +388,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="                except BaseException:\n                    hold.give_back()\n                    raise\n",
         new="",
         killers=(
-            "tests/test_broker_producing.py::test_a_stream_that_is_cancelled_while_a_request_is_accepted_gives_its_bytes_back",
+            "tests/broker/test_producing.py::test_a_stream_that_is_cancelled_while_a_request_is_accepted_gives_its_bytes_back",
         ),
     ),
 )

@@ -15,7 +15,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         new="",
         killers=(
-            "'tests/test_processing.py::test_a_dead_letter_is_durable_before_its_record_is_acknowledged[directory]'",
+            "'tests/streams/test_processing.py::test_a_dead_letter_is_durable_before_its_record_is_acknowledged[directory]'",
         ),
     ),
     Mutant(
@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         new="                if known is not None and self.was_reset(key, known[key]):\n",
         killers=(
-            "'tests/test_group.py::test_a_member_that_does_not_poll_in_time_loses_all_and_joins_again[directory]'",
+            "'tests/streams/test_group.py::test_a_member_that_does_not_poll_in_time_loses_all_and_joins_again[directory]'",
         ),
     ),
     Mutant(
@@ -40,7 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
             " self.was_reset(key, known[key])):\n"
         ),
         new="                if membership.owners.get(place) != member_id:\n",
-        killers=("tests/test_group.py -k directory",),
+        killers=("tests/streams/test_group.py -k directory",),
     ),
     Mutant(
         name="positions-move-back",
@@ -48,7 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/group.py",
         old="        if before is not None and offset < before.offset:\n            raise CommitRefused(",
         new="        if before is not None and offset < -1:\n            raise CommitRefused(",
-        killers=("tests/test_group.py -k directory",),
+        killers=("tests/streams/test_group.py -k directory",),
     ),
     Mutant(
         name="carried-out-over-a-reset",
@@ -57,9 +57,9 @@ MUTANTS: tuple[Mutant, ...] = (
         old=("                if before is None or (before.offset <= offset and before.generation <= generation):\n"),
         new="                if before is None or before.offset <= offset:\n",
         killers=(
-            "tests/test_group.py -k directory",
-            "tests/test_transactions.py -k directory",
-            "tests/test_transactions_unfinished.py",
+            "tests/streams/test_group.py -k directory",
+            "tests/streams/test_transactions.py -k directory",
+            "tests/streams/test_transactions_unfinished.py",
         ),
     ),
     Mutant(
@@ -68,7 +68,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/group.py",
         old="            membership.generation = self._newest_generation(membership, positions) + 1\n",
         new="            membership.generation += 1\n",
-        killers=("tests/test_transactions_unfinished.py -k power_loss_took",),
+        killers=("tests/streams/test_transactions_unfinished.py -k power_loss_took",),
     ),
     Mutant(
         name="reset-keeps-owners",
@@ -76,7 +76,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/group.py",
         old=("            for place in positions:\n                membership.owners.pop(place, None)\n"),
         new="",
-        killers=("tests/test_group.py -k directory",),
+        killers=("tests/streams/test_group.py -k directory",),
     ),
     Mutant(
         name="transaction-of-a-lost-partition",
@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/group.py",
         old="                if membership.owners.get(place) != member_id\n                or (known",
         new="                if (known",
-        killers=("tests/test_group.py -k directory", "tests/test_transactions.py -k directory"),
+        killers=("tests/streams/test_group.py -k directory", "tests/streams/test_transactions.py -k directory"),
     ),
     Mutant(
         name="dead-members-keep-partitions",
@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/group.py",
         old="                if other != member_id and not self._lives(other, oldest):\n",
         new="                if other != member_id and not other:\n",
-        killers=("tests/test_group_processes.py", "tests/test_group.py -k directory"),
+        killers=("tests/streams/test_group_processes.py", "tests/streams/test_group.py -k directory"),
     ),
     Mutant(
         name="groups-with-members-expire",
@@ -100,7 +100,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/group.py",
         old="            known = self.committed() if len(dead) == len(membership.members) else {}\n",
         new="            known = self.committed()\n",
-        killers=("tests/test_group.py -k directory", "tests/test_steward.py -k directory"),
+        killers=("tests/streams/test_group.py -k directory", "tests/streams/test_steward.py -k directory"),
     ),
     Mutant(
         name="two-readers-of-a-partition",
@@ -108,7 +108,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/membership.py",
         old="            self.owners.setdefault(place, member_id)\n",
         new="            self.owners[place] = member_id\n",
-        killers=("tests/test_membership.py", "tests/test_group.py -k directory"),
+        killers=("tests/streams/test_membership.py", "tests/streams/test_group.py -k directory"),
     ),
     Mutant(
         name="unread-records-deleted",
@@ -116,7 +116,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/steward.py",
         old="        return min(self.readers.values(), default=None)\n",
         new="        return None\n",
-        killers=("tests/test_steward.py -k directory",),
+        killers=("tests/streams/test_steward.py -k directory",),
     ),
     Mutant(
         name="unfinished-transactions-left",
@@ -124,7 +124,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/steward.py",
         old="            finished = self._store.roll_forward(dry_run=self._dry_run)\n",
         new="            finished = 0\n",
-        killers=("tests/test_steward.py -k directory", "tests/test_transactions_unfinished.py"),
+        killers=("tests/streams/test_steward.py -k directory", "tests/streams/test_transactions_unfinished.py"),
     ),
     Mutant(
         name="dry-run-forgets-groups",
@@ -132,7 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/group.py",
         old="            if not dry_run:\n                for member_id in dead:",
         new="            if dead or not dry_run:\n                for member_id in dead:",
-        killers=("tests/test_group_processes.py -k dry_run",),
+        killers=("tests/streams/test_group_processes.py -k dry_run",),
     ),
     Mutant(
         name="keys-scattered",
@@ -140,7 +140,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/routing.py",
         old="% partitions",
         new="% max(partitions - 1, 1)",
-        killers=("tests/test_store_producer.py -k directory", "tests/test_store_topics.py -k directory"),
+        killers=("tests/streams/test_producer.py -k directory", "tests/streams/test_topics.py -k directory"),
     ),
     Mutant(
         name="damaged-decisions-believed",
@@ -148,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/decision.py",
         old="            if magic != _MAGIC or len(content) != size or crc32c(content) != checksum:\n",
         new="            if magic != _MAGIC or len(content) != size:\n",
-        killers=("tests/test_transactions_unfinished.py -k damaged_decision",),
+        killers=("tests/streams/test_transactions_unfinished.py -k damaged_decision",),
     ),
     Mutant(
         name="pending-lost-at-exit",
@@ -156,7 +156,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/producer.py",
         old="atexit.register(_write_at_exit)\n",
         new="",
-        killers=("tests/test_store_exit.py",),
+        killers=("tests/streams/test_exit.py",),
     ),
     Mutant(
         name="child-writes-its-parents-records",
@@ -164,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/streams/producer.py",
         old=("        self._batches = [Batch(number) for number in range(self._count)]\n        self._closed = True\n"),
         new="        self._closed = False\n",
-        killers=("tests/test_store_exit.py",),
+        killers=("tests/streams/test_exit.py",),
     ),
     Mutant(
         name="receipts-lock-held-in-children",
@@ -175,6 +175,6 @@ MUTANTS: tuple[Mutant, ...] = (
             " after_in_child=_waiting.release)\n"
         ),
         new="",
-        killers=("tests/test_fork.py -k receipts",),
+        killers=("tests/log/test_fork.py -k receipts",),
     ),
 )

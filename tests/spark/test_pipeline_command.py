@@ -16,8 +16,8 @@ from urllib.request import urlopen
 
 import headwater as hw
 from headwater.spark.pipeline.status import Status
-from tests.ports import free_port
 from tests.spark.pipelines import Pipelines, send, values
+from tests.support.ports import free_port
 
 ROWS = 2000  # many more than are copied while a process ends
 COPY = """

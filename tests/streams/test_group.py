@@ -1,0 +1,469 @@
+"""Groups: who reads what, how partitions change hands, and which commits are refused."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater import Consumer, Store, TopicPartition
+from headwater.embedded.directory_group import DirectoryGroup
+from headwater.streams.group import Commit, Group, TopicKey
+from headwater.testing import ManualClock
+from tests.support.backends import Handles
+from tests.support.patience import PACES, Patience
+
+LATE = 400.0
+ON_A_CLUSTER = True
+
+
+@pytest.fixture
+def handle(handle: Handles) -> Handles:
+    """The store has a topic of four partitions that have ten records each."""
+    handle().create_topic("orders", partitions=4)
+    fill(handle(), 10)
+    return handle
+
+
+def fill(store: Store, count: int) -> None:
+    with store.producer("orders") as out:
+        for partition in range(4):
+            for number in range(count):
+                out.send(str(number).encode(), partition=partition)
+
+
+def place(number: int) -> TopicPartition:
+    return TopicPartition("orders", number)
+
+
+def committed(store: Store, number: int, group: str = "g") -> int | None:
+    found = store.group(group).position((store.describe_topic("orders").uuid, number))
+    return None if found is None else found.offset
+
+
+def settle(*members: Consumer) -> None:
+    """Let every member notice what has changed, twice: the first time some wait for those who come later."""
+    for _ in range(2):
+        for member in members:
+            member._refreshed = 0.0
+            member.assignment()
+
+
+def test_members_share_the_partitions_and_nobody_reads_twice(handle: Handles) -> None:
+    one = handle().consumer("orders", group="g")
+    assert len(one.assignment()) == 4
+    two = handle().consumer("orders", group="g")
+    assert two.assignment() == frozenset()
+    settle(one, two)
+    assert len(one.assignment()) == len(two.assignment()) == 2
+    found = [(record.partition, record.offset) for member in (one, two) for record in member.poll()]
+    assert len(found) == len(set(found)) == 40
+    two.close()
+    settle(one)
+    assert len(one.assignment()) == 4
+    one.close()
+
+
+def test_a_partition_changes_hands_only_when_its_owner_lets_go_and_with_what_it_has_done(handle: Handles) -> None:
+    store = handle()
+    with store.consumer("orders", group="g") as one:
+        for record in one.poll():
+            one.ack(record)
+        with handle().consumer("orders", group="g") as two:
+            assert two.poll() == []  # the other one has not polled since
+            assert one.poll() == []
+            assert two.poll(timeout=0.05) == []
+            assert len(two.assignment()) == 2
+            assert [committed(store, number) for number in range(4)] == [10, 10, 10, 10]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_was_read_ahead_of_a_lost_partition_is_not_handed_out(handle: Handles, which: int) -> None:
+    with handle().consumer("orders", group="g") as one:
+        first = one.poll(1) + one.poll(1)  # of two partitions, and the rest of their frames is read ahead
+        lost = place(first[which].partition)
+        with handle().consumer("orders", group="g") as two:
+            settle(one, two)
+            (owner, other) = (one, two) if lost in one.assignment() else (two, one)
+            assert lost not in {place(record.partition) for record in other.poll()}
+            offsets = [record.offset for record in owner.poll() if place(record.partition) == lost]
+            assert offsets == list(range(1 if owner is one else 0, 10))
+            if owner is two:
+                with pytest.raises(hw.StaleMember):
+                    one.ack(first[which])
+
+
+def test_callbacks_tell_what_comes_and_goes_and_the_last_word_is_committed(handle: Handles) -> None:
+    store = handle()
+    events: list[tuple[str, int]] = []
+    one: Consumer
+
+    def revoked(places: frozenset[TopicPartition]) -> None:
+        events.append(("revoke", len(places)))
+        for lost in places:  # still its own: the work at hand can be finished
+            one.ack_range(*lost, 0, 10)
+
+    one = store.consumer(
+        "orders", group="g", on_assign=lambda new: events.append(("assign", len(new))), on_revoke=revoked
+    )
+    one.poll()
+    with handle().consumer("orders", group="g") as two:
+        settle(one, two)
+        mine = {found.partition for found in two.assignment()}
+        assert events == [("assign", 4), ("revoke", 2)]
+        assert [committed(store, number) for number in mine] == [10, 10]
+        assert two.poll() == []
+    one.close()
+
+
+def test_a_callback_may_seek(handle: Handles) -> None:
+    inbox: Consumer
+
+    def assigned(places: frozenset[TopicPartition]) -> None:
+        for one in places:
+            inbox.seek(*one, -1)
+
+    inbox = handle().consumer("orders", group="g", on_assign=assigned)
+    assert [record.offset for record in inbox.poll()] == [9, 9, 9, 9]
+    inbox.close()
+
+
+def test_a_member_that_does_not_poll_in_time_loses_all_and_joins_again(
+    handle: Handles, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = handle()
+    slow = store.consumer("orders", group="g")
+    old = slow.poll()
+    clock.advance(LATE)
+    with handle().consumer("orders", group="g") as quick:
+        assert len(quick.assignment()) == 4
+        for record in quick.poll():
+            if record.partition == 0:
+                quick.ack(record)
+        quick.commit()
+        for record in old:
+            slow.ack(record)
+        with pytest.raises(hw.StaleMember):
+            slow.commit()
+        assert [committed(store, number) for number in range(4)] == [10, 0, 0, 0]
+        with caplog.at_level(logging.WARNING):
+            assert slow.poll() == []
+        assert "refused" in caplog.text
+        with pytest.raises(hw.StaleMember):
+            slow.ack(old[0])
+        settle(quick, slow)
+        assert len(slow.assignment()) == len(quick.assignment()) == 2
+        repeated = [(one.partition, one.offset) for member in (slow, quick) for one in member.poll()]
+        assert {number for number, _ in repeated} <= {1, 2, 3}
+    slow.close()
+
+
+def test_a_member_that_waits_for_records_is_not_late(handle: Handles) -> None:
+    def stays(pace: int) -> bool:
+        with handle().consumer("orders", group="g", max_poll_interval=0.3 * pace) as one:
+            while records := one.poll():
+                for record in records:
+                    one.ack(record)
+            member = one._member
+            assert one.poll(timeout=0.5 * pace) == []
+            one.assignment()
+            return one._member == member
+
+    assert any(stays(pace) for pace in PACES)
+
+
+def test_reset_moves_running_members_and_refuses_what_they_did_before(handle: Handles) -> None:
+    store = handle()
+    with store.consumer("orders", group="g") as one:
+        for record in one.poll():
+            one.ack(record)
+        one.commit()
+        fill(store, 5)
+        late = one.poll()
+        uuid = store.describe_topic("orders").uuid
+        handle().group("g").reset({place(0): Commit((uuid, 0), 3), place(1): Commit((uuid, 1), 12)})
+        for record in late:
+            one.ack(record)
+        with pytest.raises(hw.StaleMember):
+            one.commit()
+        assert [committed(store, number) for number in range(4)] == [3, 12, 15, 15]
+        found = sorted((record.partition, record.offset) for record in one.poll())
+        assert found == [(0, offset) for offset in range(3, 15)] + [(1, offset) for offset in range(12, 15)]
+
+
+def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: Handles) -> None:
+    store = handle()
+    uuid = store.describe_topic("orders").uuid
+    told: list[tuple[str, list[int]]] = []
+
+    def tell(what: str) -> Callable[[frozenset[TopicPartition]], None]:
+        return lambda places: told.append((what, sorted(one.partition for one in places)))
+
+    shares = [
+        handle().consumer("orders", group="g", static=(n, 2), on_assign=tell("assign"), on_revoke=tell("revoke"))
+        for n in (0, 1)
+    ]
+    for share in shares:
+        for record in share.poll():
+            share.ack(record)
+        share.commit()
+    fill(store, 5)
+    late = shares[0].poll()
+    told.clear()
+    handle().group("g").reset({place(0): Commit((uuid, 0), 3), place(1): Commit((uuid, 1), 12)})
+    for record in late:
+        shares[0].ack(record)
+    for _ in range(2):
+        with pytest.raises(hw.StaleMember, match="orders/0"):
+            shares[0].commit()
+    assert [committed(store, number) for number in range(4)] == [3, 12, 15, 10]
+    found = [(record.partition, record.offset) for record in shares[0].poll()]
+    assert found == [(0, offset) for offset in range(3, 15)]
+    found = sorted((record.partition, record.offset) for record in shares[1].poll())
+    assert found == [(1, offset) for offset in range(12, 15)] + [(3, offset) for offset in range(10, 15)]
+    assert told == [("revoke", [0]), ("assign", [0]), ("revoke", [1]), ("assign", [1])]
+    for share in shares:
+        share.ack_range("orders", shares.index(share), 0, 15)
+        share.commit()
+        share.close()
+    assert [committed(store, number) for number in range(4)] == [15, 15, 15, 10]
+
+
+def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise_goes_on(handle: Handles) -> None:
+    store = handle()
+    store.create_topic("copies")
+    uuid = store.describe_topic("orders").uuid
+
+    def copy(share: Consumer, limit: int) -> None:
+        with store.transaction(share) as together:
+            out = together.producer("copies")
+            for record in share.poll(limit):
+                out.send(record.value)
+                share.ack(record)
+            if limit == 3:
+                handle().group("g").reset({place(0): Commit((uuid, 0), 9)})
+
+    with store.consumer("orders", group="g", static=(0, 4)) as share:
+        copy(share, 2)
+        handle().group("g").reset({place(1): Commit((uuid, 1), 5)})  # another's: its generation rises, no more
+        copy(share, 2)
+        share.ack_range("orders", 0, 0, len(share.poll(1)) + 4)
+        share.commit()
+        assert committed(store, 0) == 5
+        with pytest.raises(hw.StaleMember, match="orders/0"):
+            copy(share, 3)
+        assert committed(store, 0) == 9
+        assert [record.offset for record in share.poll()] == [9]
+    assert [record.value for record in store.topic("copies").recent()] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_fixed_share_that_waits_is_woken_by_a_reset(handle: Handles) -> None:
+    store = handle()
+    uuid = store.describe_topic("orders").uuid
+    with store.consumer("orders", group="g", static=(0, 4), refresh_interval=60) as share:
+        share.ack_range("orders", 0, 0, len(share.poll()))
+        reset = threading.Timer(0.05, handle().group("g").reset, [{place(0): Commit((uuid, 0), 7)}])
+        reset.start()
+        assert [record.offset for record in share.poll(timeout=300)] == [7, 8, 9]
+        reset.join()
+
+
+def test_positions_move_back_only_by_reset(handle: Handles) -> None:
+    store = handle()
+    group = store.group("g")
+    uuid = store.describe_topic("orders").uuid
+    assert group.commit(None, {place(0): Commit((uuid, 0), 7)}) == frozenset()
+    with pytest.raises(hw.CommitRefused, match="use reset"):
+        group.commit(None, {place(1): Commit((uuid, 1), 5), place(0): Commit((uuid, 0), 6)})
+    assert (committed(store, 0), committed(store, 1)) == (7, None)
+    group.reset({place(0): Commit((uuid, 0), 2)})
+    assert committed(store, 0) == 2
+
+
+def test_a_position_beyond_the_end_is_brought_back_to_it(handle: Handles) -> None:
+    store = handle()
+    uuid = store.describe_topic("orders").uuid
+    store.group("g").reset({place(0): Commit((uuid, 0), 99)})
+    with store.consumer("orders", group="g") as inbox:
+        assert {record.partition for record in inbox.poll()} == {1, 2, 3}
+        assert committed(store, 0) == 10
+        fill(store, 2)
+        found = [record for record in inbox.poll() if record.partition == 0]
+        assert [record.offset for record in found] == [10, 11]
+        inbox.ack(found[0])
+        inbox.commit()
+        assert committed(store, 0) == 11
+
+
+def test_a_group_has_members_or_fixed_shares(handle: Handles) -> None:
+    with handle().consumer("orders", group="g") as member, handle().consumer("orders", group="g", static=(0, 1)) as one:
+        member.poll()
+        for record in one.poll():
+            one.ack(record)
+        with pytest.raises(hw.StaleMember, match="not both"):
+            one.poll()
+
+
+def test_a_group_without_members_keeps_its_positions(handle: Handles) -> None:
+    with handle().consumer("orders", group="g", auto_ack=True) as one:
+        one.poll()
+    info = handle().group("g").describe()
+    assert (info.members, info.owners) == ({}, {})
+    assert sorted(position.offset for position in info.positions.values()) == [10, 10, 10, 10]
+
+
+@pytest.mark.embedded("pruning is a steward's work, done where the group is kept")
+def test_positions_in_topics_that_are_gone_are_pruned_after_a_time(handle: Handles, clock: ManualClock) -> None:
+    store, other = handle(), handle()
+    group, gone, kept = store.group("g"), bytes(16), store.describe_topic("orders").uuid
+    group.commit(None, {TopicPartition("gone", 0): Commit((gone, 0), 5), place(0): Commit((kept, 0), 6)})
+    clock.advance(10)
+    group.commit(None, {TopicPartition("gone", 1): Commit((gone, 1), 7)})
+    before_ns = clock.now_ns() - 5 * 10**9
+
+    def is_old(committed_ns: int) -> bool:
+        return committed_ns < before_ns
+
+    assert other.group("g").position((gone, 0)) is not None
+    assert group.prune({kept}, is_old, dry_run=True) == 1
+    assert len(group.committed()) == 3
+    assert group.prune({kept}, is_old) == 1
+    assert group.prune({kept}, is_old) == 0
+    for one in (group, other.group("g")):
+        assert {key: found.offset for key, found in one.committed().items()} == {(gone, 1): 7, (kept, 0): 6}
+        assert one.position((gone, 0)) is None
+
+
+def commit_and_look(group: Group, key: TopicKey) -> Iterator[str]:
+    """Commit to one partition, and to one of a topic that is gone, each time another one; says what is wrong."""
+    for offset in range(1, 300):
+        gone = bytes([key[1], offset % 256] * 8)
+        group.commit(None, {place(key[1]): Commit(key, offset), TopicPartition("gone", 0): Commit((gone, 0), offset)})
+        found = group.position(key)
+        if found is None or found.offset != offset:
+            yield f"{offset} was committed, {found} found"
+
+
+def look(group: Group, keys: list[TopicKey], stop: threading.Event) -> Iterator[str]:
+    """Read positions until told to stop; says what is wrong."""
+    last = dict.fromkeys(keys, 0)
+    while not stop.is_set():
+        for key in keys:
+            found = group.position(key)
+            if found is not None and (found[:2] != key or found.offset < last[key]):
+                yield f"{found} after {last[key]}"
+            last[key] = last[key] if found is None else found.offset
+
+
+@pytest.mark.embedded("pruning is a steward's work, done where the group is kept")
+def test_pruning_disturbs_neither_those_who_commit_nor_those_who_read(handle: Handles) -> None:
+    uuid, stop = handle().describe_topic("orders").uuid, threading.Event()
+    keys = [(uuid, number) for number in range(4)]
+
+    def prune(group: Group) -> None:
+        while not stop.is_set():
+            group.prune({uuid}, lambda _: True)
+
+    with ThreadPoolExecutor(6) as pool:
+        pruner = pool.submit(prune, handle().group("g"))
+        reader = pool.submit(list, look(handle().group("g"), keys, stop))
+        committers = [pool.submit(list, commit_and_look(handle().group("g"), key)) for key in keys]
+        assert [one.result() for one in committers] == [[], [], [], []]
+        stop.set()
+        pruner.result()
+        assert reader.result() == []
+    group = handle().group("g")
+    group.prune({uuid}, lambda _: True)
+    assert {key: found.offset for key, found in group.committed().items()} == dict.fromkeys(keys, 299)
+
+
+def test_a_damaged_document_costs_the_memberships_and_no_position(tmp_path: Path) -> None:
+    with hw.open(tmp_path / "store") as store:
+        store.create_topic("orders", partitions=4)
+        fill(store, 10)
+        with store.consumer("orders", group="g", refresh_interval=0.001) as one:
+            for record in one.poll():
+                one.ack(record)
+            one.commit()
+            document = next((tmp_path / "store").glob("**/group.json"))
+            document.write_bytes(document.read_bytes()[:-20])
+            one._refreshed = 0.0
+            assert one.poll() == []
+            assert len(one.assignment()) == 4
+            fill(store, 1)
+            assert len(one.poll()) == 4
+
+
+def test_members_of_a_closed_store_are_dead(tmp_path: Path) -> None:
+    with hw.open(tmp_path / "store") as store:
+        store.create_topic("orders", partitions=4)
+        other = hw.open(tmp_path / "store")
+        assert len(other.consumer("orders", group="g").assignment()) == 4
+        other.close()
+        with store.consumer("orders", group="g") as one:
+            assert len(one.assignment()) == 4
+            group = store.group("g")
+            assert isinstance(group, DirectoryGroup)
+            assert len(group.describe().members) == 1
+
+
+def test_a_group_without_members_can_be_forgotten(handle: Handles) -> None:
+    store = handle()
+    whenever = (1 << 63) - 1
+    with store.consumer("orders", group="g", auto_ack=True) as inbox:
+        while sum(committed(store, number) or 0 for number in range(4)) < 40:
+            inbox.poll(timeout=0.1)
+        assert not store.group("g").expire(whenever)
+    assert committed(store, 0) == 10
+    assert not store.group("g").expire(0)
+    assert store.group("g").expire(whenever, dry_run=True)
+    assert committed(store, 0) == 10
+    assert store.group("g").expire(whenever)
+    assert not store.group("g").describe().positions
+    assert not store.group("g").expire(whenever)
+    with store.consumer("orders", group="g") as inbox:
+        assert next(iter(inbox.poll(timeout=300))).offset == 0
+
+
+def test_a_group_with_a_fixed_share_is_not_forgotten(handle: Handles) -> None:
+    store, whenever = handle(), (1 << 63) - 1
+    share = store.consumer("orders", group="g", static=(0, 1))
+    for record in share.poll(timeout=300):
+        share.ack(record)
+    share.commit()
+    done = {number: committed(store, number) for number in range(4)}
+    assert 10 in done.values()
+    assert not handle().group("g").expire(whenever, dry_run=True)
+    assert not handle().group("g").expire(whenever)
+    assert {number: committed(store, number) for number in range(4)} == done
+    assert [member.static for member in handle().group("g").describe().members.values()] == [True]
+    share.close()
+    assert not handle().group("g").describe().members
+    assert handle().group("g").expire(whenever)
+
+
+def test_a_fixed_share_that_was_taken_out_uses_the_group_again(handle: Handles) -> None:
+    store = handle()
+    with store.consumer("orders", group="g", static=(0, 1), refresh_interval=0.01) as share:
+        share.poll(timeout=300)
+        user = share._user
+        assert user is not None
+        handle().group("g").leave(user, lambda _: [])  # as if nothing had been heard of it for too long
+        patience = Patience(60)
+        while share._user == user and not patience.exhausted():
+            share.poll(timeout=0.01)
+        assert list(store.group("g").describe().members) == [share._user]
+        assert not store.group("g").expire((1 << 63) - 1)
+
+
+def test_members_and_fixed_shares_of_a_group_take_nothing_from_each_other(handle: Handles) -> None:
+    with (
+        handle().consumer("orders", group="g", static=(0, 1)),
+        handle().consumer("orders", group="g") as member,
+    ):
+        assert len(member.assignment()) == 4
