@@ -17,7 +17,7 @@ def shown_cluster(asked: Asked) -> dict[str, Any]:
     store = _remote(asked.store)
     if store is None:
         return {"kind": "embedded", "where": str(asked.store)}
-    from headwater.cli.cluster.status import look
+    from headwater.client.cluster_status import look
     from headwater.v1 import broker_pb2 as pb
 
     connection = store.leaders.connection
@@ -46,7 +46,7 @@ def standing(store: Store) -> dict[str, Any] | None:
     remote = _remote(store)
     if remote is None or not remote.leaders.clustered:
         return None
-    from headwater.cli.cluster.status import standing_of
+    from headwater.client.cluster_status import standing_of
     from headwater.v1 import broker_pb2 as pb
 
     return standing_of(remote.leaders.connection.call("GetMetadata", pb.GetMetadataRequest()))

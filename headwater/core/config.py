@@ -34,6 +34,9 @@ Acks = Literal["all", "leader", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "text"]
 
+DEFAULT_REPLICATION: Final = 3
+"""How many replicas a topic of a cluster has by default, if there are as many brokers."""
+
 PATH: Final = Text("a path")
 _ADDRESS: Final = Text("host:port", parse_address)
 _ENDPOINTS: Final = Text("host:port, several with commas between", parse_endpoints)

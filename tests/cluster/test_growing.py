@@ -13,7 +13,7 @@ import pytest
 import headwater as hw
 from headwater import TopicPartition
 from headwater.broker import Broker
-from headwater.cli.cluster.status import look
+from headwater.client.cluster_status import look
 from headwater.client.credentials import Credentials
 from headwater.cluster.control.growing import Growing
 from headwater.cluster.etcd.client import Etcd

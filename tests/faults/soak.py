@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import headwater as hw
-from headwater.cli.cluster.status import call
+from headwater.client.cluster_status import call
 from headwater.client.credentials import Credentials
 from headwater.cluster.local import find_etcd
 from headwater.core.address import parse_store

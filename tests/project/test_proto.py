@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "proto" / "headwater" / "v1" / "broker.proto"
-SOURCES = (SOURCE, ROOT / "proto" / "headwater" / "cluster" / "etcd.proto")
+SOURCES = (SOURCE, ROOT / "proto" / "headwater" / "cluster" / "etcd" / "etcd.proto")
 
 
 def protoc(*arguments: str, source: Path = SOURCE) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from headwater.cli.cluster.status import call, table
+from headwater.cli.cluster.status import table
 from headwater.cli.output import Json, console, shown, wants_json, write_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.core.address import parse_store
@@ -39,6 +39,7 @@ def elect(
     were in sync instead, if that can be done: then one of them leads by itself. It needs the right to administer the
     topic; a token is taken from HEADWATER_CLIENT_TOKEN.
     """
+    from headwater.client.cluster_status import call
     from headwater.v1 import broker_pb2 as pb
 
     topic, _, number = partition.rpartition("/")

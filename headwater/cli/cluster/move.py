@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from headwater.cli.cluster.status import call, table
+from headwater.cli.cluster.status import table
 from headwater.cli.output import Yes, console, shown, size, wants_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
 from headwater.core.address import Address, parse_store
@@ -86,6 +86,8 @@ class _Mover:
         self._as_json = as_json
 
     def _call(self, method: str, request: object) -> Any:
+        from headwater.client.cluster_status import call
+
         return call(self._addresses, self._credentials, method, request, _TIMEOUT)
 
     def move(self, *, yes: bool, dry_run: bool, cancel: bool) -> None:

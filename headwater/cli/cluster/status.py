@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import typer
 from rich.table import Table
@@ -12,17 +10,7 @@ from rich.text import Text
 
 from headwater.cli.output import Json, console, shown, wants_json, write_json
 from headwater.cli.remote import HERE, BrokerAddress, TlsAuthority, TlsCertificate, TlsKey, credentials_of
-from headwater.cluster.control.assignment import DEFAULT_REPLICATION
-from headwater.core.address import Address, parse_store
-from headwater.core.config import ClientConfig
-from headwater.core.errors import BrokerUnavailable, HeadwaterError, StoreError
-
-if TYPE_CHECKING:
-    from headwater.client.credentials import Credentials
-    from headwater.v1 import broker_pb2 as pb
-
-_TIMEOUT: Final = 5.0
-Ends = dict[tuple[bytes, int], int]
+from headwater.core.address import parse_store
 
 
 def status(
@@ -37,121 +25,14 @@ def status(
     A token is taken from HEADWATER_CLIENT_TOKEN. Topics that it may not see are left out; how far followers are behind
     needs the right to administer the broker.
     """
+    from headwater.client.cluster_status import look
+
     document = look(parse_store(broker), credentials_of(tls_ca, tls_certificate, tls_key))
     if wants_json(as_json):
         write_json(document)
     else:
         _show(document)
     raise typer.Exit(1 if document["under_replicated"] or document["leaderless"] else 0)
-
-
-def look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
-    """The cluster that these brokers are of; raises StoreError when they are in none."""
-    from headwater.v1 import broker_pb2 as pb
-
-    metadata: pb.Metadata = call(addresses, credentials, "GetMetadata", pb.GetMetadataRequest())
-    if not metadata.cluster_id:
-        raise StoreError(f"the broker at {addresses[0]} is in no cluster: hw broker status shows how it is")
-    brokers = {one.id: Address(one.host, one.port) for one in metadata.brokers}
-    ends: dict[int, Ends] = {}
-    problems: dict[int, str] = {}
-    for number, address in sorted(brokers.items()):
-        try:
-            ends[number] = _ends_at(number, address, credentials, metadata)
-        except HeadwaterError as error:
-            problems[number] = "not reached" if isinstance(error, BrokerUnavailable) else str(error)
-    return _document(metadata, brokers, ends, problems)
-
-
-def standing_of(metadata: pb.Metadata) -> dict[str, Any]:
-    """The same by what one broker knows: it is not told how far followers are behind."""
-    return _document(metadata, {one.id: Address(one.host, one.port) for one in metadata.brokers}, {}, {})
-
-
-def call(
-    addresses: list[Address], credentials: Credentials, method: str, request: object, timeout: float = _TIMEOUT
-) -> Any:
-    """The answer of the first of the brokers that gives one."""
-    from headwater.client.connection import Connection
-
-    connection = Connection(addresses, ClientConfig(timeout=timeout), credentials)
-    try:
-        return connection.call(method, request)
-    finally:
-        connection.close()
-
-
-def _ends_at(number: int, address: Address, credentials: Credentials, metadata: pb.Metadata) -> Ends:
-    """How far the logs go that a broker holds."""
-    from headwater.v1 import broker_pb2 as pb
-
-    held = [
-        pb.TopicPartition(topic_uuid=topic.topic.uuid, partition=one.partition)
-        for topic in metadata.topics
-        for one in topic.partitions
-        if number in one.replicas
-    ]
-    found = call([address], credentials, "ListLogEnds", pb.ListLogEndsRequest(partitions=held))
-    return {(one.topic_uuid, one.partition): one.end for one in found.ends}
-
-
-def _document(
-    metadata: pb.Metadata, brokers: Mapping[int, Address], ends: Mapping[int, Ends], problems: Mapping[int, str]
-) -> dict[str, Any]:
-    topics: list[dict[str, Any]] = [
-        {
-            "name": topic.topic.name,
-            "partitions": [_partition(topic.topic.uuid, one, brokers, ends) for one in topic.partitions],
-        }
-        for topic in metadata.topics
-    ]
-    places = [(f"{topic['name']}/{one['partition']}", one) for topic in topics for one in topic["partitions"]]
-    leads = Counter(one["leader"] for _, one in places)
-    holds = Counter(replica for _, one in places for replica in one["replicas"])
-    return {
-        "cluster": metadata.cluster_id,
-        "version": metadata.version,
-        "brokers": [
-            {
-                "id": one,
-                "address": str(brokers[one]) if one in brokers else None,
-                "leads": leads[one],
-                "replicas": holds[one],
-                "problem": problems.get(one) if one in brokers else "away",
-            }
-            for one in sorted(brokers.keys() | holds.keys())
-        ],
-        "topics": topics,
-        "under_replicated": [place for place, one in places if len(one["in_sync"]) < len(one["replicas"])],
-        "leaderless": [place for place, one in places if one["leader"] is None],
-        "thinly_kept": [
-            place
-            for place, one in places
-            if place.startswith("__") and len(one["replicas"]) < min(len(brokers), DEFAULT_REPLICATION)
-        ],
-    }
-
-
-def _partition(
-    uuid: bytes, one: pb.PartitionMetadata, brokers: Mapping[int, Address], ends: Mapping[int, Ends]
-) -> dict[str, Any]:
-    """A partition; a leader that is away is none. Lag is how many records a replica lacks, None where nobody knows."""
-    leader = one.leader if one.leader in brokers else None
-    known = {replica: ends.get(replica, {}).get((uuid, one.partition)) for replica in one.replicas}
-    last = known.get(leader) if leader is not None else None
-    lag = {
-        str(replica): None if last is None or end is None else max(last - end, 0)
-        for replica, end in known.items()
-        if replica != leader
-    }
-    return {
-        "partition": one.partition,
-        "leader": leader,
-        "epoch": one.leader_epoch,
-        "replicas": list(one.replicas),
-        "in_sync": list(one.in_sync),
-        "lag": lag,
-    }
 
 
 def _show(document: dict[str, Any]) -> None:

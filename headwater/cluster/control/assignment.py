@@ -7,14 +7,10 @@ over all the others, not put on its neighbour.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 from headwater.cluster.control.metadata import Members, PartitionState
 from headwater.cluster.etcd.keys import ClusterTopic
 from headwater.core.errors import InvalidConfiguration
-
-DEFAULT_REPLICATION: Final = 3
-"""How often records are kept where nobody says so, if there are as many brokers."""
 
 
 def replicas_of(topic: bytes, number: int, replication: int, brokers: Collection[int]) -> tuple[int, ...]:

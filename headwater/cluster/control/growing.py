@@ -12,12 +12,13 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headwater.cluster.control.assignment import DEFAULT_REPLICATION, default_min_insync
+from headwater.cluster.control.assignment import default_min_insync
 from headwater.cluster.control.balancing import Held, balanced
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.control.moves import PlannedMove
 from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
 from headwater.cluster.internal import INTERNAL
+from headwater.core.config import DEFAULT_REPLICATION
 from headwater.core.errors import HeadwaterError
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from headwater.cluster.control.assignment import DEFAULT_REPLICATION
 from headwater.cluster.control.metadata import NOBODY
 from headwater.cluster.control.view import Changes, ClusterView
 from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.etcd.item import Delete, Guard, Item, Put
 from headwater.cluster.etcd.keys import ClusterTopic
+from headwater.core.config import DEFAULT_REPLICATION
 from headwater.core.errors import EtcdUnavailable, InvalidConfiguration, StoreError, TopicExists, UnknownTopic
 
 _WAITING: Final = 30.0

@@ -1,0 +1,120 @@
+"""The status of a cluster, as its brokers tell it: leaders, in-sync replicas, and how far followers lag."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headwater.client.connection import Connection
+from headwater.client.credentials import Credentials
+from headwater.core.address import Address
+from headwater.core.config import DEFAULT_REPLICATION, ClientConfig
+from headwater.core.errors import BrokerUnavailable, HeadwaterError, StoreError
+from headwater.v1 import broker_pb2 as pb
+
+_TIMEOUT: Final = 5.0
+Ends = dict[tuple[bytes, int], int]
+
+
+def look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
+    """The cluster that these brokers are of; raises StoreError when they are in none."""
+    metadata: pb.Metadata = call(addresses, credentials, "GetMetadata", pb.GetMetadataRequest())
+    if not metadata.cluster_id:
+        raise StoreError(f"the broker at {addresses[0]} is in no cluster: hw broker status shows how it is")
+    brokers = {one.id: Address(one.host, one.port) for one in metadata.brokers}
+    ends: dict[int, Ends] = {}
+    problems: dict[int, str] = {}
+    for number, address in sorted(brokers.items()):
+        try:
+            ends[number] = _ends_at(number, address, credentials, metadata)
+        except HeadwaterError as error:
+            problems[number] = "not reached" if isinstance(error, BrokerUnavailable) else str(error)
+    return _document(metadata, brokers, ends, problems)
+
+
+def standing_of(metadata: pb.Metadata) -> dict[str, Any]:
+    """The same by what one broker knows: it is not told how far followers are behind."""
+    return _document(metadata, {one.id: Address(one.host, one.port) for one in metadata.brokers}, {}, {})
+
+
+def call(
+    addresses: list[Address], credentials: Credentials, method: str, request: object, timeout: float = _TIMEOUT
+) -> Any:
+    """The answer of the first of the brokers that gives one."""
+    connection = Connection(addresses, ClientConfig(timeout=timeout), credentials)
+    try:
+        return connection.call(method, request)
+    finally:
+        connection.close()
+
+
+def _ends_at(number: int, address: Address, credentials: Credentials, metadata: pb.Metadata) -> Ends:
+    """How far the logs go that a broker holds."""
+    held = [
+        pb.TopicPartition(topic_uuid=topic.topic.uuid, partition=one.partition)
+        for topic in metadata.topics
+        for one in topic.partitions
+        if number in one.replicas
+    ]
+    found = call([address], credentials, "ListLogEnds", pb.ListLogEndsRequest(partitions=held))
+    return {(one.topic_uuid, one.partition): one.end for one in found.ends}
+
+
+def _document(
+    metadata: pb.Metadata, brokers: Mapping[int, Address], ends: Mapping[int, Ends], problems: Mapping[int, str]
+) -> dict[str, Any]:
+    topics: list[dict[str, Any]] = [
+        {
+            "name": topic.topic.name,
+            "partitions": [_partition(topic.topic.uuid, one, brokers, ends) for one in topic.partitions],
+        }
+        for topic in metadata.topics
+    ]
+    places = [(f"{topic['name']}/{one['partition']}", one) for topic in topics for one in topic["partitions"]]
+    leads = Counter(one["leader"] for _, one in places)
+    holds = Counter(replica for _, one in places for replica in one["replicas"])
+    return {
+        "cluster": metadata.cluster_id,
+        "version": metadata.version,
+        "brokers": [
+            {
+                "id": one,
+                "address": str(brokers[one]) if one in brokers else None,
+                "leads": leads[one],
+                "replicas": holds[one],
+                "problem": problems.get(one) if one in brokers else "away",
+            }
+            for one in sorted(brokers.keys() | holds.keys())
+        ],
+        "topics": topics,
+        "under_replicated": [place for place, one in places if len(one["in_sync"]) < len(one["replicas"])],
+        "leaderless": [place for place, one in places if one["leader"] is None],
+        "thinly_kept": [
+            place
+            for place, one in places
+            if place.startswith("__") and len(one["replicas"]) < min(len(brokers), DEFAULT_REPLICATION)
+        ],
+    }
+
+
+def _partition(
+    uuid: bytes, one: pb.PartitionMetadata, brokers: Mapping[int, Address], ends: Mapping[int, Ends]
+) -> dict[str, Any]:
+    """A partition; a leader that is away is none. Lag is how many records a replica lacks, None where nobody knows."""
+    leader = one.leader if one.leader in brokers else None
+    known = {replica: ends.get(replica, {}).get((uuid, one.partition)) for replica in one.replicas}
+    last = known.get(leader) if leader is not None else None
+    lag = {
+        str(replica): None if last is None or end is None else max(last - end, 0)
+        for replica, end in known.items()
+        if replica != leader
+    }
+    return {
+        "partition": one.partition,
+        "leader": leader,
+        "epoch": one.leader_epoch,
+        "replicas": list(one.replicas),
+        "in_sync": list(one.in_sync),
+        "lag": lag,
+    }
