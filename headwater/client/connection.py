@@ -124,13 +124,12 @@ class Connection:
         *,
         timeout: float | None = None,
         slow: bool = False,
-        repeatable: bool = True,
         on_repeat: Callable[[], None] | None = None,
     ) -> Any:
         """Call a method of the broker, again and again until it is answered, for `timeout` seconds at most.
 
-        A `slow` one has all of the time for its first attempt. One that is not `repeatable` is not tried again once it
-        may have reached a broker. `on_repeat` is called before an attempt after one that may have been carried out.
+        A `slow` one has all of the time for its first attempt. `on_repeat` is called before an attempt after one that
+        may have been carried out.
         """
         begun = time.monotonic()
         deadline = begun + (self.config.timeout if timeout is None else timeout)
@@ -148,8 +147,6 @@ class Connection:
                 error, why = self.explain(failure, channel)
             except ValueError:  # the channel was closed by who found out first that it is dead
                 error, why = None, "the connection was lost"
-            if not repeatable and error is None:
-                raise BrokerUnavailable(str(self), method, time.monotonic() - begun, why, unknown=True)
             if time.monotonic() + pause >= deadline:
                 raise error or BrokerUnavailable(
                     str(self), method, time.monotonic() - begun, why, unknown=on_repeat is not None

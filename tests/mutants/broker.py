@@ -69,12 +69,4 @@ MUTANTS: tuple[Mutant, ...] = (
         new="    _kept.clear()\n",
         killers=("tests/client/test_fork.py", "tests/client/test_client.py"),
     ),
-    Mutant(
-        name="unrepeatable-calls-repeated",
-        promise="a call that may have been carried out and must not be repeated is not",
-        file="headwater/client/connection.py",
-        old="            if not repeatable and error is None:\n",
-        new="            if not repeatable and error is None and not why:\n",
-        killers=("tests/client/test_client.py", "tests/client/test_leaders.py", "tests/client/test_streams.py"),
-    ),
 )
