@@ -15,7 +15,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-TOP = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}
+TOP = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "architecture.md": "ARCHITECTURE.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
 """Pages of the site whose documents are not in docs/."""
 LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+)")
 LANGUAGES = {".service": "ini", ".proto": "protobuf"}
