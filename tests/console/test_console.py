@@ -434,8 +434,7 @@ def test_a_damaged_segment_is_shown_as_such(tmp_path: Path) -> None:
         store.create_topic("orders")
         for number in range(10):
             with store.producer("orders") as out:
-                for index in range(20):
-                    out.send(b"record %d of %d" % (index, number) * 10)
+                out.send_batch([b"record %d of %d" % (index, number) * 10 for index in range(20)])  # one frame
         (base,) = [one.base for one in store.topic("orders").partition(0).segments()]
     (file,) = (tmp_path / "store" / "orders" / "0").glob("*.log")
     content = bytearray(file.read_bytes())
