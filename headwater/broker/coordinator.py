@@ -17,7 +17,7 @@ from typing import Any, Final
 from headwater.broker.rpc.sessions import MemorySessions
 from headwater.cluster.internal import Record
 from headwater.cluster.replication.replica import NotLeading
-from headwater.cluster.transactions.book import Book
+from headwater.cluster.transactions.transaction_log import TransactionLog
 from headwater.log.clock import Clock
 from headwater.streams.group import FORGOTTEN, TopicKey
 from headwater.streams.membership import Membership
@@ -111,7 +111,7 @@ class Coordinator:
 
     def __init__(self, clock: Clock, timeout: float, epoch: int = 0) -> None:
         """`timeout` is what members get that do not ask for another one, in seconds."""
-        self.book = Book(epoch)
+        self.transaction_log = TransactionLog(epoch)
         """The transactions of consumers."""
         self._clock = clock
         self._timeout = timeout
@@ -142,7 +142,7 @@ class Coordinator:
                 if value is not None:
                     known[topic, partition] = Position(topic, partition, *_VALUE.unpack(value))
             elif key == _TRANSACTION and value is not None:
-                self.book.take([value])
+                self.transaction_log.take([value])
         for name in sorted(members.keys() | positions.keys()):
             group = self._new(name)
             group.restore(members.get(name), positions.get(name, {}))
@@ -221,4 +221,4 @@ class Coordinator:
         for group in self.groups.values():
             for record in group.records():
                 self._note(*record)
-        self.note_transaction(self.book.snapshot())
+        self.note_transaction(self.transaction_log.snapshot())

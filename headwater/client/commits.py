@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from headwater.client.later import LATER
+from headwater.client.delayed import DELAYED
 from headwater.core.errors import HeadwaterError
 from headwater.streams.group import Commit, Group, TopicKey
 from headwater.streams.topic import TopicPartition
@@ -61,7 +61,7 @@ class Commits:
             self._next = _Wanted(group, member, left, known) if left else None
             if self._next is not None and not self._due and not self._running:
                 self._due = True
-                LATER.call(max(self._begun + _PACE - time.monotonic(), 0.0), self._work)
+                DELAYED.call(max(self._begun + _PACE - time.monotonic(), 0.0), self._work)
         if error is not None:
             raise error
         return done, refused
@@ -89,7 +89,7 @@ class Commits:
             self._running = False
             self._due = self._next is not None
             if self._due:
-                LATER.call(_PACE, self._work)
+                DELAYED.call(_PACE, self._work)
             self._changed.notify_all()
 
     def finish(self) -> None:

@@ -23,10 +23,10 @@ import grpc
 from headwater.client import fork
 from headwater.client.commits import Commits
 from headwater.client.connection import Channel, Connection, pauses
+from headwater.client.delayed import DELAYED
 from headwater.client.direct import read_extents
 from headwater.client.group import RemoteGroup
 from headwater.client.held import REST, FetchedPartition, Held
-from headwater.client.later import LATER
 from headwater.client.notice import Notice
 from headwater.core.config import ConsumerConfig
 from headwater.core.errors import (
@@ -366,7 +366,7 @@ class RemoteFeed(Feed):
             if isinstance(error, NotLeader):
                 self._remote.leaders.moved(place, error)
                 source.rest_until = time.monotonic() + REST
-                LATER.call(REST, self.watch.ring)
+                DELAYED.call(REST, self.watch.ring)
             elif error is not None or found.next_offset > start:
                 source.held.append(Held(start, found.next_offset, found.log_start, frames, error, bool(found.extents)))
             if stream is not None and error is not None:
@@ -404,7 +404,7 @@ class RemoteFeed(Feed):
         self._failed_last = now
         self._failure = str(error or why)
         self._next_attempt = now + pause
-        LATER.call(pause, self.watch.ring)
+        DELAYED.call(pause, self.watch.ring)
 
     def _check_reachable(self) -> None:
         self._connection.check_open()

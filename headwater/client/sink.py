@@ -27,7 +27,7 @@ import grpc
 from headwater.client import fork
 from headwater.client.borrowing import BorrowedMemory
 from headwater.client.connection import Channel, Connection, pauses
-from headwater.client.later import LATER
+from headwater.client.delayed import DELAYED
 from headwater.core.config import Acks
 from headwater.core.errors import (
     BrokerUnavailable,
@@ -231,7 +231,7 @@ class RemoteSink:
                 self._launch(sent)
             if not self._watched:
                 self._watched = True
-                LATER.call(_LOOK, self._look)
+                DELAYED.call(_LOOK, self._look)
 
     def _new_identity(self) -> Identity:
         response = self._connection.call("OpenProducer", pb.OpenProducerRequest())
@@ -340,7 +340,7 @@ class RemoteSink:
             self._changed.notify_all()
         if quiet:
             busy = isinstance(error, _AGAIN)
-            LATER.call(_BUSY_PAUSE if busy else 0, partial(self._go_on, lane))
+            DELAYED.call(_BUSY_PAUSE if busy else 0, partial(self._go_on, lane))
         return error
 
     def _comes_again(self, sent: _Sent, error: HeadwaterError) -> bool:
@@ -411,7 +411,7 @@ class RemoteSink:
             self._fail(overdue, BrokerUnavailable(str(self._connection), "Produce", seconds, "no answer", unknown=True))
         if self._watched:
             look = WeakMethod(self._look) if not busy else None
-            LATER.call(_LOOK, self._look if look is None else partial(_call, look))
+            DELAYED.call(_LOOK, self._look if look is None else partial(_call, look))
 
     def _fail(self, failed: Iterable[_Sent], error: BaseException) -> None:
         with self._changed:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from headwater.cluster.control.assignment import default_min_insync
 from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
 from headwater.cluster.replication.following import Threads
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.replica import NotLeading
 from headwater.core.config import TopicConfig
 from headwater.core.errors import HeadwaterError, NotLeader, PartitionPoisoned, TopicExists, WriteFailed
@@ -96,12 +96,14 @@ class InternalTopics:
 class InternalLog:
     """A partition of an internal topic, where it is led, in one epoch. For the event loop."""
 
-    def __init__(self, hosted: Hosted, threads: Threads, resign: Callable[[Hosted, Exception], bool]) -> None:
+    def __init__(
+        self, local: LocalReplica, threads: Threads, resign: Callable[[LocalReplica, Exception], bool]
+    ) -> None:
         """`resign` lets others lead where this broker cannot write; it says whether they can."""
-        self._hosted = hosted
+        self._local = local
         self._threads = threads
         self._resign = resign
-        self.epoch = hosted.led
+        self.epoch = local.led
         self.bytes = 0
         """About how much is in the log, as far as this one has read or written it."""
         self._failed = False
@@ -114,22 +116,22 @@ class InternalLog:
     @property
     def place(self) -> TopicPartition:
         """Which partition it is."""
-        return self._hosted.place
+        return self._local.place
 
     @property
     def key(self) -> PartitionKey:
         """The same, with the topic's uuid in place of its name."""
-        return self._hosted.key
+        return self._local.key
 
     @property
     def good(self) -> bool:
         """Whether it is led here, in this epoch, and nothing has failed: what is known of it is all there is."""
-        return not self._failed and self._hosted.leads and self._hosted.led == self.epoch
+        return not self._failed and self._local.leads and self._local.led == self.epoch
 
     async def over(self) -> None:
         """Return when it is no longer good."""
         while self.good:
-            await self._hosted.changed()
+            await self._local.changed()
 
     def _check(self) -> None:
         if not self.good:
@@ -144,12 +146,12 @@ class InternalLog:
         or not this broker has heard of that; and when the high watermark has passed it, nobody takes any of it back.
         """
         self._check()
-        self._hosted.appended()
-        end = self._hosted.log.end
-        while self._hosted.replica.high_watermark < end:
-            await self._hosted.changed()
+        self._local.appended()
+        end = self._local.log.end
+        while self._local.replica.high_watermark < end:
+            await self._local.changed()
             self._check()
-        partition = self._hosted.log.partition
+        partition = self._local.log.partition
 
         def read() -> tuple[list[Record], int]:
             found: list[Record] = []
@@ -165,7 +167,7 @@ class InternalLog:
 
     async def confirm(self) -> None:
         """Return when it is sure that nobody led in a later epoch when this was called; raises NotLeading."""
-        await self._hosted.confirm(self.epoch)
+        await self._local.confirm(self.epoch)
 
     # Writing.
 
@@ -197,9 +199,9 @@ class InternalLog:
             try:
                 self._check()
                 writing = asyncio.ensure_future(self._threads.write(self._append, records))
-                appended = await self._hosted.acknowledged(writing, self.epoch, by_all=True)
+                appended = await self._local.acknowledged(writing, self.epoch, by_all=True)
             except (WriteFailed, PartitionPoisoned) as error:
-                self._fail(futures, NotLeading() if self._resign(self._hosted, error) else error)
+                self._fail(futures, NotLeading() if self._resign(self._local, error) else error)
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
                 self._fail(futures, error)
@@ -227,17 +229,17 @@ class InternalLog:
     def _append(self, records: list[Record]) -> Appended:
         """In a thread: write what has come together, and sync it."""
         frames = [encode([value for _, value in some], keys=[key for key, _ in some]) for some in _pieces(records)]
-        partition = self._hosted.log.partition
-        with self._hosted.log.leading(self.epoch):
+        partition = self._local.log.partition
+        with self._local.log.leading(self.epoch):
             appended = partition.append(frames)
             partition.sync()
         return appended
 
     def _fail(self, futures: list[asyncio.Future[Appended]], error: Exception) -> None:
         if not isinstance(error, NotLeading):
-            _log.error("%s could not be written, and is read again: %s", self._hosted, error)
+            _log.error("%s could not be written, and is read again: %s", self._local, error)
         self._failed = True
-        self._hosted.wake()
+        self._local.wake()
         for future in futures:
             if not future.done():
                 future.set_exception(error)
@@ -245,9 +247,9 @@ class InternalLog:
 
     async def forget(self, offset: int) -> None:
         """Remove what is before an offset that is acknowledged: followers do so too. Raises what the disk says."""
-        if self.good and offset <= self._hosted.replica.high_watermark:
-            await self._threads.write(self._hosted.log.partition.delete_before, offset)
-            self._hosted.log.refresh()
+        if self.good and offset <= self._local.replica.high_watermark:
+            await self._threads.write(self._local.log.partition.delete_before, offset)
+            self._local.log.refresh()
 
 
 def _pieces(records: list[Record]) -> list[list[Record]]:
@@ -317,15 +319,15 @@ class Coordinators(Generic[_Coordinator]):
             raise self._node.not_leader(place)
         return found
 
-    def _led(self, hosted: Hosted) -> None:
-        if hosted.place.topic == self.topic:
-            self._node.begin(self._coordinate(hosted, hosted.led))
+    def _led(self, local: LocalReplica) -> None:
+        if local.place.topic == self.topic:
+            self._node.begin(self._coordinate(local, local.led))
 
-    async def _coordinate(self, hosted: Hosted, epoch: int) -> None:
+    async def _coordinate(self, local: LocalReplica, epoch: int) -> None:
         """Replay and serve, for as long as the epoch lasts; anew when a write has failed."""
-        number = hosted.place.partition
-        while hosted.leads and hosted.led == epoch:
-            log = InternalLog(hosted, self._node.threads, self._node.resign)
+        number = local.place.partition
+        while local.leads and local.led == epoch:
+            log = InternalLog(local, self._node.threads, self._node.resign)
             found = self._make(log)
             try:
                 await log.replay(found.replay)
@@ -334,7 +336,7 @@ class Coordinators(Generic[_Coordinator]):
             except NotLeading:
                 return
             except (HeadwaterError, OSError) as error:
-                _log.error("%s cannot be coordinated: %s", hosted, error)
+                _log.error("%s cannot be coordinated: %s", local, error)
                 await asyncio.sleep(_AGAIN)
             finally:
                 if self._serving.get(number, (None, None))[1] is found:

@@ -35,8 +35,8 @@ from headwater.cluster.replication.catch_up import CatchUp
 from headwater.cluster.replication.cleaning import Cleaning
 from headwater.cluster.replication.durable_log import DurableLog, Span
 from headwater.cluster.replication.following import Follower, Threads
-from headwater.cluster.replication.hosted import Hosted, damaged_among
 from headwater.cluster.replication.leading import answer_follower
+from headwater.cluster.replication.local_replica import LocalReplica, damaged_among
 from headwater.cluster.replication.markers import Markers
 from headwater.cluster.replication.repair import (
     Repair,
@@ -106,16 +106,16 @@ class ClusterNode:
         self.threads = threads
         self._etcd = etcd
         self._tell = tell
-        self._hosted: dict[PartitionKey, Hosted] = {}
-        self._by_place: dict[TopicPartition, Hosted] = {}
+        self._local: dict[PartitionKey, LocalReplica] = {}
+        self._by_place: dict[TopicPartition, LocalReplica] = {}
         self._links = Links(credentials)
-        self.sizes = Sizes(self.broker, self._hosted, self._links, threads)
+        self.sizes = Sizes(self.broker, self._local, self._links, threads)
         self._catch_up = CatchUp(config.catch_up_bytes_per_second)
         self._membership: Membership | None = None
         self.internal = InternalTopics(self, config.internal_partitions, config.replication)
         self.readers: Callable[[], Awaitable[Mapping[PartitionKey, int] | None]] = _nobody_reads
         """Tells before which offset all groups are done, in each partition that they read; None when nobody knows."""
-        self._when_led: list[Callable[[Hosted], None]] = []
+        self._when_led: list[Callable[[LocalReplica], None]] = []
         self._holdings = Holdings(store, threads, self._is_the_same_etcd)
         self._repairs = Repairs()
         self._repairing: dict[PartitionKey, asyncio.Task[None]] = {}
@@ -169,7 +169,7 @@ class ClusterNode:
         """How an operator moves replicas from broker to broker."""
         return Moves(self._etcd, self.membership.view, self.sizes.at)
 
-    def on_led(self, callback: Callable[[Hosted], None]) -> None:
+    def on_led(self, callback: Callable[[LocalReplica], None]) -> None:
         """Call this whenever a partition is led here from then on, and takes appends."""
         self._when_led.append(callback)
 
@@ -206,21 +206,21 @@ class ClusterNode:
 
     def _seen(self, changes: Changes) -> None:
         for key in changes.partitions:
-            hosted = self._hosted.get(key)
+            local = self._local.get(key)
             known = self.membership.view.partitions.get(key)
-            if hosted is not None and known is not None:
-                hosted.observe(*known)
+            if local is not None and known is not None:
+                local.observe(*known)
         self._repairs.try_again(None if changes.members else changes.partitions)
-        for hosted in self._hosted.values() if changes.members else ():
-            hosted.wake()
+        for local in self._local.values() if changes.members else ():
+            local.wake()
         self._changed.set()
 
     def _become(self, incarnation: int) -> None:
         self._links.secret = self.membership.registration.secret
         if incarnation:  # without a registration it goes on as who it was: the protocol sees to it that this is safe
-            for hosted in self._hosted.values():
-                if hosted.partition is None:  # a stage log goes with its partition
-                    hosted.become(incarnation)
+            for local in self._local.values():
+                if local.partition is None:  # a stage log goes with its partition
+                    local.become(incarnation)
         self._changed.set()
 
     async def _keep_up(self) -> None:
@@ -245,59 +245,59 @@ class ClusterNode:
         for key, (state, revision) in list(view.partitions.items()):
             owner = view.topic_of(key[0])
             if owner is not None and self.broker not in state.replicas:
-                if key in self._hosted:
-                    self._forget(self._hosted[key])
+                if key in self._local:
+                    self._forget(self._local[key])
                 await self._holdings.drop(owner.info, key[1], state.epoch)
             if owner is None or self.broker not in state.replicas:
                 continue
             await self._holdings.adopt(owner)  # it may have come while the others were adopted
-            known_here = self._hosted.get(key)
+            known_here = self._local.get(key)
             wants_stage = owner.staged and (known_here is None or known_here.stage is None)
             # Both logs are here before the partition can be led: who is in sync has what is in either.
             stage_log = await self._holdings.stage_log(owner.info, key[1]) if wants_stage else None
             if known_here is not None:
-                hosted = known_here
-                hosted.require(owner.min_insync)
+                local = known_here
+                local.require(owner.min_insync)
             else:
-                hosted = self._open(key, owner, await self._holdings.log(owner.info, key[1]))
+                local = self._open(key, owner, await self._holdings.log(owner.info, key[1]))
                 known = view.partitions.get(key, (state, revision))
-                hosted.become(self.membership.registration.incarnation)
-                hosted.observe(*known)
-                hosted.task = self.begin(self._play(hosted))
+                local.become(self.membership.registration.incarnation)
+                local.observe(*known)
+                local.task = self.begin(self._play(local))
             if stage_log is not None:
-                self._open_stage(hosted, stage_log)
+                self._open_stage(local, stage_log)
 
     def _forget_deleted(self) -> None:
-        for hosted in list(self._hosted.values()):
-            if hosted.partition is None and self._is_deleted(hosted):
-                self._forget(hosted)
+        for local in list(self._local.values()):
+            if local.partition is None and self._is_deleted(local):
+                self._forget(local)
 
-    def _is_deleted(self, hosted: Hosted) -> bool:
+    def _is_deleted(self, local: LocalReplica) -> bool:
         """Whether the topic is gone: then what cannot be read or written there says nothing about this broker."""
-        return self.membership.view.topic_of((hosted.partition or hosted).key[0]) is None
+        return self.membership.view.topic_of((local.partition or local).key[0]) is None
 
-    def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> Hosted:
+    def _open(self, key: PartitionKey, topic: ClusterTopic, log: DurableLog) -> LocalReplica:
         place = TopicPartition(topic.info.name, key[1])
-        hosted = Hosted(key, place, log, self.broker, topic.min_insync, self._tell)
-        self._hosted[key] = self._by_place[place] = hosted
-        return hosted
+        local = LocalReplica(key, place, log, self.broker, topic.min_insync, self._tell)
+        self._local[key] = self._by_place[place] = local
+        return local
 
-    def _open_stage(self, hosted: Hosted, log: DurableLog) -> None:
-        key = (stage_uuid(hosted.key[0]), hosted.key[1])
-        stage = self._hosted[key] = Hosted(key, hosted.place, log, self.broker, hosted.min_insync, lambda _: None)
-        hosted.keep_stage(stage)
+    def _open_stage(self, local: LocalReplica, log: DurableLog) -> None:
+        key = (stage_uuid(local.key[0]), local.key[1])
+        stage = self._local[key] = LocalReplica(key, local.place, log, self.broker, local.min_insync, lambda _: None)
+        local.keep_stage(stage)
         stage.task = self.begin(self._play(stage))
 
-    def _forget(self, hosted: Hosted) -> None:
-        if hosted.stage is not None:
-            self._forget(hosted.stage)
-        if hosted.task is not None:
-            hosted.task.cancel()
-        del self._hosted[hosted.key]
-        self._repairs.forget(hosted.key)
-        self._handed_over.discard(hosted.key)
-        if self._by_place.get(hosted.place) is hosted:
-            del self._by_place[hosted.place]
+    def _forget(self, local: LocalReplica) -> None:
+        if local.stage is not None:
+            self._forget(local.stage)
+        if local.task is not None:
+            local.task.cancel()
+        del self._local[local.key]
+        self._repairs.forget(local.key)
+        self._handed_over.discard(local.key)
+        if self._by_place.get(local.place) is local:
+            del self._by_place[local.place]
 
     async def _is_the_same_etcd(self) -> bool:
         """Whether topics that are gone from etcd were deleted. One that was emptied has no say in what is kept here."""
@@ -330,9 +330,9 @@ class ClusterNode:
 
     async def _logs_of(self, key: PartitionKey, topic: ClusterTopic) -> Mapping[PartitionKey, DurableLog]:
         """The log of a partition, and its stage log if it has one."""
-        hosted = self._hosted.get(key)
-        found = {key: await self._holdings.log(topic.info, key[1]) if hosted is None else hosted.log}
-        stage = None if hosted is None else hosted.stage
+        local = self._local.get(key)
+        found = {key: await self._holdings.log(topic.info, key[1]) if local is None else local.log}
+        stage = None if local is None else local.stage
         if stage is not None:
             found[stage.key] = stage.log
         elif topic.staged:
@@ -341,226 +341,226 @@ class ClusterNode:
 
     # Roles.
 
-    async def _play(self, hosted: Hosted) -> None:
+    async def _play(self, local: LocalReplica) -> None:
         """Take on the role that the cluster gives a replica, for ever."""
         while True:
-            replica = hosted.replica
+            replica = local.replica
             epoch = replica.epoch
             try:
                 if replica.state is None or (not replica.leads and replica.state.leader < 0):
-                    await self.threads.write(hosted.log.follow, epoch)
+                    await self.threads.write(local.log.follow, epoch)
                 elif replica.leads:
-                    await self.threads.write(hosted.log.lead, epoch)
-                    if hosted.replica is replica and replica.epoch == epoch:
-                        hosted.led = epoch
-                        hosted.appended()
-                        _log.info("%s is led here, in epoch %d", hosted, epoch)
-                        for callback in self._when_led if hosted.partition is None else ():
-                            callback(hosted)
+                    await self.threads.write(local.log.lead, epoch)
+                    if local.replica is replica and replica.epoch == epoch:
+                        local.led = epoch
+                        local.appended()
+                        _log.info("%s is led here, in epoch %d", local, epoch)
+                        for callback in self._when_led if local.partition is None else ():
+                            callback(local)
                 else:
-                    await self.threads.write(hosted.log.follow, epoch)
-                    await self._mend(hosted)
-                    follower = Follower(hosted, self._links, self.threads, self._catch_up)
+                    await self.threads.write(local.log.follow, epoch)
+                    await self._mend(local)
+                    follower = Follower(local, self._links, self.threads, self._catch_up)
                     # In the epoch that the log is in. There may be a later one by now, and the log goes first.
-                    await follower.follow_as(replica, epoch, lambda: self._leader(hosted))
+                    await follower.follow_as(replica, epoch, lambda: self._leader(local))
                     continue
             except Exception as error:  # noqa: BLE001 - a replica that does nothing any more is worse
-                if not self._is_deleted(hosted):
+                if not self._is_deleted(local):
                     known = isinstance(error, HeadwaterError | OSError)
                     self._repeated.log(
                         logging.ERROR,
                         "%s cannot be led or followed: %s",
-                        *(hosted, error),
+                        *(local, error),
                         exc_info=None if known else error,
                     )
                     if replica.leads:
-                        self.resign(hosted, error)
+                        self.resign(local, error)
                 await asyncio.sleep(_AGAIN)
                 continue
-            while hosted.replica is replica and replica.epoch == epoch:
-                await hosted.changed()
+            while local.replica is replica and replica.epoch == epoch:
+                await local.changed()
 
-    async def _mend(self, hosted: Hosted) -> None:
+    async def _mend(self, local: LocalReplica) -> None:
         """Before a replica follows: have it as good as it can be, so that its leader takes in none that is damaged."""
         registered = self.membership.registration.incarnation
-        if hosted.key in self._anew and registered and hosted.replica.incarnation == registered:
+        if local.key in self._anew and registered and local.replica.incarnation == registered:
             # Nobody counts on this replica any more, or it would not be registered by now.
-            self._anew.discard(hosted.key)
-            await self.threads.write(hosted.log.cut_damage)
-        elif hosted.log.damaged and not hosted.replica.in_sync:
-            await asyncio.shield(self._begin_repair(hosted))
-        hosted.log.refresh()
-        hosted.replica.high_watermark = min(hosted.replica.high_watermark, hosted.log.end)
+            self._anew.discard(local.key)
+            await self.threads.write(local.log.cut_damage)
+        elif local.log.damaged and not local.replica.in_sync:
+            await asyncio.shield(self._begin_repair(local))
+        local.log.refresh()
+        local.replica.high_watermark = min(local.replica.high_watermark, local.log.end)
 
     async def _look_for_damage(self) -> None:
         while True:
             await asyncio.sleep(_LOOKING)
-            for hosted in await self.threads.read(damaged_among, list(self._hosted.values())):
-                if self._repairs.is_due(hosted.key):
-                    self._begin_repair(hosted)
+            for local in await self.threads.read(damaged_among, list(self._local.values())):
+                if self._repairs.is_due(local.key):
+                    self._begin_repair(local)
 
-    def _begin_repair(self, hosted: Hosted) -> asyncio.Task[None]:
+    def _begin_repair(self, local: LocalReplica) -> asyncio.Task[None]:
         """Repair a replica, if that is not done already."""
-        known = self._repairing.get(hosted.key)
+        known = self._repairing.get(local.key)
         if known is None or known.done():
-            known = self._repairing[hosted.key] = self.begin(self._repair(hosted))
+            known = self._repairing[local.key] = self.begin(self._repair(local))
         return known
 
-    async def _repair(self, hosted: Hosted) -> None:
+    async def _repair(self, local: LocalReplica) -> None:
         """Repair a replica from the others; where that cannot be done here, another one leads."""
-        state = hosted.replica.state
+        state = local.replica.state
         if state is None:
             return
         members = self.membership.view.members
-        repair = Repair(hosted, state, sources_of(state, self.broker, members), self._links, self.threads)
-        self._repeated.log(logging.WARNING, "%s is damaged here, and is fetched from another broker", hosted)
-        hosted.repairing = True
+        repair = Repair(local, state, sources_of(state, self.broker, members), self._links, self.threads)
+        self._repeated.log(logging.WARNING, "%s is damaged here, and is fetched from another broker", local)
+        local.repairing = True
         try:
             await repair.run()
-            hosted.repairing = False
+            local.repairing = False
         except (HeadwaterError, OSError) as error:
-            repair.left = await self.threads.read(hosted.log.known_damage)
-            if hosted.key in self._hosted and not self._is_deleted(hosted):
-                self._repeated.log(logging.ERROR, "%s cannot be repaired here: %s", hosted, error)
-                self._hand_over(hosted, error)
-        self._repairs.ended(hosted.key, repair)
+            repair.left = await self.threads.read(local.log.known_damage)
+            if local.key in self._local and not self._is_deleted(local):
+                self._repeated.log(logging.ERROR, "%s cannot be repaired here: %s", local, error)
+                self._hand_over(local, error)
+        self._repairs.ended(local.key, repair)
         if repair.mended:
             helped = sorted(repair.helped)
-            _log.warning("%s is repaired: %d frames or gaps came from brokers %s", hosted, repair.mended, helped)
-            hosted.wake()
+            _log.warning("%s is repaired: %d frames or gaps came from brokers %s", local, repair.mended, helped)
+            local.wake()
         if repair.left:
-            await self._tell_what_is_left(hosted, repair)
+            await self._tell_what_is_left(local, repair)
 
-    async def _tell_what_is_left(self, hosted: Hosted, repair: Repair) -> None:
+    async def _tell_what_is_left(self, local: LocalReplica, repair: Repair) -> None:
         """See to what an attempt could not repair in its place."""
-        if repair.left[-1].end > hosted.replica.high_watermark:
+        if repair.left[-1].end > local.replica.high_watermark:
             # What is not acknowledged yet nobody else may have; another leader goes on without it.
-            self._hand_over(hosted, "it is damaged here before it is acknowledged")
+            self._hand_over(local, "it is damaged here before it is acknowledged")
         elif repair.anew and await repair.whole_elsewhere():
-            self._copy_anew(hosted)
+            self._copy_anew(local)
         else:
             left = ", ".join(f"{one.start} to {one.end - 1}" for one in repair.left[:_NAMED])
             self._repeated.log(
                 logging.ERROR,
                 "%s: offsets %s are damaged, and none of brokers %s has them: restart those that are away, or restore "
                 "the partition from a backup",
-                *(hosted, left, sorted(repair.answered)),
+                *(local, left, sorted(repair.answered)),
             )
 
-    def _copy_anew(self, hosted: Hosted) -> None:
+    def _copy_anew(self, local: LocalReplica) -> None:
         """Have a replica copied anew, once it can be spared; until then others lead, if one has to catch up."""
-        state = hosted.replica.state
-        if not self._can_be_spared(hosted):
+        state = local.replica.state
+        if not self._can_be_spared(local):
             if state is not None and should_hand_over(state, self.broker, self.membership.view.alive):
-                self._hand_over(hosted, "it is damaged here, and another replica has to catch up")
+                self._hand_over(local, "it is damaged here, and another replica has to catch up")
         elif time.monotonic() - self._repairing_since > _REPAIRING:
             self._repairing_since = time.monotonic()
-            _log.warning("%s is copied anew: it is damaged, and delete markers that it needs are gone", hosted)
-            self._anew.add(hosted.key)
+            _log.warning("%s is copied anew: it is damaged, and delete markers that it needs are gone", local)
+            self._anew.add(local.key)
             self.membership.registration.renew()
 
-    def _hand_over(self, hosted: Hosted, why: object) -> None:
+    def _hand_over(self, local: LocalReplica, why: object) -> None:
         """Have another one lead a replica that cannot be repaired here: once, since it may fare no better."""
-        if hosted.leads and hosted.key not in self._handed_over and self.resign(hosted, why, _HANDING_OVER):
-            self._handed_over.add(hosted.key)
+        if local.leads and local.key not in self._handed_over and self.resign(local, why, _HANDING_OVER):
+            self._handed_over.add(local.key)
 
-    def _can_be_spared(self, hosted: Hosted) -> bool:
-        state = hosted.replica.state
-        return state is not None and can_be_spared(state, self.broker, hosted.min_insync, self.membership.view.alive)
+    def _can_be_spared(self, local: LocalReplica) -> bool:
+        state = local.replica.state
+        return state is not None and can_be_spared(state, self.broker, local.min_insync, self.membership.view.alive)
 
     def damaged(self, place: TopicPartition, error: FrameDamaged) -> HeadwaterError:
         """In any thread: what a reader is told who has met damage: to ask again, until others cannot help either."""
-        hosted = self._by_place.get(place)
-        state = None if hosted is None else hosted.replica.state
-        if hosted is None or state is None or len(state.replicas) < 2 or error.offset is None:
+        local = self._by_place.get(place)
+        state = None if local is None else local.replica.state
+        if local is None or state is None or len(state.replicas) < 2 or error.offset is None:
             return error
         damage = Span(error.offset, error.next_offset or error.offset + 1)
         others = [one for one in state.replicas if one != self.broker and one in self.membership.view.members]
-        if self._repairs.is_left(hosted.key, damage) and not self._repairs.is_pending(hosted.key, others):
+        if self._repairs.is_left(local.key, damage) and not self._repairs.is_pending(local.key, others):
             return error
-        hosted.log.meet(damage)
-        self._repairs.try_again([hosted.key])
+        local.log.meet(damage)
+        self._repairs.try_again([local.key])
         return NotLeader(*place, None)
 
-    def _leader(self, hosted: Hosted) -> Member | None:
+    def _leader(self, local: LocalReplica) -> Member | None:
         """Who leads a partition, as far as it is alive."""
-        state = hosted.replica.state
+        state = local.replica.state
         member = None if state is None else self.membership.view.members.get(state.leader)
         return member if member is None or state is None or member.incarnation == state.leader_incarnation else None
 
     # What is done again and again.
 
-    async def _every(self, seconds: float, work: Callable[[Hosted], Coroutine[Any, Any, None]]) -> None:
+    async def _every(self, seconds: float, work: Callable[[LocalReplica], Coroutine[Any, Any, None]]) -> None:
         while True:
             await asyncio.sleep(seconds)
             await self._for_each(work)
 
-    async def _for_each(self, work: Callable[[Hosted], Awaitable[None]], those: Sequence[Hosted] | None = None) -> None:
+    async def _for_each(
+        self, work: Callable[[LocalReplica], Awaitable[None]], those: Sequence[LocalReplica] | None = None
+    ) -> None:
         """Do something for each replica, or each of those. One that fails keeps it from none of the others."""
-        for hosted in list(self._hosted.values()) if those is None else those:
+        for local in list(self._local.values()) if those is None else those:
             try:
-                await work(hosted)
+                await work(local)
             except (HeadwaterError, OSError) as error:
-                if hosted.key in self._hosted:  # not deleted meanwhile
-                    self._repeated.log(logging.ERROR, "%s: %s", hosted, error)
+                if local.key in self._local:  # not deleted meanwhile
+                    self._repeated.log(logging.ERROR, "%s: %s", local, error)
 
-    async def _tend(self, hosted: Hosted) -> None:
+    async def _tend(self, local: LocalReplica) -> None:
         """Propose a change of the in-sync set, and find what has become durable by itself."""
-        if hosted.leads:
-            hosted.appended()
-            if hosted.partition is not None:
+        if local.leads:
+            local.appended()
+            if local.partition is not None:
                 return  # the replica of the partition speaks for both
-            proposal = hosted.replica.propose(self.membership.view.alive, time.monotonic())
+            proposal = local.replica.propose(self.membership.view.alive, time.monotonic())
             if proposal is not None:
-                self.begin(self._propose(hosted, proposal))
+                self.begin(self._propose(local, proposal))
 
-    async def _propose(self, hosted: Hosted, proposal: Proposal) -> None:
-        replica = hosted.replica
-        _log.info("%s: in sync are to be %s", hosted, sorted(proposal.state.in_sync))
-        if await self.membership.view.propose(hosted.key, proposal) is False:
+    async def _propose(self, local: LocalReplica, proposal: Proposal) -> None:
+        replica = local.replica
+        _log.info("%s: in sync are to be %s", local, sorted(proposal.state.in_sync))
+        if await self.membership.view.propose(local.key, proposal) is False:
             replica.refused(proposal)
-            hosted.wake()
+            local.wake()
 
-    async def _keep_watermark(self, hosted: Hosted) -> None:
+    async def _keep_watermark(self, local: LocalReplica) -> None:
         """Make durable how much is acknowledged, as far as it is known."""
-        if hosted.replica.high_watermark > hosted.log.watermark:
-            await self.threads.write(hosted.log.keep_watermark, hosted.replica.high_watermark)
+        if local.replica.high_watermark > local.log.watermark:
+            await self.threads.write(local.log.keep_watermark, local.replica.high_watermark)
 
     async def _read_so_far(self) -> Mapping[PartitionKey, int] | None:
         return await self.readers()
 
-    def _config_of(self, hosted: Hosted) -> TopicConfig | None:
-        topic = self.membership.view.topic_of(hosted.key[0])
+    def _config_of(self, local: LocalReplica) -> TopicConfig | None:
+        topic = self.membership.view.topic_of(local.key[0])
         return None if topic is None else topic.info.config
 
     # What other brokers ask.
 
     async def serve(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
         """Answer a follower, when there is something or its patience is over."""
-        return await answer_follower(
-            self._hosted.get((question.topic_uuid, question.partition)), question, self.threads
-        )
+        return await answer_follower(self._local.get((question.topic_uuid, question.partition)), question, self.threads)
 
     def log_ends(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """How far the logs go that are whole, or as whole as they can be."""
-        held = ((key, self._hosted.get(key)) for key in keys)
-        return {key: hosted.replica.log_end for key, hosted in held if hosted is not None and self._vouches(hosted)}
+        held = ((key, self._local.get(key)) for key in keys)
+        return {key: local.replica.log_end for key, local in held if local is not None and self._vouches(local)}
 
-    def _vouches(self, hosted: Hosted) -> bool:
+    def _vouches(self, local: LocalReplica) -> bool:
         """Whether a replica may be elected: nothing is missing there, nor damaged that others may still have."""
-        state = hosted.replica.state
-        if hosted.short or state is None:
+        state = local.replica.state
+        if local.short or state is None:
             return False
-        logs = [one for one in (hosted, hosted.stage) if one is not None and one.log.damaged]
+        logs = [one for one in (local, local.stage) if one is not None and one.log.damaged]
         others = [one for one in state.in_sync if one != self.broker and one in self.membership.view.members]
         return not any(self._repairs.is_pending(one.key, others) for one in logs)
 
     async def read_replica(self, request: pb.ReadReplicaRequest) -> pb.ReadReplicaResponse:
         """What a replica has of some offsets, for one that is damaged there; raises NotLeader if it is not here."""
-        hosted = self._hosted.get((request.topic_uuid, request.partition))
-        if hosted is None:
+        local = self._local.get((request.topic_uuid, request.partition))
+        if local is None:
             raise NotLeader("", request.partition, None)
-        answer: pb.ReadReplicaResponse = await self.threads.read(answer_replica, hosted.log, request)
+        answer: pb.ReadReplicaResponse = await self.threads.read(answer_replica, local.log, request)
         return answer
 
     async def _ask(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
@@ -578,40 +578,40 @@ class ClusterNode:
     ) -> asyncio.Future[Appended]:
         """What is being appended, once it is acknowledged; fails with NotLeader.
 
-        The epoch is that of this moment, not of the one when the append is done: see `Hosted.acknowledged`.
+        The epoch is that of this moment, not of the one when the append is done: see `LocalReplica.acknowledged`.
         """
-        hosted = self._leading_here(place)
-        return asyncio.ensure_future(self._acknowledged(hosted, appended, hosted.led, by_all))
+        local = self._leading_here(place)
+        return asyncio.ensure_future(self._acknowledged(local, appended, local.led, by_all))
 
     async def _acknowledged(
-        self, hosted: Hosted, appended: asyncio.Future[Appended], epoch: int, by_all: bool
+        self, local: LocalReplica, appended: asyncio.Future[Appended], epoch: int, by_all: bool
     ) -> Appended:
         try:
-            return await hosted.acknowledged(appended, epoch, by_all=by_all)
+            return await local.acknowledged(appended, epoch, by_all=by_all)
         except NotLeading:
-            raise self.not_leader(hosted.place) from None
+            raise self.not_leader(local.place) from None
         except (WriteFailed, PartitionPoisoned) as error:
-            if not self.resign(hosted, error):
+            if not self.resign(local, error):
                 raise
-            raise NotLeader(*hosted.place, None) from error
+            raise NotLeader(*local.place, None) from error
 
-    def resign(self, hosted: Hosted, why: object, pause: float = _REPAIRING) -> bool:
+    def resign(self, local: LocalReplica, why: object, pause: float = _REPAIRING) -> bool:
         """Let others lead, as another incarnation, but not again within a pause; False if nobody else can."""
-        state = hosted.replica.state
+        state = local.replica.state
         if state is None or not can_be_spared(state, self.broker, 1, self.membership.view.alive):
             return False
-        if self._is_deleted(hosted):
+        if self._is_deleted(local):
             return False
         if time.monotonic() - self._resigned > pause:
             self._resigned = time.monotonic()
-            _log.error("%s is to be led by others: %s", hosted, why)
+            _log.error("%s is to be led by others: %s", local, why)
             self.membership.registration.renew()
         return True
 
     def leads(self, place: TopicPartition) -> bool:
         """Whether appends to the partition are taken here."""
-        hosted = self._by_place.get(place)
-        return hosted is not None and hosted.leads and not self._may_be_replaced(hosted)
+        local = self._by_place.get(place)
+        return local is not None and local.leads and not self._may_be_replaced(local)
 
     async def wait_for_leader(self, place: TopicPartition, timeout: float) -> None:
         """Wait until another broker is known to lead a partition, or this one takes appends; for so long at most.
@@ -641,17 +641,17 @@ class ClusterNode:
             raise BrokerUnavailable(f"broker {broker}", method, 0, "it is not alive")
         return await self._links.to(member).call(method, request, timeout)
 
-    def with_stage(self, place: TopicPartition) -> tuple[Hosted, Hosted]:
+    def with_stage(self, place: TopicPartition) -> tuple[LocalReplica, LocalReplica]:
         """The replicas of a partition and of its stage log, both led here in one epoch; raises NotLeader."""
-        hosted = self._leading_here(place)
-        stage = hosted.stage
-        if stage is None or not stage.leads or stage.led != hosted.led:
+        local = self._leading_here(place)
+        stage = local.stage
+        if stage is None or not stage.leads or stage.led != local.led:
             raise self.not_leader(place)
-        return hosted, stage
+        return local, stage
 
     def staged(self) -> list[TopicPartition]:
         """The partitions with stage logs that are led here."""
-        return [hosted.place for hosted in self._hosted.values() if hosted.stage is not None and hosted.leads]
+        return [local.place for local in self._local.values() if local.stage is not None and local.leads]
 
     def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Whether what comes with a call shows that another broker of the cluster makes it."""
@@ -663,18 +663,18 @@ class ClusterNode:
         """Raise NotLeader unless appends to the partition are taken here."""
         self._leading_here(place)
 
-    def _leading_here(self, place: TopicPartition) -> Hosted:
-        hosted = self._by_place.get(place)
-        if hosted is None or not hosted.leads or self._may_be_replaced(hosted):
+    def _leading_here(self, place: TopicPartition) -> LocalReplica:
+        local = self._by_place.get(place)
+        if local is None or not local.leads or self._may_be_replaced(local):
             raise self.not_leader(place)
-        return hosted
+        return local
 
-    def _may_be_replaced(self, hosted: Hosted) -> bool:
+    def _may_be_replaced(self, local: LocalReplica) -> bool:
         """Whether it may have been replaced without having heard of it.
 
         It could not do any harm; but whoever reads here would wait for ever for what another one has by now.
         """
-        return not self._lease_lasts() and hosted.replica.is_alone(time.monotonic())
+        return not self._lease_lasts() and local.replica.is_alone(time.monotonic())
 
     def _lease_lasts(self) -> bool:
         """Whether nobody can have taken this broker for dead: etcd counts the lease from later on than this does."""
@@ -692,10 +692,10 @@ class ClusterNode:
         sure = await asyncio.gather(*(self._is_sure(self._by_place[place], timeout) for place in led))
         return frozenset(place for place, is_sure in zip(led, sure, strict=True) if not is_sure)
 
-    async def _is_sure(self, hosted: Hosted, timeout: float) -> bool:
+    async def _is_sure(self, local: LocalReplica, timeout: float) -> bool:
         try:
             async with asyncio.timeout(timeout):
-                await hosted.confirm(hosted.led)
+                await local.confirm(local.led)
         except (NotLeading, TimeoutError):
             return False
         return True
@@ -703,11 +703,11 @@ class ClusterNode:
     @contextmanager
     def leading(self, place: TopicPartition) -> Iterator[None]:
         """In a thread: the right to append to a partition, for the length of a block; raises NotLeader."""
-        hosted = self._by_place.get(place)
+        local = self._by_place.get(place)
         try:
-            if hosted is None:
+            if local is None:
                 raise NotLeading
-            with hosted.leading():
+            with local.leading():
                 yield
         except NotLeading:
             raise self.not_leader(place) from None
@@ -717,11 +717,11 @@ class ClusterNode:
 
         NotLeader also where a topic was made again under its name, and only the one before it is led here so far.
         """
-        hosted = self._leading_here(place)
+        local = self._leading_here(place)
         topic = self.membership.view.topics.get(place.topic)
-        if topic is not None and topic.info.uuid == uuid != hosted.key[0]:
+        if topic is not None and topic.info.uuid == uuid != local.key[0]:
             raise self.not_leader(place)
-        readable = hosted.replica.readable
+        readable = local.replica.readable
         if readable is None:
             raise LeaderNotReady(*place)
         return readable

@@ -7,6 +7,6 @@ buffer still gets them written.
 
 from __future__ import annotations
 
-from headwater.log.later import Later
+from headwater.log.delayed_calls import DelayedCalls
 
-IDLE = Later("headwater-idle")
+IDLE = DelayedCalls("headwater-idle")

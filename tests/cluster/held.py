@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.replication.durable_log import DurableLog
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.replica import FetchRequest
 from headwater.log import Appended, DirectoryPartition, encode
 from headwater.streams.topic import TopicPartition
@@ -24,34 +24,34 @@ class Held:
     def __init__(self, path: Path) -> None:
         self.told: list[TopicPartition] = []
         log = DurableLog(DirectoryPartition(path))
-        self.hosted = Hosted((bytes(16), 0), PLACE, log, ME, 2, self.told.append)
-        self.hosted.become(10)
+        self.local = LocalReplica((bytes(16), 0), PLACE, log, ME, 2, self.told.append)
+        self.local.become(10)
 
     def state(self, epoch: int, leader: int, *, forced_epoch: int = 0) -> None:
         """The cluster has elected; the log takes on its role."""
         in_sync = {ME: 10, OTHER: 20}
         state = PartitionState((ME, OTHER), in_sync, leader, in_sync[leader], epoch, forced_epoch)
-        self.hosted.observe(state, 100 + epoch)
+        self.local.observe(state, 100 + epoch)
         if leader == ME:
-            self.hosted.log.lead(epoch)
-            self.hosted.led = epoch
-            self.hosted.appended()
+            self.local.log.lead(epoch)
+            self.local.led = epoch
+            self.local.appended()
         else:
-            self.hosted.log.follow(epoch)
+            self.local.log.follow(epoch)
 
     def append(self, *, by_all: bool = True) -> asyncio.Task[Appended]:
         """One record, and the wait for its acknowledgement."""
-        with self.hosted.log.leading():
-            appended = self.hosted.log.partition.append(encode([b"x"]))
+        with self.local.log.leading():
+            appended = self.local.log.partition.append(encode([b"x"]))
         done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         done.set_result(appended)
-        return asyncio.create_task(self.hosted.acknowledged(done, self.hosted.led, by_all=by_all))
+        return asyncio.create_task(self.local.acknowledged(done, self.local.led, by_all=by_all))
 
     def follower_has(self, end: int) -> None:
         """The other one asks, and has so much."""
-        epoch = self.hosted.replica.epoch
-        last = self.hosted.log.epoch_before(end)
-        self.hosted.fetch(FetchRequest(OTHER, 20, epoch, end, end, last))
+        epoch = self.local.replica.epoch
+        last = self.local.log.epoch_before(end)
+        self.local.fetch(FetchRequest(OTHER, 20, epoch, end, end, last))
 
 
 class Threads:

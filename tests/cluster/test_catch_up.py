@@ -19,8 +19,8 @@ from headwater.cluster.replication import following
 from headwater.cluster.replication.catch_up import CatchUp
 from headwater.cluster.replication.durable_log import DurableLog
 from headwater.cluster.replication.following import Follower
-from headwater.cluster.replication.hosted import Hosted
 from headwater.cluster.replication.leading import answer_follower
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import DirectoryPartition, encode
 from headwater.streams.catalog import TopicInfo
@@ -62,7 +62,7 @@ class Clock:
 class NextDoor(Link):
     """A link to a leader in the same process, which notes what it has brought by when."""
 
-    def __init__(self, leaders: dict[int, Hosted], clock: Clock) -> None:
+    def __init__(self, leaders: dict[int, LocalReplica], clock: Clock) -> None:
         self._leaders = leaders
         self._clock = clock
         self.brought: list[tuple[float, int]] = []
@@ -104,8 +104,8 @@ class Pair:
         _stores.extend((there, here))
         info = there.create_topic("numbers", partitions=partitions, sync="never").info
         here.adopt_topic(info, [there.schema_by_id(info, one) for one in info.schemas])
-        self.leaders = {number: _hosted(there, info, number, LEADER) for number in range(partitions)}
-        self.followers = {number: _hosted(here, info, number, FOLLOWER) for number in range(partitions)}
+        self.leaders = {number: _local(there, info, number, LEADER) for number in range(partitions)}
+        self.followers = {number: _local(here, info, number, FOLLOWER) for number in range(partitions)}
         self.in_sync(LEADER)
         for leader in self.leaders.values():
             leader.log.lead(1)
@@ -125,17 +125,17 @@ class Pair:
         state = PartitionState(
             (LEADER, FOLLOWER), {one: INCARNATIONS[one] for one in brokers}, LEADER, INCARNATIONS[LEADER], 1
         )
-        for hosted in (*self.leaders.values(), *self.followers.values()):
-            hosted.observe(state, 100 + len(brokers))
+        for local in (*self.leaders.values(), *self.followers.values()):
+            local.observe(state, 100 + len(brokers))
 
     def follow(self) -> list[asyncio.Task[None]]:
         """Begin to follow."""
         member = Member(LEADER, INCARNATIONS[LEADER], "127.0.0.1:1", b"")
         return [
             asyncio.create_task(
-                Follower(hosted, NextDoors(self.link), Threads(), self.catch_up).follow(1, lambda: member)
+                Follower(local, NextDoors(self.link), Threads(), self.catch_up).follow(1, lambda: member)
             )
-            for hosted in self.followers.values()
+            for local in self.followers.values()
         ]
 
     @property
@@ -143,13 +143,13 @@ class Pair:
         return all(one.log.end == FRAMES for one in self.followers.values())
 
 
-def _hosted(store: DirectoryStore, info: TopicInfo, number: int, broker: int) -> Hosted:
+def _local(store: DirectoryStore, info: TopicInfo, number: int, broker: int) -> LocalReplica:
     partition = store.partition(info, number)
     assert isinstance(partition, DirectoryPartition)
     place = TopicPartition(info.name, number)
-    hosted = Hosted((info.uuid, number), place, DurableLog(partition), broker, 1, lambda _: None)
-    hosted.become(INCARNATIONS[broker])
-    return hosted
+    local = LocalReplica((info.uuid, number), place, DurableLog(partition), broker, 1, lambda _: None)
+    local.become(INCARNATIONS[broker])
+    return local
 
 
 async def until(condition: Callable[[], bool]) -> None:

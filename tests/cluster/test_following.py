@@ -48,17 +48,17 @@ def test_what_was_acknowledged_is_cut_only_if_an_operator_gave_it_up(
         for _ in range(3):
             await held.append(by_all=False)
         held.follower_has(acknowledged)
-        assert held.hosted.replica.high_watermark == acknowledged
+        assert held.local.replica.high_watermark == acknowledged
         held.state(2, OTHER, forced_epoch=forced_epoch)
         links: Any = leader
-        following = asyncio.create_task(Follower(held.hosted, links, Threads(), CatchUp(None)).follow(2, lambda: links))
+        following = asyncio.create_task(Follower(held.local, links, Threads(), CatchUp(None)).follow(2, lambda: links))
         while leader.asked < 3:
             assert not following.done(), following.result()
             await asyncio.sleep(0.001)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-        held.hosted.log.refresh()
-        assert held.hosted.log.partition.bounds().end == left
-        assert held.hosted.replica.high_watermark == min(acknowledged, left)
+        held.local.log.refresh()
+        assert held.local.log.partition.bounds().end == left
+        assert held.local.replica.high_watermark == min(acknowledged, left)
 
     asyncio.run(run())

@@ -136,7 +136,7 @@ def test_a_write_that_failed_is_told_to_nobody_as_done(
 ) -> None:
     commit(store, "g", 1)
     keeper = Keeper(cluster, "g")
-    partition = keeper.coordination._log._hosted.log.partition
+    partition = keeper.coordination._log._local.log.partition
     real = partition.append
     failed: list[bool] = []
 
@@ -198,7 +198,7 @@ def test_who_is_cut_off_does_not_tell_what_groups_have_read(
     assert isinstance(another._groups, ClusterGroups)
     with monkeypatch.context() as cut_off:
         cut_off.setattr(internal, "_CONFIRMING", 0.2)
-        cut_off.setattr(keeper.coordination._log._hosted.replica, "confirmed", lambda mark: False)  # noqa: ARG005
+        cut_off.setattr(keeper.coordination._log._local.replica, "confirmed", lambda mark: False)  # noqa: ARG005
         assert keeper.run(keeper.groups.readers()) is None
         assert another._loop is not None
         asked = asyncio.run_coroutine_threadsafe(another._groups.readers(), another._loop)
@@ -206,7 +206,7 @@ def test_who_is_cut_off_does_not_tell_what_groups_have_read(
     assert keeper.run(keeper.groups.readers()) is not None
 
 
-class Later(Clock):
+class DelayedCalls(Clock):
     """The clocks in eight days, or now, if the wall clock has only been set ahead."""
 
     def __init__(self, *, jumped: bool) -> None:
@@ -231,10 +231,10 @@ def test_a_group_that_nobody_needs_is_forgotten(cluster: SharedCluster, store: S
 
     keeper.run(kept.do(clean))
     assert store.group_names() == ["g"]
-    cluster.clock.present = Later(jumped=True)
+    cluster.clock.present = DelayedCalls(jumped=True)
     keeper.run(kept.do(clean))
     assert store.group_names() == ["g"], "nobody forgets it because the wall clock was set"
-    cluster.clock.present = Later(jumped=False)
+    cluster.clock.present = DelayedCalls(jumped=False)
     keeper.run(kept.do(clean))
     assert store.group_names() == (["g"] if living else [])
     if member is not None:

@@ -167,19 +167,19 @@ def test_the_history_is_bounded_and_written_by_brokers_only(cluster: SharedClust
     assert keeper._history is not None
     assert keeper._history._led is not None
     assert keeper._core is not None
-    node, (hosted, epoch, _) = keeper._core.cluster, keeper._history._led
+    node, (local, epoch, _) = keeper._core.cluster, keeper._history._led
     assert node is not None
-    before = hosted.log.partition.config
-    hosted.log.partition.configure(replace(before, segment_bytes=4096, retention_bytes=8192))
+    before = local.log.partition.config
+    local.log.partition.configure(replace(before, segment_bytes=4096, retention_bytes=8192))
     for _ in range(8):
-        keeper._history._append(hosted, epoch, encode([b"x" * 3000]))
+        keeper._history._append(local, epoch, encode([b"x" * 3000]))
 
     async def acknowledged() -> None:
-        while hosted.replica.high_watermark < hosted.log.partition.bounds().end:
-            hosted.appended()
+        while local.replica.high_watermark < local.log.partition.bounds().end:
+            local.appended()
             await asyncio.sleep(0.01)
-        await node.cleaning.clean({}, hosted)
+        await node.cleaning.clean({}, local)
 
     in_loop(keeper, acknowledged())
-    hosted.log.partition.configure(before)
-    assert hosted.log.partition.bounds().start > 0
+    local.log.partition.configure(before)
+    assert local.log.partition.bounds().start > 0

@@ -54,9 +54,9 @@ class Node:
 def inherit(held: Held) -> None:
     """Lead, after another one has, with a record of which nobody here knows whether it was acknowledged."""
     held.state(1, ME)
-    with held.hosted.log.leading():
-        held.hosted.log.partition.append(encode([b"value"], keys=[b"key"]))
-    held.hosted.appended()
+    with held.local.log.leading():
+        held.local.log.partition.append(encode([b"value"], keys=[b"key"]))
+    held.local.appended()
     held.state(2, OTHER)
     held.state(3, ME)
 
@@ -66,7 +66,7 @@ async def test_a_log_is_replayed_when_the_others_have_all_of_it(held: Held) -> N
     """What the next leader could lack must not be acted upon."""
     inherit(held)
     taken: list[Record] = []
-    replaying = asyncio.create_task(InternalLog(held.hosted, Threads(), lambda *_: False).replay(taken.extend))
+    replaying = asyncio.create_task(InternalLog(held.local, Threads(), lambda *_: False).replay(taken.extend))
     await soon()
     assert (taken, replaying.done()) == ([], False)
     held.follower_has(1)
@@ -86,7 +86,7 @@ async def test_nobody_finds_a_coordinator_that_has_yet_to_replay(held: Held) -> 
 
     coordinators = Coordinators(node, PLACE.topic, make)
     for callback in node.led:
-        callback(held.hosted)
+        callback(held.local)
     await soon()
     (coordinator,) = made
     assert (coordinators.all(), coordinator.records) == ({}, None)
@@ -105,8 +105,8 @@ async def test_nobody_finds_a_coordinator_that_has_yet_to_replay(held: Held) -> 
 @in_loop
 async def test_a_record_is_acknowledged_when_the_others_have_it(held: Held) -> None:
     held.state(1, ME)
-    appending = InternalLog(held.hosted, Threads(), lambda *_: False).append([(b"key", b"value")])
-    while held.hosted.log.partition.bounds().durable_end < 1:
+    appending = InternalLog(held.local, Threads(), lambda *_: False).append([(b"key", b"value")])
+    while held.local.log.partition.bounds().durable_end < 1:
         await asyncio.sleep(0)
     await soon()
     assert not appending.done()

@@ -16,7 +16,7 @@ from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.etcd.keys import Member
 from headwater.cluster.link import Link, Links
 from headwater.cluster.replication.durable_log import DurableLog, EpochStart, Span
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.repair import Repair, answer_replica, sources_of
 from headwater.core.config import PartitionConfig
 from headwater.core.errors import BrokerUnavailable, FrameDamaged
@@ -112,12 +112,12 @@ class Replicas:
         """Repair a replica, while some of the others are away."""
         log = self.logs[number]
         self.met(number)
-        hosted = Hosted(KEY, TopicPartition("numbers", 0), log, number, 2, lambda _: None)
-        hosted.become(10 + number)
-        hosted.observe(state, 100)
-        hosted.replica.high_watermark = log.end if below is None else below
+        local = LocalReplica(KEY, TopicPartition("numbers", 0), log, number, 2, lambda _: None)
+        local.become(10 + number)
+        local.observe(state, 100)
+        local.replica.high_watermark = log.end if below is None else below
         links = NextDoors({one: log for one, log in self.logs.items() if one not in without})
-        repair = Repair(hosted, state, sources_of(state, number, MEMBERS), links, Threads())
+        repair = Repair(local, state, sources_of(state, number, MEMBERS), links, Threads())
         asyncio.run(repair.run())
         return repair
 

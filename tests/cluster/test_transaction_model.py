@@ -12,8 +12,13 @@ from typing import Any
 import pytest
 
 from headwater.cluster.replication.carrier import Carrier
-from headwater.cluster.transactions.book import Bases, Book, Ruling, Wanted
 from headwater.cluster.transactions.deciding import Decider, Verdict
+from headwater.cluster.transactions.transaction_log import (
+    Bases,
+    TransactionDecision,
+    TransactionLog,
+    TransactionRequest,
+)
 from tests.cluster.model import Violation
 from tests.cluster.transactions import History, Rules
 
@@ -27,30 +32,30 @@ def test_all_or_nothing_once_and_nobody_waits_for_the_dead() -> None:
         History(seed).run()
 
 
-class TheLastDecisionCounts(Book):
-    def _is_first(self, ruling: Ruling) -> bool:  # noqa: ARG002
+class TheLastDecisionCounts(TransactionLog):
+    def _is_first(self, ruling: TransactionDecision) -> bool:  # noqa: ARG002
         return True
 
-    def decide(self, wanted: Wanted, now_ns: int) -> Ruling | None:
+    def decide(self, wanted: TransactionRequest, now_ns: int) -> TransactionDecision | None:
         found = super().decide(wanted, now_ns)
-        return found or super().decide(Wanted(wanted.request, wanted.shares), now_ns)
+        return found or super().decide(TransactionRequest(wanted.request, wanted.shares), now_ns)
 
-    def is_repeated(self, wanted: Wanted) -> bool:  # noqa: ARG002
+    def is_repeated(self, wanted: TransactionRequest) -> bool:  # noqa: ARG002
         return False
 
 
-class RequestsAreForgotten(Book):
+class RequestsAreForgotten(TransactionLog):
     def ruling_on(self, request: bytes) -> int | None:  # noqa: ARG002
         return None
 
     def answer_to(self, request: bytes) -> Bases | None:  # noqa: ARG002
         return None
 
-    def _is_first(self, ruling: Ruling) -> bool:
-        return super()._is_first(Ruling(ruling.number, b"", ruling.shares, 0, ruling.name, ruling.writer))
+    def _is_first(self, ruling: TransactionDecision) -> bool:
+        return super()._is_first(TransactionDecision(ruling.number, b"", ruling.shares, 0, ruling.name, ruling.writer))
 
 
-class NumbersBeginAnew(Book):
+class NumbersBeginAnew(TransactionLog):
     def __init__(self, epoch: int) -> None:  # noqa: ARG002
         super().__init__(0)
 
@@ -75,9 +80,9 @@ class CarriesOutInAnyOrder(Decider):
 
 
 class TellsBeforeItIsDone(Decider):
-    async def commit(self, wanted: Wanted, also: Any = lambda: None, check: Any = None) -> Verdict:
+    async def commit(self, wanted: TransactionRequest, also: Any = lambda: None, check: Any = None) -> Verdict:
         deciding = asyncio.ensure_future(super().commit(wanted, also, check))
-        while not deciding.done() and self._book.ruling_on(wanted.request) is None:
+        while not deciding.done() and self._transaction_log.ruling_on(wanted.request) is None:
             await asyncio.sleep(0.001)
         return deciding.result() if deciding.done() else Verdict({})
 
@@ -93,9 +98,9 @@ class GivesUpWhatFails(Carrier):
 @pytest.mark.parametrize(
     "rules",
     [
-        Rules(book=TheLastDecisionCounts),
-        Rules(book=RequestsAreForgotten),
-        Rules(book=NumbersBeginAnew),
+        Rules(transaction_log=TheLastDecisionCounts),
+        Rules(transaction_log=RequestsAreForgotten),
+        Rules(transaction_log=NumbersBeginAnew),
         Rules(decider=CarriesOutInAnyOrder),
         Rules(decider=TellsBeforeItIsDone),
         Rules(carrier=GivesUpWhatFails),

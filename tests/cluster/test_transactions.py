@@ -111,7 +111,7 @@ def test_old_stages_stay_while_one_who_may_have_decided_over_them_is_cut_off(
         for broker in shared_cluster.brokers:
             assert isinstance(broker._transactions, ClusterTransactions)
             for log, _ in broker._transactions._writers._serving.values():
-                cut_off.setattr(log._hosted.replica, "confirmed", lambda mark: False)  # noqa: ARG005
+                cut_off.setattr(log._local.replica, "confirmed", lambda mark: False)  # noqa: ARG005
         leader.clean()
         assert leader.staged == 2
     leader.clean()

@@ -17,9 +17,14 @@ from typing import Any, NamedTuple
 
 from headwater.cluster.replication.carrier import Carrier, Portion
 from headwater.cluster.replication.replica import NotLeading
-from headwater.cluster.transactions.book import Book, Share, StageRange, Wanted
 from headwater.cluster.transactions.deciding import Decider, Note, Verdict
 from headwater.cluster.transactions.stages import Known
+from headwater.cluster.transactions.transaction_log import (
+    PartitionWrites,
+    StageRange,
+    TransactionLog,
+    TransactionRequest,
+)
 from headwater.core.errors import HeadwaterError, NotLeader, TransactionAborted
 from tests.cluster.model import Violation
 
@@ -67,7 +72,7 @@ class Entry(NamedTuple):
 class Rules:
     """What the model keeps to; each can be taken away."""
 
-    book: type[Book] = Book
+    transaction_log: type[TransactionLog] = TransactionLog
     decider: type[Decider] = Decider
     carrier: type[Carrier] = Carrier
     stages_wait_for_all: bool = True
@@ -80,7 +85,7 @@ class Rules:
     @property
     def missing(self) -> str:
         """The name of what is taken away."""
-        kinds = [kind.__name__ for kind in (self.book, self.decider, self.carrier)]
+        kinds = [kind.__name__ for kind in (self.transaction_log, self.decider, self.carrier)]
         kinds = [name for name in kinds if name not in ("Book", "Decider", "Carrier")]
         return " and ".join(kinds + [one.name for one in fields(self) if getattr(self, one.name) is False])
 
@@ -291,9 +296,11 @@ class History:
                 self._journal.failed = self._journal.failed or self.random.random() < 0.5
             asyncio.get_running_loop().call_later(self.random.expovariate(5), before.end)
         journal = self._journal = Journal(self.log, self.rules)
-        book = self.rules.book(journal.epoch)
+        transaction_log = self.rules.transaction_log(journal.epoch)
         end = len(self.log.entries)
-        decider = self.decider = self.rules.decider(LOG, book, journal, self._apply, self._hold, time.time_ns)
+        decider = self.decider = self.rules.decider(
+            LOG, transaction_log, journal, self._apply, self._hold, time.time_ns
+        )
         decider._carrier = self.rules.carrier(bytes(16), self._apply)
 
         async def serve() -> None:
@@ -302,7 +309,7 @@ class History:
             except NotLeading:
                 return
             if self.rules.successors_replay:
-                book.take(note for entry in self.log.entries[:end] for note in entry.content)
+                transaction_log.take(note for entry in self.log.entries[:end] for note in entry.content)
             decider.begin()
 
         self._serving = asyncio.create_task(serve())
@@ -323,10 +330,10 @@ class History:
         await self._network()
         return answer
 
-    async def _hold(self, shares: tuple[Share, ...]) -> None:
+    async def _hold(self, shares: tuple[PartitionWrites, ...]) -> None:
         for share in shares:
 
-            async def hold(share: Share = share) -> None:
+            async def hold(share: PartitionWrites = share) -> None:
                 self.places[share.partition].hold(share.ranges)
 
             while True:
@@ -336,7 +343,7 @@ class History:
                 except NotLeader:
                     await asyncio.sleep(0.02)
 
-    async def _apply(self, share: Share, writer: bytes, portions: Sequence[Portion]) -> Sequence[int | None]:  # noqa: ARG002
+    async def _apply(self, share: PartitionWrites, writer: bytes, portions: Sequence[Portion]) -> Sequence[int | None]:  # noqa: ARG002
         found: list[int | None] = await self._call(lambda: self.places[share.partition].apply(portions))
         return found
 
@@ -359,11 +366,11 @@ class History:
         self.wanted[value] = {}
         for partition in random.sample(range(PARTITIONS), random.randint(1, PARTITIONS)):
             ranges = [await self._stage(partition, [value] * 2) for _ in range(random.randint(1, 2))]
-            shares.append(Share("topic", UUID, partition, tuple(ranges)))
+            shares.append(PartitionWrites("topic", UUID, partition, tuple(ranges)))
             self.wanted[value][partition] = 2 * len(ranges)
         request = random.randbytes(16)
         name = f"writer{value.client}" if named else None
-        wanted = Wanted(request, tuple(shares), name, value.batch)
+        wanted = TransactionRequest(request, tuple(shares), name, value.batch)
         while True:
             if not self.calm and random.random() < 0.1:
                 return False  # it dies: what it has asked for may have been done
@@ -381,7 +388,7 @@ class History:
             self._check_visible(value)
             return True
 
-    async def _commit(self, wanted: Wanted) -> Verdict:
+    async def _commit(self, wanted: TransactionRequest) -> Verdict:
         assert self.decider is not None
         if not self._serving.done() or self._journal is None or not self._journal.good:
             raise NotLeading

@@ -117,38 +117,40 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="duplicates-answered-early",
         promise="a duplicate is answered when the original is acknowledged",
-        file="headwater/cluster/replication/hosted.py",
+        file="headwater/cluster/replication/local_replica.py",
         old="        if by_all and found.end_offset > self.replica.high_watermark:\n",
         new="        if by_all and not found.duplicate and found.end_offset > self.replica.high_watermark:\n",
         killers=(
-            "tests/cluster/test_hosted.py::test_a_record_that_comes_again_is_acknowledged_no_sooner_than_the_first_time",
+            "tests/cluster/test_local_replica.py::test_a_record_that_comes_again_is_acknowledged_no_sooner_than_the_first_time",
         ),
     ),
     Mutant(
         name="acknowledged-in-another-role",
         promise="nothing that was appended in another role is acknowledged in this one",
-        file="headwater/cluster/replication/hosted.py",
+        file="headwater/cluster/replication/local_replica.py",
         old=("        if not self.leads or self.led != epoch:\n            raise NotLeading\n        self.appended()"),
         new=("        if not self.leads:\n            raise NotLeading\n        self.appended()"),
         killers=(
-            "tests/cluster/test_hosted.py::test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged_in_a_later_one",
+            "tests/cluster/test_local_replica.py::test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged_in_a_later_one",
         ),
     ),
     Mutant(
         name="acks-survive-a-change-of-role",
         promise="who waits for an acknowledgement is told when the role changes",
-        file="headwater/cluster/replication/hosted.py",
+        file="headwater/cluster/replication/local_replica.py",
         old="                ack.set_exception(NotLeading())\n        self.wake()",
         new="                ack.set_result(None)\n        self.wake()",
-        killers=("tests/cluster/test_hosted.py::test_nothing_is_acknowledged_in_another_role_than_it_was_appended_in",),
+        killers=(
+            "tests/cluster/test_local_replica.py::test_nothing_is_acknowledged_in_another_role_than_it_was_appended_in",
+        ),
     ),
     Mutant(
         name="replay-without-the-watermark",
         promise="a coordinator replays what nobody takes back",
         file="headwater/cluster/internal.py",
         old=(
-            "        while self._hosted.replica.high_watermark < end:\n"
-            "            await self._hosted.changed()\n"
+            "        while self._local.replica.high_watermark < end:\n"
+            "            await self._local.changed()\n"
             "            self._check()\n"
         ),
         new="",
@@ -225,6 +227,6 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/cluster/replication/durable_log.py",
         old="            if self._led is None or epoch not in (None, self._led):\n",
         new="            if self._led is None:\n",
-        killers=("tests/cluster/test_durable_log.py", "tests/cluster/test_hosted.py"),
+        killers=("tests/cluster/test_durable_log.py", "tests/cluster/test_local_replica.py"),
     ),
 )

@@ -161,7 +161,7 @@ class SharedCluster:
             assert isinstance(transactions, ClusterTransactions)
             assert loop is not None
             for coordinator in transactions._writers.all().values():
-                coordinator._book._writers.clear()  # numbers are known for ever: by no other way they begin anew
+                coordinator._transaction_log._writers.clear()  # else they are known for ever
             for one in groups.coordinators.all().values():
                 asyncio.run_coroutine_threadsafe(one.do(partial(_forget_all, one.rules)), loop).result(60)
 

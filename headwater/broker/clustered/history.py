@@ -15,7 +15,7 @@ from headwater.broker.clustered.operations import ClusterOperations
 from headwater.broker.core import Core
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.node import ClusterNode
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.replica import NotLeading
 from headwater.core.errors import HeadwaterError
 from headwater.core.names import HISTORY
@@ -33,13 +33,13 @@ class ClusterHistory:
         self._node = node
         self._groups = groups
         self._operations = operations
-        self._led: tuple[Hosted, int, Samples] | None = None
+        self._led: tuple[LocalReplica, int, Samples] | None = None
         """The log of the history, the epoch in which it is led here, and what was written in it."""
         node.on_led(self._begin)
 
-    def _begin(self, hosted: Hosted) -> None:
-        if hosted.place.topic == HISTORY:
-            self._led = (hosted, hosted.led, Samples())
+    def _begin(self, local: LocalReplica) -> None:
+        if local.place.topic == HISTORY:
+            self._led = (local, local.led, Samples())
 
     async def keep(self) -> None:
         """Note what there is to note, for ever; unless nobody wants it."""
@@ -61,17 +61,17 @@ class ClusterHistory:
             if self._node.membership.controller.since and any(not name.startswith("__") for name in view.topics):
                 await self._node.internal.ensure(HISTORY)
         elif self._led is not None and self._led[0].leads and self._led[0].led == self._led[1]:
-            hosted, epoch, samples = self._led
+            local, epoch, samples = self._led
             sample = await self._sample(now_ns)
-            await self._core.write(self._append, hosted, epoch, samples.frame(sample))
+            await self._core.write(self._append, local, epoch, samples.frame(sample))
             samples.written(sample)
-            hosted.appended()
+            local.appended()
 
-    def _append(self, hosted: Hosted, epoch: int, frame: Frame) -> None:
+    def _append(self, local: LocalReplica, epoch: int, frame: Frame) -> None:
         """In a thread."""
-        with hosted.log.leading(epoch):
-            hosted.log.partition.append(frame)
-            hosted.log.partition.sync()  # without it nobody would count it as acknowledged, or read it
+        with local.log.leading(epoch):
+            local.log.partition.append(frame)
+            local.log.partition.sync()  # without it nobody would count it as acknowledged, or read it
 
     async def _sample(self, now_ns: int) -> Sample:
         topics = {name: topic.info.uuid for name, topic in self._node.membership.view.topics.items()}

@@ -24,9 +24,9 @@ from headwater.cluster.internal import Coordinators
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replication.carrier import Portion
 from headwater.cluster.replication.replica import NotLeading
-from headwater.cluster.transactions.book import Share, StageRange, Wanted
 from headwater.cluster.transactions.deciding import Decider, Verdict, WriterCoordinator
 from headwater.cluster.transactions.stages import Stages
+from headwater.cluster.transactions.transaction_log import PartitionWrites, StageRange, TransactionRequest
 from headwater.core.errors import (
     BrokerUnavailable,
     HeadwaterError,
@@ -75,7 +75,9 @@ class ClusterTransactions:
         self._node = node
         self._groups = groups
         now_ns = core.store.elapsed.now_ns
-        groups.decider_of = lambda one: Decider(one.key, one.rules.book, one, self._apply, self._hold, now_ns)
+        groups.decider_of = lambda one: Decider(
+            one.key, one.rules.transaction_log, one, self._apply, self._hold, now_ns
+        )
         self._stages = Stages(node)
         node.begin(self._clean())
         self._writers = Coordinators(node, WRITERS, lambda log: WriterCoordinator(log, self._apply, self._hold, now_ns))
@@ -157,7 +159,7 @@ class ClusterTransactions:
         content = [outputs, gathered.records, gathered.bytes, self._store._clock.now_ns()]
         return self._core.secrets.seal(json.dumps(content, separators=(",", ":")).encode())
 
-    def _shares(self, tokens: Iterable[pb.Staged], call: Call) -> tuple[Share, ...]:
+    def _shares(self, tokens: Iterable[pb.Staged], call: Call) -> tuple[PartitionWrites, ...]:
         """What is staged under these tokens; raises StoreError for one that this cluster has not made, or long ago."""
         found: dict[tuple[str, bytes, int], list[StageRange]] = {}
         sizes: dict[tuple[str, bytes, int], int] = {}
@@ -174,7 +176,7 @@ class ClusterTransactions:
             raise InvalidRecord(
                 f"a transaction writes to {_PLACES} partitions at most, and {_LARGEST} bytes to each: make it smaller"
             )
-        return tuple(Share(*place, tuple(ranges)) for place, ranges in found.items())
+        return tuple(PartitionWrites(*place, tuple(ranges)) for place, ranges in found.items())
 
     async def drop_stages(self, request: pb.DropStagesRequest, call: Call) -> pb.DropStagesResponse:
         elsewhere: dict[TopicPartition, pb.DropStagesRequest] = {}
@@ -219,7 +221,7 @@ class ClusterTransactions:
         return _answer(shares, verdict, 0)
 
     async def _commit_progress(
-        self, request: pb.CommitTransactionRequest, shares: tuple[Share, ...], call: Call
+        self, request: pb.CommitTransactionRequest, shares: tuple[PartitionWrites, ...], call: Call
     ) -> pb.CommitTransactionResponse:
         """Decide together with the positions of a consumer, in the log of its group."""
         call.check("read", "group", request.group)
@@ -231,17 +233,17 @@ class ClusterTransactions:
         assert coordinator.decider is not None, "it is made with the coordinator"
         progress = self._groups.progress(request, call.caller)
         try:
-            wanted = Wanted(request.request_id, shares)
+            wanted = TransactionRequest(request.request_id, shares)
             verdict = await coordinator.decider.commit(wanted, progress.advance, progress.check)
         except NotLeading:
             raise NotLeader(*coordinator.place, None) from None
         return _answer(shares, verdict, progress.generation())
 
-    async def _hold(self, shares: tuple[Share, ...]) -> None:
+    async def _hold(self, shares: tuple[PartitionWrites, ...]) -> None:
         """Make sure, at the leaders of their partitions, that shares are staged; raises TransactionAborted."""
         await asyncio.gather(*(self._hold_one(share) for share in shares))
 
-    async def _hold_one(self, share: Share) -> None:
+    async def _hold_one(self, share: PartitionWrites) -> None:
         deadline = time.monotonic() + _HOLDING
         place = TopicPartition(share.topic, share.partition)
         request = _packed(share, b"", [Portion(0, share.ranges)])
@@ -260,7 +262,7 @@ class ClusterTransactions:
                     raise TransactionAborted(f"nothing was decided: {error}") from error
             await asyncio.sleep(_AGAIN)
 
-    async def _apply(self, share: Share, writer: bytes, portions: Sequence[Portion]) -> Sequence[int | None]:
+    async def _apply(self, share: PartitionWrites, writer: bytes, portions: Sequence[Portion]) -> Sequence[int | None]:
         """Have the leader of a partition write what is decided; raises UnknownTopic, PartitionDeleted and others."""
         await self._check_there(share)
         place = TopicPartition(share.topic, share.partition)
@@ -270,7 +272,7 @@ class ClusterTransactions:
         found: pb.ApplyStagesResponse = await self._node.call_leader(place, "ApplyStages", request, _CALL)
         return [one.base_offset if one.HasField("base_offset") else None for one in found.applied]
 
-    async def _check_there(self, share: Share) -> None:
+    async def _check_there(self, share: PartitionWrites) -> None:
         """Raise UnknownTopic or PartitionDeleted if the topic was deleted: not by what this broker has heard of."""
         known = self._node.membership.view.topics.get(share.topic)
         if known is not None and known.info.uuid == share.uuid:
@@ -390,27 +392,27 @@ class _Gathered:
         return [(place, frames) for place, frames in found.items() if frames]
 
 
-def _wanted(request: pb.CommitTransactionRequest, shares: tuple[Share, ...]) -> Wanted:
+def _wanted(request: pb.CommitTransactionRequest, shares: tuple[PartitionWrites, ...]) -> TransactionRequest:
     if not request.writer:
         if request.HasField("sequence") or request.HasField("owner") or request.takeover:
             raise InvalidConfiguration("a numbered transaction has a writer: name it")
-        return Wanted(request.request_id, shares)
+        return TransactionRequest(request.request_id, shares)
     if not request.HasField("sequence"):
         raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
     if request.takeover and not request.HasField("owner"):
         raise InvalidConfiguration("a writer is taken over by an owner: name it")
     owner = request.owner if request.HasField("owner") else None
-    return Wanted(request.request_id, shares, request.writer, request.sequence, owner, request.takeover)
+    return TransactionRequest(request.request_id, shares, request.writer, request.sequence, owner, request.takeover)
 
 
-def _answer(shares: Iterable[Share], verdict: Verdict, generation: int) -> pb.CommitTransactionResponse:
+def _answer(shares: Iterable[PartitionWrites], verdict: Verdict, generation: int) -> pb.CommitTransactionResponse:
     if verdict.repeated:
         return pb.CommitTransactionResponse(repeated=True)
     places = [(share.topic, share.uuid, share.partition) for share in shares]
     return pack_answer(places, {key: base for key, base in verdict.bases.items() if base is not None}, generation)
 
 
-def _packed(share: Share, writer: bytes, portions: Iterable[Portion]) -> pb.StagesRequest:
+def _packed(share: PartitionWrites, writer: bytes, portions: Iterable[Portion]) -> pb.StagesRequest:
     return pb.StagesRequest(
         partition=pb.TopicPartition(topic=share.topic, topic_uuid=share.uuid, partition=share.partition),
         writer=writer,

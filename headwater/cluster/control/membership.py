@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from headwater.cluster.control.controller import Ask, Controller
 from headwater.cluster.control.identity import Identity
-from headwater.cluster.control.lookout import Lookout
+from headwater.cluster.control.liveness import LivenessProbe
 from headwater.cluster.control.registration import Missing, Registration
 from headwater.cluster.control.view import ClusterView
 from headwater.cluster.etcd.client import Etcd
@@ -45,7 +45,7 @@ class Membership:
         self.view = ClusterView(etcd, Keys(identity.cluster))
         self.registration = Registration(etcd, self.view, identity, address, missing, lease_seconds)
         self.controller = Controller(etcd, self.view, self.registration, ask)
-        self._lookout = Lookout(etcd, self.view, identity.broker)
+        self._liveness = LivenessProbe(etcd, self.view, identity.broker)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -102,7 +102,7 @@ class Membership:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        self._lookout.close()
+        self._liveness.close()
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:

@@ -9,7 +9,7 @@ from headwater.cluster.etcd.keys import Member, PartitionKey
 from headwater.cluster.link import Links
 from headwater.cluster.replication.durable_log import DurableLog
 from headwater.cluster.replication.following import Threads
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.core.errors import HeadwaterError
 from headwater.v1 import broker_pb2 as pb
 
@@ -17,15 +17,15 @@ from headwater.v1 import broker_pb2 as pb
 class Sizes:
     """Asks for the sizes of logs. It belongs to one event loop."""
 
-    def __init__(self, broker: int, hosted: Mapping[PartitionKey, Hosted], links: Links, threads: Threads) -> None:
+    def __init__(self, broker: int, local: Mapping[PartitionKey, LocalReplica], links: Links, threads: Threads) -> None:
         self._broker = broker
-        self._hosted = hosted
+        self._local = local
         self._links = links
         self._threads = threads
 
     async def here(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """How many bytes the logs have that are here."""
-        held = {key: hosted.log for key in keys if (hosted := self._hosted.get(key)) is not None}
+        held = {key: local.log for key in keys if (local := self._local.get(key)) is not None}
         found: Mapping[PartitionKey, int] = await self._threads.read(_sizes, held)
         return found
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from headwater.cluster.transactions.book import Bases, Ruling, Share, StageRange
+from headwater.cluster.transactions.transaction_log import Bases, PartitionWrites, StageRange, TransactionDecision
 from headwater.core.errors import HeadwaterError, PartitionDeleted, UnknownTopic
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Portion(NamedTuple):
     ranges: Sequence[StageRange]
 
 
-Apply = Callable[[Share, bytes, Sequence[Portion]], Awaitable[Sequence[int | None]]]
+Apply = Callable[[PartitionWrites, bytes, Sequence[Portion]], Awaitable[Sequence[int | None]]]
 """Has the leader of a share's partition write portions, under the name of a log: where each begins, if it is known."""
 
 
@@ -41,7 +41,7 @@ def log_writer(topic: bytes, partition: int) -> bytes:
 
 
 class _Waiting(NamedTuple):
-    share: Share
+    share: PartitionWrites
     portion: Portion
     done: asyncio.Future[int | None]
 
@@ -55,7 +55,7 @@ class Carrier:
         self._lanes: dict[tuple[bytes, int], deque[_Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, ruling: Ruling) -> asyncio.Future[Bases]:
+    def add(self, ruling: TransactionDecision) -> asyncio.Future[Bases]:
         """Carry a decision out, after those that were added before it."""
         waits: dict[tuple[bytes, int], asyncio.Future[int | None]] = {}
         for share in ruling.shares:

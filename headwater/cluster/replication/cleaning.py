@@ -16,7 +16,7 @@ from functools import partial
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.internal import COORDINATED
 from headwater.cluster.replication.following import Threads
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.core.config import StewardConfig, TopicConfig
 from headwater.log.elapsed import Elapsed
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 Readers = Mapping[PartitionKey, int] | None
 """Before which offset all groups are done, in each partition that they read; None when nobody knows."""
-Work = Callable[[Hosted], Awaitable[None]]
+Work = Callable[[LocalReplica], Awaitable[None]]
 
 
 class Cleaning:
@@ -36,7 +36,7 @@ class Cleaning:
         elapsed: Elapsed,
         steward: StewardConfig,
         for_each: Callable[[Work], Awaitable[None]],
-        config_of: Callable[[Hosted], TopicConfig | None],
+        config_of: Callable[[LocalReplica], TopicConfig | None],
     ) -> None:
         """`for_each` does something for each replica, `config_of` tells what a topic wants that is still there."""
         self._threads = threads
@@ -61,27 +61,27 @@ class Cleaning:
         except OSError as error:
             _log.warning("what was seen of the clock cannot be kept: %s", error)
 
-    async def clean(self, readers: Readers, hosted: Hosted) -> None:
+    async def clean(self, readers: Readers, local: LocalReplica) -> None:
         """Remove from a replica what its topic no longer wants."""
-        config = self._config_of(hosted)
-        if hosted.partition is not None or hosted.place.topic in COORDINATED or config is None:
+        config = self._config_of(local)
+        if local.partition is not None or local.place.topic in COORDINATED or config is None:
             return  # a stage log, or one that brokers clean by themselves
-        if config.compact and (hosted.leads or hosted.replica.in_sync):
-            await self._compact(hosted)
-        if hosted.leads:
-            await self._retain(readers, hosted, compacts=config.compact)
+        if config.compact and (local.leads or local.replica.in_sync):
+            await self._compact(local)
+        if local.leads:
+            await self._retain(readers, local, compacts=config.compact)
 
-    async def _compact(self, hosted: Hosted) -> None:
-        if hosted.leads:
+    async def _compact(self, local: LocalReplica) -> None:
+        if local.leads:
             # Delete markers go when all replicas have them. Who comes back without one would have to begin anew.
-            hosted.log.forgettable = hosted.log.watermark if hosted.replica.all_in_sync else 0
-        found = await self._threads.write(hosted.log.compact)
+            local.log.forgettable = local.log.watermark if local.replica.all_in_sync else 0
+        found = await self._threads.write(local.log.compact)
         if found is not None and found.removed_records:
-            _log.info("%s: compaction has removed %d records", hosted, found.removed_records)
+            _log.info("%s: compaction has removed %d records", local, found.removed_records)
 
-    async def _retain(self, readers: Readers, hosted: Hosted, *, compacts: bool) -> None:
-        acknowledged = hosted.replica.high_watermark
-        unread = 0 if readers is None else readers.get(hosted.key, acknowledged)
-        retain = partial(hosted.log.retain, compacts=compacts)
+    async def _retain(self, readers: Readers, local: LocalReplica, *, compacts: bool) -> None:
+        acknowledged = local.replica.high_watermark
+        unread = 0 if readers is None else readers.get(local.key, acknowledged)
+        retain = partial(local.log.retain, compacts=compacts)
         await self._threads.write(retain, acknowledged, unread, self._steward)
-        hosted.log.refresh()
+        local.log.refresh()

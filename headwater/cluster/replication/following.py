@@ -14,7 +14,7 @@ from headwater.cluster.etcd.keys import Member
 from headwater.cluster.link import Link, Links
 from headwater.cluster.replication.catch_up import CatchUp
 from headwater.cluster.replication.durable_log import EpochStart, Span
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.markers import Markers
 from headwater.cluster.replication.repeated_log import RepeatedLog
 from headwater.cluster.replication.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading, Replica
@@ -52,8 +52,8 @@ class Threads(Protocol):
 class Follower:
     """Keeps one replica up with its leader, for as long as it follows in one epoch."""
 
-    def __init__(self, hosted: Hosted, links: Links, threads: Threads, catch_up: CatchUp) -> None:
-        self._hosted = hosted
+    def __init__(self, local: LocalReplica, links: Links, threads: Threads, catch_up: CatchUp) -> None:
+        self._local = local
         self._links = links
         self._threads = threads
         self._catch_up = catch_up
@@ -61,23 +61,23 @@ class Follower:
         """How much the next answer is likely to bring, while it is behind: as much as the last one."""
         self._told = 0
         """Up to where the leader has told who has written what, beyond the log's end."""
-        self._seed = seed_of(partition_uuid(*hosted.key))
+        self._seed = seed_of(partition_uuid(*local.key))
         self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
         """The answer to a question that was asked while the last answer was being written."""
 
     async def follow_as(self, replica: Replica, epoch: int, leader_of: Callable[[], Member | None]) -> None:
         """Follow, and let go of a leader that does not answer as soon as there is another one."""
-        hosted = self._hosted
+        local = self._local
         following = asyncio.create_task(self.follow(epoch, leader_of))
-        following.add_done_callback(lambda _: hosted.wake())
+        following.add_done_callback(lambda _: local.wake())
         try:
-            while hosted.replica is replica and replica.epoch == epoch and not following.done():
-                await hosted.changed()
+            while local.replica is replica and replica.epoch == epoch and not following.done():
+                await local.changed()
         finally:
             following.cancel()
         (error,) = await asyncio.gather(following, return_exceptions=True)
         if isinstance(error, Exception):
-            _log.error("%s has stopped to follow, and begins anew", hosted, exc_info=error)
+            _log.error("%s has stopped to follow, and begins anew", local, exc_info=error)
             await asyncio.sleep(_FAILED)
 
     async def follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
@@ -88,34 +88,34 @@ class Follower:
             self._drop_ahead()
 
     async def _follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
-        hosted, replica = self._hosted, self._hosted.replica
-        while hosted.replica is replica and replica.epoch == epoch:
+        local, replica = self._local, self._local.replica
+        while local.replica is replica and replica.epoch == epoch:
             # Acknowledgements wait for whoever is in sync: that one never waits itself.
             pause = 0.0 if replica.in_sync else self._catch_up.wait()
             if pause > 0:
-                await hosted.changed(min(pause, _LOOK))
+                await local.changed(min(pause, _LOOK))
                 continue
             request = replica.request()
             leader = leader_of()
             if request is None or leader is None:
-                await hosted.changed(WAIT)
+                await local.changed(WAIT)
                 continue
             try:
                 await self._ask(request, leader)
             except BrokerUnavailable as error:
-                _log.debug("%s: %s", hosted, error)
-                await hosted.changed(_AGAIN)
+                _log.debug("%s: %s", local, error)
+                await local.changed(_AGAIN)
             except NotLeading:
-                await hosted.changed(_AGAIN)  # one of the two is behind, and will hear of it
+                await local.changed(_AGAIN)  # one of the two is behind, and will hear of it
             except (HeadwaterError, OSError) as error:
-                _repeated.log(logging.ERROR, "%s does not keep up with its leader: %s", hosted, error)
-                hosted.log.refresh()
+                _repeated.log(logging.ERROR, "%s does not keep up with its leader: %s", local, error)
+                local.log.refresh()
                 await asyncio.sleep(_FAILED)
 
     async def _ask(self, request: FetchRequest, leader: Member) -> None:
         ahead, self._ahead = self._ahead, None
         link = self._links.to(leader)
-        at_once = None if self._hosted.replica.in_sync else self._catch_up.at_once
+        at_once = None if self._local.replica.in_sync else self._catch_up.at_once
         if ahead is not None:
             found = await ahead
         elif at_once is None:
@@ -125,7 +125,7 @@ class Follower:
         if found.HasField("error"):
             error = unpack_error(found.error)
             raise error if isinstance(error, Damaged) else NotLeading
-        self._hosted.replica.reach(found.epoch, found.mark)
+        self._local.replica.reach(found.epoch, found.mark)
         if found.HasField("diverging"):
             await self._cut(found, request.last_epoch)
             return
@@ -138,7 +138,7 @@ class Follower:
         except BaseException:
             self._drop_ahead()
             raise
-        if self._ahead is not None and self._hosted.log.end != found.next_offset:
+        if self._ahead is not None and self._local.log.end != found.next_offset:
             self._drop_ahead()
 
     async def _ask_little(self, link: Link, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
@@ -159,13 +159,13 @@ class Follower:
 
     def _question(self, request: FetchRequest, wait: float, most: int = _BYTES, *, told: int = 0) -> pb.ReplicaFetch:
         return pb.ReplicaFetch(
-            topic_uuid=self._hosted.key[0],
-            partition=self._hosted.key[1],
-            high_watermark=self._hosted.replica.high_watermark,
+            topic_uuid=self._local.key[0],
+            partition=self._local.key[1],
+            high_watermark=self._local.replica.high_watermark,
             max_bytes=min(most, _BYTES),
             max_wait_ms=round(wait * 1000),
             producers_until=max(self._told, told),
-            **request._replace(damaged=self._hosted.repairing)._asdict(),
+            **request._replace(damaged=self._local.repairing)._asdict(),
         )
 
     def _drop_ahead(self) -> None:
@@ -178,11 +178,11 @@ class Follower:
 
         What is acknowledged it does have, or it would not lead; but for what is older than an operator's election.
         """
-        hosted, replica = self._hosted, self._hosted.replica
-        before = hosted.log.end
+        local, replica = self._local, self._local.replica
+        before = local.log.end
         diverging = EpochEnd(found.diverging.epoch, found.diverging.end)
         replica.take(FetchResponse(found.epoch, found.end, last_epoch, (), found.high_watermark, diverging))
-        offset = hosted.log.end
+        offset = local.log.end
         if offset == before:
             return
         forced = replica.state is not None and last_epoch < replica.state.forced_epoch
@@ -195,21 +195,21 @@ class Follower:
         replica.high_watermark -= lost
         _log.warning(
             "%s: %d records that the leader does not have are removed; %d of them were acknowledged",
-            *(hosted, before - offset, lost),
+            *(local, before - offset, lost),
         )
-        await self._threads.write(hosted.log.cut, found.epoch, offset)
-        hosted.log.refresh()
-        replica.high_watermark = min(replica.high_watermark, hosted.log.end)
+        await self._threads.write(local.log.cut, found.epoch, offset)
+        local.log.refresh()
+        replica.high_watermark = min(replica.high_watermark, local.log.end)
 
     async def _copy(self, found: pb.ReplicaFetched, last_epoch: int) -> None:
-        hosted = self._hosted
-        if found.end != hosted.log.end or found.epoch != hosted.replica.epoch:
+        local = self._local
+        if found.end != local.log.end or found.epoch != local.replica.epoch:
             return  # the answer to an earlier question
-        if found.log_start > hosted.log.end:
+        if found.log_start > local.log.end:
             await self._restart(found)
             return
-        hosted.log.forgettable = found.markers_until
-        if found.frames and not hosted.log.fits_behind(_markers(found)):
+        local.log.forgettable = found.markers_until
+        if found.frames and not local.log.fits_behind(_markers(found)):
             await self._begin_anew(found)
             return
         spans: tuple[Span, ...] = ()
@@ -217,36 +217,36 @@ class Follower:
             end = await self._threads.write(self._write, found)
             self._told = max(self._told, _told(found))
             spans = (Span(found.end, end),)
-        hosted.replica.take(FetchResponse(found.epoch, found.end, last_epoch, spans, found.high_watermark))
-        start = min(found.log_start, hosted.replica.high_watermark)
-        if start > hosted.log.start:
-            await self._threads.write(hosted.log.partition.delete_before, start)
-            hosted.log.refresh()
+        local.replica.take(FetchResponse(found.epoch, found.end, last_epoch, spans, found.high_watermark))
+        start = min(found.log_start, local.replica.high_watermark)
+        if start > local.log.start:
+            await self._threads.write(local.log.partition.delete_before, start)
+            local.log.refresh()
 
     async def _restart(self, found: pb.ReplicaFetched) -> None:
         """Go on where the leader's log begins: what is before that is gone everywhere."""
-        hosted = self._hosted
-        _log.warning("%s goes on at offset %d: what was before it was deleted", hosted, found.log_start)
-        await self._threads.write(hosted.log.restart, found.epoch, found.log_start, found.producers, _epochs(found))
+        local = self._local
+        _log.warning("%s goes on at offset %d: what was before it was deleted", local, found.log_start)
+        await self._threads.write(local.log.restart, found.epoch, found.log_start, found.producers, _epochs(found))
         self._told = 0
-        hosted.log.refresh()
+        local.log.refresh()
 
     async def _begin_anew(self, found: pb.ReplicaFetched) -> None:
         """Copy all of the leader's log: what is here may have been deleted by markers that are gone from there."""
-        hosted, replica = self._hosted, self._hosted.replica
-        if replica.in_sync and hosted.log.end > hosted.log.start:
+        local, replica = self._local, self._local.replica
+        if replica.in_sync and local.log.end > local.log.start:
             raise HeadwaterError(
                 "it is in sync, and not as far as delete markers may be gone; nothing was removed here"
             )
-        _log.warning("%s is copied anew: delete markers that it lacks are gone from its leader's log", hosted)
-        await self._threads.write(hosted.log.begin_anew, found.epoch, _markers(found))
+        _log.warning("%s is copied anew: delete markers that it lacks are gone from its leader's log", local)
+        await self._threads.write(local.log.begin_anew, found.epoch, _markers(found))
         self._told = 0
-        hosted.log.refresh()
-        replica.high_watermark = min(replica.high_watermark, hosted.log.end)
+        local.log.refresh()
+        replica.high_watermark = min(replica.high_watermark, local.log.end)
 
     def _write(self, found: pb.ReplicaFetched) -> int:
         """In a thread: verify the frames and put them into the log; where it ends then."""
-        log = self._hosted.log
+        log = self._local.log
         schema_of = log.partition.schemas.get
         frames: list[StoredFrame] = [
             stored_frame(*located, schema_of) for located in verified(found.frames, self._seed, found.end)

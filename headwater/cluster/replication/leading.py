@@ -8,7 +8,7 @@ from typing import Final
 
 from headwater.cluster.replication.durable_log import DurableLog
 from headwater.cluster.replication.following import WAIT, Threads
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.repeated_log import RepeatedLog
 from headwater.cluster.replication.replica import FetchRequest, NotLeading
 from headwater.core.errors import HeadwaterError, NotLeader
@@ -21,26 +21,26 @@ _HEARING: Final = 0.1
 that, and while there is more it comes along. Seconds."""
 
 
-async def answer_follower(hosted: Hosted | None, question: pb.ReplicaFetch, threads: Threads) -> pb.ReplicaFetched:
+async def answer_follower(local: LocalReplica | None, question: pb.ReplicaFetch, threads: Threads) -> pb.ReplicaFetched:
     """What is behind a follower's end, or where its log differs; an error if the partition is not led here."""
     answer = pb.ReplicaFetched(
         topic_uuid=question.topic_uuid, partition=question.partition, epoch=question.epoch, end=question.end
     )
     try:
-        if hosted is None:
+        if local is None:
             raise NotLeading
-        await _fill(answer, question, hosted, threads)
+        await _fill(answer, question, local, threads)
     except NotLeading:
         answer.error.CopyFrom(
-            pack_error(NotLeader("" if hosted is None else hosted.place.topic, question.partition, None))
+            pack_error(NotLeader("" if local is None else local.place.topic, question.partition, None))
         )
     except HeadwaterError as error:
-        _repeated.log(logging.ERROR, "%s cannot be read for a follower: %s", hosted, error)
+        _repeated.log(logging.ERROR, "%s cannot be read for a follower: %s", local, error)
         answer.error.CopyFrom(pack_error(error))
     return answer
 
 
-async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Hosted, threads: Threads) -> None:
+async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, local: LocalReplica, threads: Threads) -> None:
     request = FetchRequest(
         question.replica,
         question.incarnation,
@@ -51,41 +51,41 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, hosted: Ho
         question.mark,
         question.damaged,
     )
-    hosted.heard(request)
+    local.heard(request)
     now = time.monotonic()
     deadline, hearing = now + min(question.max_wait_ms / 1000, WAIT), now + _HEARING
     while True:
-        response = hosted.fetch(request)
+        response = local.fetch(request)
         answer.mark = response.mark
-        if request.end < hosted.log.start:
-            await _fill_start(answer, hosted, threads)
+        if request.end < local.log.start:
+            await _fill_start(answer, local, threads)
             return
         left = deadline - time.monotonic()
-        withheld = hosted.log.markers.are_going(request.end)
+        withheld = local.log.markers.are_going(request.end)
         news = (response.batches and not withheld) or response.diverging is not None
-        if news or left <= 0 or hosted.confirming:
+        if news or left <= 0 or local.confirming:
             break
         if response.high_watermark != question.high_watermark:
             left = hearing - time.monotonic()
             if left <= 0:
                 break
-        await hosted.changed(left)
+        await local.changed(left)
     answer.high_watermark = response.high_watermark
-    answer.log_start = hosted.log.start
-    answer.markers_until = hosted.log.markers.until
+    answer.log_start = local.log.start
+    answer.markers_until = local.log.markers.until
     if response.diverging is not None:
         answer.diverging.epoch, answer.diverging.end = response.diverging
     elif news and response.batches:
-        frames = await hosted.frames(response.batches[0], question.max_bytes, threads.read)
-        if not hosted.leads or hosted.led != question.epoch:
+        frames = await local.frames(response.batches[0], question.max_bytes, threads.read)
+        if not local.leads or local.led != question.epoch:
             raise NotLeading  # what was read may be another leader's by now, and not fit what the follower has
-        markers = hosted.log.markers  # after the frames were read, not before
+        markers = local.log.markers  # after the frames were read, not before
         if markers.are_going(question.end):
             return
         answer.markers_until, answer.markers_state = markers
         answer.next_offset, answer.next_epoch = frames[-1].header.next_offset, frames[-1].header.leader_epoch
         answer.frames = b"".join(memoryview(frame.data) for frame in frames)
-        await _fill_gaps(answer, question, hosted.log, threads)
+        await _fill_gaps(answer, question, local.log, threads)
 
 
 async def _fill_gaps(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, log: DurableLog, threads: Threads) -> None:
@@ -100,9 +100,9 @@ async def _fill_gaps(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, log: 
         answer.producers = await threads.read(log.partition.producers_at, until)
 
 
-async def _fill_start(answer: pb.ReplicaFetched, hosted: Hosted, threads: Threads) -> None:
+async def _fill_start(answer: pb.ReplicaFetched, local: LocalReplica, threads: Threads) -> None:
     """Retention was faster than the follower: it goes on where the log begins."""
-    log = hosted.log
-    answer.log_start, answer.high_watermark = log.start, hosted.replica.high_watermark
+    log = local.log
+    answer.log_start, answer.high_watermark = log.start, local.replica.high_watermark
     answer.epochs.extend(pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.start))
     answer.producers = await threads.read(log.partition.producers_at, log.start)

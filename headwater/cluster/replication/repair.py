@@ -29,7 +29,7 @@ from headwater.cluster.etcd.keys import Member, PartitionKey
 from headwater.cluster.link import Links
 from headwater.cluster.replication.durable_log import DurableLog, EpochStart, Intact, Span
 from headwater.cluster.replication.following import Threads
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.core.errors import HeadwaterError
 from headwater.log import ClosedSegment, StoredFrame
 from headwater.log.files.segment import seed_of
@@ -119,7 +119,7 @@ class Repair:
     It is for one attempt: who leads and who is in sync may be others in the next.
     """
 
-    hosted: Hosted
+    local: LocalReplica
     state: PartitionState
     sources: Sequence[Member]
     links: Links
@@ -137,7 +137,7 @@ class Repair:
 
     async def run(self) -> None:
         """Repair what can be repaired; raises HeadwaterError and OSError where that cannot be written here."""
-        log, below = self.hosted.log, self.hosted.replica.high_watermark
+        log, below = self.local.log, self.local.replica.high_watermark
         self.answered = {one.id for one in self.sources}
         agreed = await self._agree_on_epochs(below)
         for closed in await self.threads.write(log.damaged_segments, below):
@@ -147,18 +147,18 @@ class Repair:
 
     async def _agree_on_epochs(self, below: int) -> bool:
         """Learn from a replica in sync where epochs begin; whether there was one that agrees with what is here."""
-        start = self.hosted.log.start
+        start = self.local.log.start
         for source in self.sources:
             if self.state.in_sync.get(source.id) == source.incarnation:
                 answer = await self._ask(source, Span(start, start))
                 if answer is not None:
                     epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
-                    agrees: bool = await self.threads.write(self.hosted.log.learn_epochs, epochs, below)
+                    agrees: bool = await self.threads.write(self.local.log.learn_epochs, epochs, below)
                     return agrees
         return False
 
     async def _mend(self, closed: ClosedSegment, below: int, *, agreed: bool) -> None:
-        log = self.hosted.log
+        log = self.local.log
         mending: Mending = await self.threads.write(log.partition.mending, closed)
         try:
             left = [Span(hole.offset, hole.next_offset) for hole in mending.holes]
@@ -205,14 +205,14 @@ class Repair:
             answer = await self._ask(source, span)
             if answer is None:
                 continue
-            if max(answer.markers_until, self.hosted.log.markers.until) > span.start:
+            if max(answer.markers_until, self.local.log.markers.until) > span.start:
                 self.anew = True
                 continue
             found: Intact = await self.threads.read(self._checked, answer, span, below)
             if found.next_offset > span.start:
                 if answer.compacted_until > span.start:
                     until = min(answer.compacted_until, below)
-                    await self.threads.write(self.hosted.log.note_compacted, until)
+                    await self.threads.write(self.local.log.note_compacted, until)
                 self.helped.add(source.id)
                 return found
             damaged_until = min(damaged_until, max(found.damaged_until, span.start + 1))
@@ -224,9 +224,9 @@ class Repair:
         Frames of another epoch than this replica knows are another leader's, and were never acknowledged. Offsets
         without a record are good only where gaps are.
         """
-        log = self.hosted.log
+        log = self.local.log
         gaps_until = self._gaps_until(answer, below)
-        seed, schema_of = seed_of(partition_uuid(*self.hosted.key)), log.partition.schemas.get
+        seed, schema_of = seed_of(partition_uuid(*self.local.key)), log.partition.schemas.get
         frames: list[StoredFrame] = []
         reached = span.start
         try:
@@ -242,7 +242,7 @@ class Repair:
                 frames.append(frame)
                 reached = min(header.next_offset, span.end)
         except HeadwaterError as error:
-            _log.warning("%s: an answer to a question for what is damaged is damaged itself: %s", self.hosted, error)
+            _log.warning("%s: an answer to a question for what is damaged is damaged itself: %s", self.local, error)
             return Intact(frames, reached, span.end)
         end = min(answer.next_offset, span.end)
         if end > max(reached, gaps_until):
@@ -257,7 +257,7 @@ class Repair:
         """
         until = answer.compacted_until
         epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
-        return until if until <= below and self.hosted.log.had_the_same(epochs, until) else 0
+        return until if until <= below and self.local.log.had_the_same(epochs, until) else 0
 
     def _add(self, mending: Mending, found: Intact, offset: int) -> None:
         """In a thread: put what was found into the hole, from an offset on."""
@@ -266,7 +266,7 @@ class Repair:
 
     async def whole_elsewhere(self) -> bool:
         """Whether a replica that is in sync has everything intact that is acknowledged."""
-        log, below = self.hosted.log, self.hosted.replica.high_watermark
+        log, below = self.local.log, self.local.replica.high_watermark
         for source in self.sources:
             offset = log.start
             while offset < below and self.state.in_sync.get(source.id) == source.incarnation:
@@ -282,7 +282,7 @@ class Repair:
         """What another replica has of a span; None where it does not tell."""
         if source.id not in self.answered:
             return None  # once is enough
-        uuid, number = self.hosted.key
+        uuid, number = self.local.key
         request = pb.ReadReplicaRequest(
             topic_uuid=uuid,
             partition=number,
@@ -295,7 +295,7 @@ class Repair:
             answer: pb.ReadReplicaResponse = await self.links.to(source).call("ReadReplica", request, _ASKING)
         except HeadwaterError as error:
             self.answered.discard(source.id)
-            _log.debug("%s: broker %d does not tell what it has: %s", self.hosted, source.id, error)
+            _log.debug("%s: broker %d does not tell what it has: %s", self.local, source.id, error)
             return None
         return answer
 

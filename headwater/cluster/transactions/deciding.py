@@ -17,7 +17,13 @@ from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.internal import InternalLog, Record
 from headwater.cluster.replication.carrier import Apply, Carrier, log_writer
 from headwater.cluster.replication.replica import NotLeading
-from headwater.cluster.transactions.book import Bases, Book, Ruling, Share, Wanted
+from headwater.cluster.transactions.transaction_log import (
+    Bases,
+    PartitionWrites,
+    TransactionDecision,
+    TransactionLog,
+    TransactionRequest,
+)
 from headwater.core.errors import HeadwaterError
 from headwater.core.options import MIB
 from headwater.log import Appended
@@ -27,14 +33,14 @@ _log = logging.getLogger(__name__)
 _SNAPSHOT_BYTES: Final = 8 * MIB
 """When a log has grown to this, and to twice its last snapshot, all that is known is written anew and the rest goes."""
 
-Hold = Callable[[tuple[Share, ...]], Awaitable[None]]
+Hold = Callable[[tuple[PartitionWrites, ...]], Awaitable[None]]
 """Makes sure that everything is staged, and stays so until it is written; raises TransactionAborted."""
 Note = Callable[[bytes], None]
 """Takes a record that is to be appended."""
 
 
 class Journal(Protocol):
-    """The log that a book is kept in, as its coordinator writes it."""
+    """The replicated log that holds a transaction log, as its coordinator writes it."""
 
     @property
     def good(self) -> bool:
@@ -55,7 +61,7 @@ class Verdict(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    ruling: Ruling
+    ruling: TransactionDecision
     written: asyncio.Future[Any] | None
     """None for what a predecessor has written."""
     done: asyncio.Future[Bases]
@@ -65,10 +71,16 @@ class Decider:
     """Decides over the transactions of one log, in one epoch of its leader. For the event loop."""
 
     def __init__(
-        self, key: PartitionKey, book: Book, journal: Journal, apply: Apply, hold: Hold, now_ns: Callable[[], int]
+        self,
+        key: PartitionKey,
+        transaction_log: TransactionLog,
+        journal: Journal,
+        apply: Apply,
+        hold: Hold,
+        now_ns: Callable[[], int],
     ) -> None:
         """`key` is the log's. `now_ns` tells a time that does not jump, by which answers are forgotten."""
-        self._book = book
+        self._transaction_log = transaction_log
         self._journal = journal
         self._hold = hold
         self._now_ns = now_ns
@@ -81,8 +93,8 @@ class Decider:
     # A life.
 
     def begin(self) -> None:
-        """The book is as the log says: carry out what is not done yet."""
-        for ruling in self._book.undone():
+        """The transaction log is complete: carry out what is not done yet."""
+        for ruling in self._transaction_log.undone():
             self._carry_out(ruling, None)
         self._do(self._pump())
 
@@ -106,7 +118,7 @@ class Decider:
 
     async def commit(
         self,
-        wanted: Wanted,
+        wanted: TransactionRequest,
         also: Callable[[], None] = lambda: None,
         check: Callable[[], None] | None = None,
     ) -> Verdict:
@@ -127,11 +139,11 @@ class Decider:
             return found
         if not self._journal.good:
             raise NotLeading
-        rulings: list[Ruling] = []
+        rulings: list[TransactionDecision] = []
 
         def decide(note: Note) -> None:
             also()
-            ruling = self._book.decide(wanted, self._now_ns())
+            ruling = self._transaction_log.decide(wanted, self._now_ns())
             assert ruling is not None, "a repeated one is known"
             note(ruling.pack())
             rulings.append(ruling)
@@ -142,16 +154,16 @@ class Decider:
             raise NotLeading
         return Verdict(await self._carry_out(rulings[0], written))
 
-    async def _known(self, wanted: Wanted) -> Verdict | None:
+    async def _known(self, wanted: TransactionRequest) -> Verdict | None:
         """What became of it, if it was decided before: told when that can be read, not earlier."""
-        number = self._book.ruling_on(wanted.request) if wanted.request else None
+        number = self._transaction_log.ruling_on(wanted.request) if wanted.request else None
         if number is not None:
             return Verdict(await self._outcome(number))
-        bases = self._book.answer_to(wanted.request) if wanted.request else None
+        bases = self._transaction_log.answer_to(wanted.request) if wanted.request else None
         if bases is not None:
             return Verdict(bases)
-        if self._book.is_repeated(wanted):
-            for undone in self._book.undone_of(wanted.writer):
+        if self._transaction_log.is_repeated(wanted):
+            for undone in self._transaction_log.undone_of(wanted.writer):
                 await self._outcome(undone)
             return Verdict({}, repeated=True)
         return None
@@ -164,20 +176,20 @@ class Decider:
 
     async def settle(self) -> int:
         """Return when everything is done that is decided by now; how much that was. Raises NotLeading."""
-        numbers = [ruling.number for ruling in self._book.undone()]
+        numbers = [ruling.number for ruling in self._transaction_log.undone()]
         for number in numbers:
             if number in self._decided:
                 await self._outcome(number)
         return len(numbers)
 
     @property
-    def undone(self) -> list[Ruling]:
+    def undone(self) -> list[TransactionDecision]:
         """What is decided and not done."""
-        return self._book.undone()
+        return self._transaction_log.undone()
 
     # Carrying out.
 
-    def _carry_out(self, ruling: Ruling, written: asyncio.Future[Any] | None) -> asyncio.Future[Bases]:
+    def _carry_out(self, ruling: TransactionDecision, written: asyncio.Future[Any] | None) -> asyncio.Future[Bases]:
         done: asyncio.Future[Bases] = asyncio.get_running_loop().create_future()
         one = self._decided[ruling.number] = _Decided(ruling, written, done)
         self._queue.append(one)
@@ -202,7 +214,9 @@ class Decider:
         bases = await carried
         if self._journal.good:
             # Nobody waits for it: what is done again is known where it is done.
-            self._journal.write(lambda note: note(self._book.finish(one.ruling.number, bases, self._now_ns())))
+            self._journal.write(
+                lambda note: note(self._transaction_log.finish(one.ruling.number, bases, self._now_ns()))
+            )
         self._decided.pop(one.ruling.number, None)
         if not one.done.done():
             one.done.set_result(bases)
@@ -213,8 +227,8 @@ class WriterCoordinator:
 
     def __init__(self, log: InternalLog, apply: Apply, hold: Hold, now_ns: Callable[[], int]) -> None:
         self._log = log
-        self._book = Book(log.epoch)
-        self.decider = Decider(log.key, self._book, self, apply, hold, now_ns)
+        self._transaction_log = TransactionLog(log.epoch)
+        self.decider = Decider(log.key, self._transaction_log, self, apply, hold, now_ns)
         self._enough = _SNAPSHOT_BYTES
         self._shrinking: asyncio.Task[None] | None = None
 
@@ -225,7 +239,7 @@ class WriterCoordinator:
 
     def replay(self, records: list[Record]) -> None:
         """Take in what the log has, and begin to serve."""
-        self._book.take(value for _, value in records if value is not None)
+        self._transaction_log.take(value for _, value in records if value is not None)
         self.decider.begin()
 
     def end(self) -> None:
@@ -265,7 +279,7 @@ class WriterCoordinator:
         """Write all that is known anew, and remove what was before it."""
         before = self._log.bytes
         try:
-            appended = await self._log.append([(b"", self._book.snapshot())])
+            appended = await self._log.append([(b"", self._transaction_log.snapshot())])
             await self._log.forget(appended.base_offset)
         except NotLeading:
             return

@@ -17,9 +17,9 @@ from typing import Final
 from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replication.carrier import Portion
-from headwater.cluster.replication.hosted import Hosted
+from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.replica import NotLeading
-from headwater.cluster.transactions.book import StageRange
+from headwater.cluster.transactions.transaction_log import StageRange
 from headwater.core.errors import (
     NotLeader,
     OffsetOutOfRange,
@@ -104,7 +104,7 @@ class Stages:
         self._node = node
         self._known: dict[PartitionKey, Known] = {}
 
-    def _of(self, stage: Hosted) -> Known:
+    def _of(self, stage: LocalReplica) -> Known:
         known = self._known.get(stage.key)
         if known is None or known.epoch != stage.led:
             known = self._known[stage.key] = Known(stage.led, stage.log.end)
@@ -133,7 +133,7 @@ class Stages:
 
     async def append(self, place: TopicPartition, uuid: bytes, frames: Sequence[Frame]) -> StageRange:
         """Stage frames, not acknowledged yet; raises NotLeader."""
-        hosted, stage = self._leading(place, uuid)
+        local, stage = self._leading(place, uuid)
         epoch, known = stage.led, self._of(stage)
         known.appending += 1
         try:
@@ -143,7 +143,7 @@ class Stages:
         except NotLeading:
             raise self._node.not_leader(place) from None
         except (WriteFailed, PartitionPoisoned) as error:
-            if not self._node.resign(hosted, error):
+            if not self._node.resign(local, error):
                 raise
             raise NotLeader(*place, None) from error
         finally:
@@ -157,13 +157,13 @@ class Stages:
         for found in ranges:
             await self._acknowledged(stage, found.epoch, found.end)
 
-    async def _acknowledged(self, hosted: Hosted, epoch: int, end: int) -> None:
+    async def _acknowledged(self, local: LocalReplica, epoch: int, end: int) -> None:
         appended: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         appended.set_result(Appended(end, end))
         try:
-            await hosted.acknowledged(appended, epoch, by_all=True)
+            await local.acknowledged(appended, epoch, by_all=True)
         except NotLeading:
-            raise self._node.not_leader(hosted.place) from None
+            raise self._node.not_leader(local.place) from None
 
     def drop(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Nobody wants these any more; raises NotLeader."""
@@ -191,26 +191,26 @@ class Stages:
 
         Returns when every replica that is in sync has it. Raises NotLeader.
         """
-        hosted, stage = self._leading(place, uuid)
-        epoch, known = hosted.led, self._of(stage)
+        local, stage = self._leading(place, uuid)
+        epoch, known = local.led, self._of(stage)
         bases: list[int | None]
         try:
-            bases, end = await self._node.threads.write(_apply, hosted, stage, epoch, writer, portions)
+            bases, end = await self._node.threads.write(_apply, local, stage, epoch, writer, portions)
         except NotLeading:
             raise self._node.not_leader(place) from None
-        hosted.appended()
-        await self._acknowledged(hosted, epoch, end)
+        local.appended()
+        await self._acknowledged(local, epoch, end)
         for portion in portions:
             for found in portion.ranges:
                 known.done(found)
         return bases
 
-    def _leading(self, place: TopicPartition, uuid: bytes) -> tuple[Hosted, Hosted]:
+    def _leading(self, place: TopicPartition, uuid: bytes) -> tuple[LocalReplica, LocalReplica]:
         """Both replicas of this very topic. Who has another one here may not have heard yet which is the newer."""
-        hosted, stage = self._node.with_stage(place)
-        if hosted.key[0] != uuid:
+        local, stage = self._node.with_stage(place)
+        if local.key[0] != uuid:
             raise self._node.not_leader(place)
-        return hosted, stage
+        return local, stage
 
     # Cleaning.
 
@@ -225,12 +225,12 @@ class Stages:
 
     async def free(self, place: TopicPartition, undone: Undone) -> None:
         """Remove what nobody needs: what is done or dropped, and what is too old, but nothing that may be undone."""
-        hosted, stage = self._node.with_stage(place)
+        local, stage = self._node.with_stage(place)
         log, known = stage.log, self._of(stage)
         aged: int = await self._node.threads.read(self.aged, place)
         offset = known.needed_from(log.start, stage.replica.high_watermark)
         if aged > offset:
-            kept = await undone(place, hosted.key[0])
+            kept = await undone(place, local.key[0])
             if kept is not None:
                 offset = min([aged, *(found.start for found in kept)])
         offset = min(offset, stage.replica.high_watermark)
@@ -244,31 +244,31 @@ def _staged(topic: ClusterTopic) -> ClusterTopic:
     return replace(topic, staged=True)
 
 
-def _is_there(stage: Hosted, found: StageRange) -> bool:
+def _is_there(stage: LocalReplica, found: StageRange) -> bool:
     """Whether a range is in the log, and not something else in its place, which only an operator can have let in."""
     log = stage.log
     return log.start <= found.start < found.end <= log.end and log.epoch_before(found.end) == found.epoch
 
 
-def _append(stage: Hosted, epoch: int, frames: Sequence[Frame]) -> Appended:
+def _append(stage: LocalReplica, epoch: int, frames: Sequence[Frame]) -> Appended:
     """In a thread."""
     with stage.log.leading(epoch):
         return stage.log.partition.append(list(frames))
 
 
 def _apply(
-    hosted: Hosted, stage: Hosted, epoch: int, writer: bytes, portions: Sequence[Portion]
+    local: LocalReplica, stage: LocalReplica, epoch: int, writer: bytes, portions: Sequence[Portion]
 ) -> tuple[list[int | None], int]:
     """In a thread: append what is not there yet, durably; where each portion begins, and where the log ends then."""
-    partition = hosted.log.partition
+    partition = local.log.partition
     bases: list[int | None] = []
-    with hosted.log.leading(epoch):
+    with local.log.leading(epoch):
         last = partition.writer_sequence(writer)
         for number, ranges in portions:
             base = None
             if number > last:
                 identity = Identity(writer, 0, number, forever=True)
-                frames = [signed(frame, identity) for frame in _frames(hosted, stage, ranges)]
+                frames = [signed(frame, identity) for frame in _frames(local, stage, ranges)]
                 if frames:
                     base = partition.append(frames).base_offset
             bases.append(base)
@@ -276,12 +276,12 @@ def _apply(
         return bases, partition.bounds().end
 
 
-def _frames(hosted: Hosted, stage: Hosted, ranges: Iterable[StageRange]) -> list[Frame]:
+def _frames(local: LocalReplica, stage: LocalReplica, ranges: Iterable[StageRange]) -> list[Frame]:
     """What is staged there; nothing where an operator has let a broker lead that lacks it."""
     found: list[Frame] = []
     for one in ranges:
         if not _is_there(stage, one):
-            state = hosted.replica.state
+            state = local.replica.state
             if state is None or state.forced_epoch <= one.epoch:
                 raise StoreError(f"{stage}: {one} is not there")
             _log.error("%s: %s was lost by an operator's election, and with it a transaction's share", stage, one)

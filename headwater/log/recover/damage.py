@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from headwater.log.delayed_calls import DelayedCalls
 from headwater.log.files.disk import Disk, read_plain
-from headwater.log.later import Later
 from headwater.log.recover.report import Damage
 
 DAMAGE_FILE: Final = "damage.json"
@@ -118,4 +118,4 @@ class DamageNotes:
             _LATER.call(_AGAIN, lambda: self._note(damage))
 
 
-_LATER = Later("headwater-damage")
+_LATER = DelayedCalls("headwater-damage")

@@ -11,10 +11,10 @@ import weakref
 from typing import Protocol
 
 from headwater.core.errors import HeadwaterError, PartitionClosed, PartitionForked
-from headwater.log.later import Later
+from headwater.log.delayed_calls import DelayedCalls
 
 _log = logging.getLogger(__name__)
-_LATER = Later("headwater-syncer")
+_LATER = DelayedCalls("headwater-syncer")
 
 
 class Syncable(Protocol):

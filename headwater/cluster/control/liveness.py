@@ -1,4 +1,4 @@
-"""The lookout: notices that a broker has died before its lease ends.
+"""The liveness probe: notices that a broker has died before its lease ends.
 
 Every broker holds a connection to every other. When a process dies its kernel closes the connection and refuses the
 next; nobody who is only slow, paused or cut off does that. Then the dead one's lease is ended for it. Should it be
@@ -29,7 +29,7 @@ _DOUBTS: Final = 3
 _DOUBT_PAUSE: Final = 0.1
 
 
-class Lookout:
+class LivenessProbe:
     """Watches the other brokers of a view. It belongs to one event loop."""
 
     def __init__(self, etcd: Etcd, view: ClusterView, broker: int) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headwater.cluster.control.metadata import PartitionState
-from headwater.cluster.replication.hosted import PATIENCE
 from headwater.cluster.replication.leading import answer_follower
+from headwater.cluster.replication.local_replica import PATIENCE
 from headwater.cluster.replication.replica import NotLeading
 from headwater.log import Appended, encode
 from headwater.v1 import broker_pb2 as pb
@@ -47,7 +47,7 @@ async def test_a_record_that_comes_again_is_acknowledged_no_sooner_than_the_firs
     await soon()
     known: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
     known.set_result(Appended(0, 1, duplicate=True))
-    again = asyncio.create_task(held.hosted.acknowledged(known, 1, by_all=True))
+    again = asyncio.create_task(held.local.acknowledged(known, 1, by_all=True))
     await soon()
     assert (first.done(), again.done()) == (False, False)
     held.follower_has(1)
@@ -58,17 +58,17 @@ async def test_a_record_that_comes_again_is_acknowledged_no_sooner_than_the_firs
 @in_loop
 async def test_a_new_leader_answers_readers_when_the_others_have_what_it_inherits(held: Held) -> None:
     held.state(1, ME)
-    assert held.hosted.replica.readable == 0, "an empty log has nothing to wait for"
+    assert held.local.replica.readable == 0, "an empty log has nothing to wait for"
     await held.append(by_all=False)
     held.state(2, OTHER)
     held.state(3, ME)
-    assert held.hosted.replica.readable is None
+    assert held.local.replica.readable is None
     await held.append(by_all=False)  # which is none of what it waits for
     held.told.clear()
     held.follower_has(0)
-    assert (held.hosted.replica.readable, held.told) == (None, [])
+    assert (held.local.replica.readable, held.told) == (None, [])
     held.follower_has(1)
-    assert held.hosted.replica.readable == 1
+    assert held.local.replica.readable == 1
     assert held.told, "those who read are told"
 
 
@@ -79,13 +79,13 @@ async def test_a_leader_that_is_alone_in_sync_shows_what_it_inherits_and_acknowl
     await held.append(by_all=False)
     held.state(2, OTHER)
     held.state(3, ME)
-    assert held.hosted.replica.readable is None
+    assert held.local.replica.readable is None
     held.told.clear()
-    held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 3), 200)
+    held.local.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 3), 200)
     assert held.told, "those who read are told"
     waiting = held.append()
     await soon()
-    replica: Any = held.hosted.replica
+    replica: Any = held.local.replica
     assert (replica.readable, replica.high_watermark, waiting.done()) == (1, 0, False)
     waiting.cancel()
 
@@ -117,8 +117,8 @@ async def test_another_incarnation_inherits_no_leadership(held: Held) -> None:
     held.state(1, ME)
     waiting = held.append()
     await soon()
-    held.hosted.become(11)
-    assert not held.hosted.leads
+    held.local.become(11)
+    assert not held.local.leads
     with pytest.raises(NotLeading):
         await waiting
     with pytest.raises(NotLeading):
@@ -130,30 +130,30 @@ async def test_a_leader_whose_followers_are_silent_is_alone(held: Held) -> None:
     held.state(1, ME)
     now = time.monotonic()
     held.follower_has(0)
-    assert not held.hosted.replica.is_alone(now)
-    assert held.hosted.replica.is_alone(now + 2 * PATIENCE)
-    held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 1), 200)
-    assert not held.hosted.replica.is_alone(now + 2 * PATIENCE), "there is nobody who could have been elected"
+    assert not held.local.replica.is_alone(now)
+    assert held.local.replica.is_alone(now + 2 * PATIENCE)
+    held.local.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 1), 200)
+    assert not held.local.replica.is_alone(now + 2 * PATIENCE), "there is nobody who could have been elected"
 
 
 @in_loop
 async def test_who_waits_goes_on_when_the_other_one_counts_no_more(held: Held) -> None:
     """Nobody asks any more who could wake it: a coordinator of two brokers would wait until one comes back."""
-    held.hosted.require(1)
+    held.local.require(1)
     held.state(1, ME)
-    with held.hosted.log.leading():
-        held.hosted.log.partition.append(encode([b"x"]))
-    held.hosted.appended()
-    sure = asyncio.create_task(held.hosted.confirm(1))
+    with held.local.log.leading():
+        held.local.log.partition.append(encode([b"x"]))
+    held.local.appended()
+    sure = asyncio.create_task(held.local.confirm(1))
     await soon()
-    acknowledged = asyncio.create_task(held.hosted.changed())
+    acknowledged = asyncio.create_task(held.local.changed())
     await soon()
     assert not sure.done()
     assert not acknowledged.done()
-    held.hosted.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 1), 200)
+    held.local.observe(PartitionState((ME, OTHER), {ME: 10}, ME, 10, 1), 200)
     await sure
     await acknowledged
-    assert held.hosted.replica.high_watermark == 1
+    assert held.local.replica.high_watermark == 1
 
 
 @in_loop
@@ -162,7 +162,7 @@ async def test_nobody_is_sent_what_delete_markers_are_about_to_leave(held: Held)
     for _ in range(3):
         held.append(by_all=False)
     await soon()
-    log = held.hosted.log
+    log = held.local.log
 
     class Threads:
         """The work of a disk, before and after which something else happens."""
@@ -191,7 +191,7 @@ async def test_nobody_is_sent_what_delete_markers_are_about_to_leave(held: Held)
             last_epoch=last,
         )
         with threads.then:
-            return await answer_follower(held.hosted, question, threads)
+            return await answer_follower(held.local, question, threads)
 
     threads, forgets_meanwhile = Threads(), False
     with log._forgetting(2):

@@ -26,7 +26,7 @@ PATIENCE: Final = 3.0
 """A follower that has not asked for so long is taken out of the in-sync set. Seconds."""
 
 
-class Hosted:
+class LocalReplica:
     """One replica, over all incarnations of its broker in this process."""
 
     def __init__(
@@ -44,9 +44,9 @@ class Hosted:
         self.log = log
         self.min_insync = min_insync
         self.task: asyncio.Task[None] | None = None
-        self.stage: Hosted | None = None
+        self.stage: LocalReplica | None = None
         """The replica of the partition's stage log, if it has one."""
-        self.partition: Hosted | None = None
+        self.partition: LocalReplica | None = None
         """For the replica of a stage log: the one of its partition."""
         self._broker = broker
         self.replica = Replica(
@@ -71,7 +71,7 @@ class Hosted:
 
     # What the cluster says.
 
-    def keep_stage(self, stage: Hosted) -> None:
+    def keep_stage(self, stage: LocalReplica) -> None:
         """Have a stage log from now on. It has the same role, in the same epochs, whatever the cluster says."""
         self.stage, stage.partition = stage, self
         stage.become(self.replica.incarnation)
@@ -252,11 +252,11 @@ class Hosted:
             yield
 
 
-def damaged_among(replicas: Iterable[Hosted]) -> list[Hosted]:
+def damaged_among(replicas: Iterable[LocalReplica]) -> list[LocalReplica]:
     """In a thread: those of which readers have found some damaged. One that cannot be looked at is deleted just now."""
     found = []
-    for hosted in replicas:
+    for local in replicas:
         with suppress(HeadwaterError, OSError):
-            if hosted.log.damaged_at() is not None:
-                found.append(hosted)
+            if local.log.damaged_at() is not None:
+                found.append(local)
     return found

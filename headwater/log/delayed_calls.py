@@ -1,4 +1,4 @@
-"""Later: threads that do things when their time has come."""
+"""Delayed calls: threads that do things when their time has come."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Work = Callable[[], None]
 _WAITING_AT_MOST: Final = 2
 
 
-class Later:
+class DelayedCalls:
     """Calls what it was given, after a delay, in a daemon thread that begins with the first call.
 
     What is called must not raise. It may take long, for instance because another process that holds a lock is stopped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from headwater.log.later import Later
+from headwater.log.delayed_calls import DelayedCalls
 
 SOON = 0.01
 HANGS = 300.0
@@ -13,7 +13,7 @@ HANGS = 300.0
 
 
 def test_what_is_due_earlier_is_done_first_whenever_it_was_asked_for() -> None:
-    later, done = Later("test"), threading.Barrier(3)
+    later, done = DelayedCalls("test"), threading.Barrier(3)
     seen: list[str] = []
 
     def note(name: str) -> None:
@@ -28,7 +28,7 @@ def test_what_is_due_earlier_is_done_first_whenever_it_was_asked_for() -> None:
 
 
 def test_one_that_takes_long_holds_up_nobody() -> None:
-    later, release = Later("test"), threading.Event()
+    later, release = DelayedCalls("test"), threading.Event()
     begun = threading.Barrier(6)
 
     def take_long() -> None:
@@ -42,7 +42,7 @@ def test_one_that_takes_long_holds_up_nobody() -> None:
 
 
 def test_threads_go_when_there_is_no_use_for_them() -> None:
-    later, begun = Later("test-few"), threading.Barrier(9)
+    later, begun = DelayedCalls("test-few"), threading.Barrier(9)
 
     def meet() -> None:
         begun.wait(HANGS)

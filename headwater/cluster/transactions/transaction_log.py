@@ -1,4 +1,4 @@
-"""The book of a coordinator: which transactions are decided, which of them are done, and which numbers are used.
+"""The transaction log of a coordinator: decided and finished transactions, and the numbers that are used.
 
 It is a state machine and does nothing itself. Whoever keeps it appends the records that it gives out to a replicated
 log, and tells nobody of a decision before that is acknowledged; a successor takes the same records in, in their order,
@@ -36,7 +36,7 @@ class StageRange(NamedTuple):
     end: int
 
 
-class Share(NamedTuple):
+class PartitionWrites(NamedTuple):
     """What a transaction writes to one partition, in this order, as one atomic group."""
 
     topic: str
@@ -50,12 +50,12 @@ Bases = Mapping[tuple[bytes, int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TransactionRequest:
     """What a client asks to be decided."""
 
     request: bytes
-    """Random: by it, what is asked again is known. Empty for who does not ask again."""
-    shares: tuple[Share, ...]
+    """A random request id, to recognise retries. Empty for callers that do not retry."""
+    shares: tuple[PartitionWrites, ...]
     writer: str | None = None
     number: int = 0
     owner: str | None = None
@@ -63,12 +63,12 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class TransactionDecision:
     """A transaction that is decided. It will be done, by this coordinator or the next."""
 
     number: int
     request: bytes
-    shares: tuple[Share, ...]
+    shares: tuple[PartitionWrites, ...]
     decided_ns: int = 0
     name: str | None = None
     """The writer that has numbered it, for who repeats it."""
@@ -88,7 +88,7 @@ class Ruling:
         return _packed(found)
 
     @classmethod
-    def unpack(cls, content: bytes) -> Ruling:
+    def unpack(cls, content: bytes) -> TransactionDecision:
         """The reverse; raises Damaged."""
         try:
             found = json.loads(content)
@@ -96,7 +96,7 @@ class Ruling:
                 int(found["number"]),
                 bytes.fromhex(found["request"]),
                 tuple(
-                    Share(topic, bytes.fromhex(uuid), int(number), tuple(StageRange(*one) for one in ranges))
+                    PartitionWrites(topic, bytes.fromhex(uuid), int(number), tuple(StageRange(*one) for one in ranges))
                     for topic, uuid, number, ranges in found["shares"]
                 ),
                 int(found["decided_ns"]),
@@ -113,13 +113,13 @@ class _Request(NamedTuple):
     bases: Bases
 
 
-class Book:
+class TransactionLog:
     """What is decided, in one log, as one coordinator of it knows it. In one epoch of the log there may be several."""
 
     def __init__(self, epoch: int) -> None:
         self._next = epoch << _EPOCH
         self._writers: dict[str, Writer] = {}
-        self._open: dict[int, Ruling] = {}
+        self._open: dict[int, TransactionDecision] = {}
         self._requests: dict[bytes, int] = {}
         self._done: OrderedDict[bytes, _Request] = OrderedDict()
 
@@ -135,11 +135,11 @@ class Book:
                 elif "done" in found:
                     self._finish(int(found["done"]), _bases_of(found["bases"]), int(found["done_ns"]))
                 else:
-                    self._add(Ruling.unpack(record))
+                    self._add(TransactionDecision.unpack(record))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise Damaged(f"not a record of transactions: {error}") from error
 
-    def _add(self, ruling: Ruling) -> None:
+    def _add(self, ruling: TransactionDecision) -> None:
         self._next = max(self._next, ruling.number + 1)
         if not self._is_first(ruling):
             return
@@ -149,7 +149,7 @@ class Book:
         if ruling.name is not None and ruling.writer is not None:
             self._writers[ruling.name] = ruling.writer
 
-    def _is_first(self, ruling: Ruling) -> bool:
+    def _is_first(self, ruling: TransactionDecision) -> bool:
         """Whether nothing was decided before under the same number of the same writer, nor for the same request."""
         if ruling.request and (ruling.request in self._requests or ruling.request in self._done):
             return False
@@ -169,26 +169,26 @@ class Book:
         found = self._done.get(request)
         return None if found is None else found.bases
 
-    def is_repeated(self, wanted: Wanted) -> bool:
+    def is_repeated(self, wanted: TransactionRequest) -> bool:
         """Whether its writer's number was decided before. Raises WriterTaken when the writer is another's."""
         return self._claim(wanted) is not None and self._sequence(wanted) is None
 
-    def _claim(self, wanted: Wanted) -> Writer | None:
+    def _claim(self, wanted: TransactionRequest) -> Writer | None:
         """The writer as it is once this is decided, but for the number; None where there is no writer."""
         if wanted.writer is None:
             return None
         known = self._writers.get(wanted.writer) or Writer(named_writer(wanted.writer))
         return known.claimed(wanted.writer, wanted.owner, wanted.number, takeover=wanted.takeover)
 
-    def _sequence(self, wanted: Wanted) -> int | None:
+    def _sequence(self, wanted: TransactionRequest) -> int | None:
         claimed = self._claim(wanted)
         return None if claimed is None else claimed.sequence(wanted.owner, wanted.number)
 
-    def decide(self, wanted: Wanted, now_ns: int) -> Ruling | None:
+    def decide(self, wanted: TransactionRequest, now_ns: int) -> TransactionDecision | None:
         """Decide, if that was not done before: its record is the next to be appended. Raises WriterTaken.
 
         None for a writer's number that was decided before. It counts from when the record is acknowledged; should that
-        fail, this book is of no use any more.
+        fail, this object is of no use any more.
         """
         claimed = self._claim(wanted)
         writer = None
@@ -197,13 +197,13 @@ class Book:
             if sequence is None:
                 return None
             writer = Writer(claimed.id, sequence, claimed.owner, claimed.base, claimed.past)
-        ruling = Ruling(self._next, wanted.request, wanted.shares, now_ns, wanted.writer, writer)
+        ruling = TransactionDecision(self._next, wanted.request, wanted.shares, now_ns, wanted.writer, writer)
         self._add(ruling)
         return ruling
 
     # Carrying out.
 
-    def undone(self) -> list[Ruling]:
+    def undone(self) -> list[TransactionDecision]:
         """What is decided and not done, in the order in which it was decided: in that order it is to be done."""
         return [self._open[number] for number in sorted(self._open)]
 
@@ -245,7 +245,7 @@ class Book:
     def _restore(self, found: Mapping[str, Any]) -> None:
         self._next = max(self._next, int(found["next"]))
         self._writers = {name: Writer.unpack(one.encode(), _WHERE) for name, one in found["writers"].items()}
-        undone = [Ruling.unpack(one.encode()) for one in found["undone"]]
+        undone = [TransactionDecision.unpack(one.encode()) for one in found["undone"]]
         self._open = {ruling.number: ruling for ruling in undone}
         self._requests = {ruling.request: ruling.number for ruling in undone if ruling.request}
         self._done = OrderedDict(

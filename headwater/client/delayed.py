@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headwater.log.later import Later
+from headwater.log.delayed_calls import DelayedCalls
 
-LATER = Later("headwater-client")
+DELAYED = DelayedCalls("headwater-client")

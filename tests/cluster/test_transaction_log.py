@@ -6,68 +6,75 @@ import random
 
 import pytest
 
-from headwater.cluster.transactions.book import REQUESTS_KEPT, Book, Ruling, Share, StageRange, Wanted
 from headwater.cluster.transactions.stages import Known
+from headwater.cluster.transactions.transaction_log import (
+    REQUESTS_KEPT,
+    PartitionWrites,
+    StageRange,
+    TransactionDecision,
+    TransactionLog,
+    TransactionRequest,
+)
 from headwater.core.errors import Damaged, WriterTaken
 
-SHARE = Share("orders", bytes(16), 0, (StageRange(1, 0, 4),))
+SHARE = PartitionWrites("orders", bytes(16), 0, (StageRange(1, 0, 4),))
 PLACE = (bytes(16), 0)
 
 
-def named(number: int, request: bytes = b"", owner: str | None = None, *, takeover: bool = False) -> Wanted:
-    return Wanted(request, (SHARE,), "job", number, owner, takeover)
+def named(number: int, request: bytes = b"", owner: str | None = None, *, takeover: bool = False) -> TransactionRequest:
+    return TransactionRequest(request, (SHARE,), "job", number, owner, takeover)
 
 
 def test_the_first_decision_under_a_number_counts() -> None:
-    book = Book(1)
-    first = book.decide(named(3), 0)
+    transaction_log = TransactionLog(1)
+    first = transaction_log.decide(named(3), 0)
     assert first is not None
-    assert book.decide(named(3), 0) is None
-    assert book.decide(named(2), 0) is None, "a lower number is done"
-    assert book.is_repeated(named(3))
-    assert not book.is_repeated(named(4))
+    assert transaction_log.decide(named(3), 0) is None
+    assert transaction_log.decide(named(2), 0) is None, "a lower number is done"
+    assert transaction_log.is_repeated(named(3))
+    assert not transaction_log.is_repeated(named(4))
 
 
 def test_of_two_decisions_in_a_log_the_first_one_counts() -> None:
     """Two coordinators cannot both have written; should they, nobody may see it."""
-    one, other = Book(1), Book(2)
+    one, other = TransactionLog(1), TransactionLog(2)
     first, second = one.decide(named(0, b"a" * 16), 0), other.decide(named(0, b"b" * 16), 0)
     assert first is not None
     assert second is not None
-    book = Book(3)
-    book.take([first.pack(), second.pack()])
-    assert [ruling.number for ruling in book.undone()] == [first.number]
-    assert book.ruling_on(b"b" * 16) is None
+    transaction_log = TransactionLog(3)
+    transaction_log.take([first.pack(), second.pack()])
+    assert [ruling.number for ruling in transaction_log.undone()] == [first.number]
+    assert transaction_log.ruling_on(b"b" * 16) is None
 
 
 def test_a_request_is_known_until_it_is_done_and_its_answer_for_a_day_after() -> None:
-    book = Book(1)
-    ruling = book.decide(Wanted(b"r" * 16, (SHARE,)), 0)
+    transaction_log = TransactionLog(1)
+    ruling = transaction_log.decide(TransactionRequest(b"r" * 16, (SHARE,)), 0)
     assert ruling is not None
-    assert book.ruling_on(b"r" * 16) == ruling.number
-    book.finish(ruling.number, {PLACE: 7}, 0)
-    assert book.ruling_on(b"r" * 16) is None
-    assert book.answer_to(b"r" * 16) == {PLACE: 7}
-    later = book.decide(Wanted(b"s" * 16, (SHARE,)), 0)
+    assert transaction_log.ruling_on(b"r" * 16) == ruling.number
+    transaction_log.finish(ruling.number, {PLACE: 7}, 0)
+    assert transaction_log.ruling_on(b"r" * 16) is None
+    assert transaction_log.answer_to(b"r" * 16) == {PLACE: 7}
+    later = transaction_log.decide(TransactionRequest(b"s" * 16, (SHARE,)), 0)
     assert later is not None
-    book.finish(later.number, {}, int((REQUESTS_KEPT + 1) * 1e9))
-    assert book.answer_to(b"r" * 16) is None
+    transaction_log.finish(later.number, {}, int((REQUESTS_KEPT + 1) * 1e9))
+    assert transaction_log.answer_to(b"r" * 16) is None
 
 
 def test_numbers_rise_over_coordinators_and_epochs() -> None:
     numbers: list[int] = []
     log: list[bytes] = []
     for epoch in (1, 1, 2, 5):
-        book = Book(epoch)
-        book.take(log)
+        transaction_log = TransactionLog(epoch)
+        transaction_log.take(log)
         for _ in range(3):
-            ruling = book.decide(Wanted(b"", (SHARE,)), 0)
+            ruling = transaction_log.decide(TransactionRequest(b"", (SHARE,)), 0)
             assert ruling is not None
             numbers.append(ruling.number)
             log.append(ruling.pack())
     assert numbers == sorted(set(numbers))
-    lost = Book(6)  # by an operator's election, with all that was in the log
-    ruling = lost.decide(Wanted(b"", (SHARE,)), 0)
+    lost = TransactionLog(6)  # by an operator's election, with all that was in the log
+    ruling = lost.decide(TransactionRequest(b"", (SHARE,)), 0)
     assert ruling is not None
     assert ruling.number > numbers[-1]
 
@@ -75,45 +82,51 @@ def test_numbers_rise_over_coordinators_and_epochs() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_snapshot_says_all_that_the_log_does(seed: int) -> None:
     chance = random.Random(seed)
-    book, log = Book(1), list[bytes]()
+    transaction_log, log = TransactionLog(1), list[bytes]()
     for turn in range(40):
-        if book.undone() and chance.random() < 0.4:
-            log.append(book.finish(chance.choice(book.undone()).number, {PLACE: chance.choice([turn, None])}, turn))
+        if transaction_log.undone() and chance.random() < 0.4:
+            log.append(
+                transaction_log.finish(
+                    chance.choice(transaction_log.undone()).number, {PLACE: chance.choice([turn, None])}, turn
+                )
+            )
             continue
         owner = chance.choice(["a", "b"])
-        wanted = chance.choice([named(turn, b"%016d" % turn, owner, takeover=True), Wanted(b"%016d" % turn, (SHARE,))])
-        ruling = book.decide(wanted, turn)
+        wanted = chance.choice(
+            [named(turn, b"%016d" % turn, owner, takeover=True), TransactionRequest(b"%016d" % turn, (SHARE,))]
+        )
+        ruling = transaction_log.decide(wanted, turn)
         if ruling is not None:
             log.append(ruling.pack())
     cut = chance.randrange(len(log))
-    before = Book(1)
+    before = TransactionLog(1)
     before.take(log[:cut])
-    replayed, restored = Book(1), Book(1)
+    replayed, restored = TransactionLog(1), TransactionLog(1)
     replayed.take(log)
     restored.take([before.snapshot(), *log[cut:]])
-    assert replayed.snapshot() == restored.snapshot() != Book(1).snapshot()
+    assert replayed.snapshot() == restored.snapshot() != TransactionLog(1).snapshot()
     assert replayed.undone() == restored.undone()
 
 
 def test_another_owner_is_refused_and_takes_over_only_when_it_says_so() -> None:
-    book = Book(1)
-    assert book.decide(named(5, owner="a"), 0) is not None
+    transaction_log = TransactionLog(1)
+    assert transaction_log.decide(named(5, owner="a"), 0) is not None
     with pytest.raises(WriterTaken):
-        book.is_repeated(named(0, owner="b"))
-    assert book.decide(named(0, owner="b", takeover=True), 0) is not None
-    assert book.is_repeated(named(5, owner="a", takeover=True))
+        transaction_log.is_repeated(named(0, owner="b"))
+    assert transaction_log.decide(named(0, owner="b", takeover=True), 0) is not None
+    assert transaction_log.is_repeated(named(5, owner="a", takeover=True))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"number": 1}', b'{"done": 1}', b'{"snapshot": {}}'])
 def test_what_is_no_record_is_damage(content: bytes) -> None:
     with pytest.raises(Damaged):
-        Book(1).take([content])
+        TransactionLog(1).take([content])
 
 
 def test_a_ruling_comes_back_as_it_was() -> None:
-    ruling = Book(1).decide(named(0, b"r" * 16, "a"), 5)
+    ruling = TransactionLog(1).decide(named(0, b"r" * 16, "a"), 5)
     assert ruling is not None
-    assert Ruling.unpack(ruling.pack()) == ruling
+    assert TransactionDecision.unpack(ruling.pack()) == ruling
 
 
 # Stage logs.
