@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from headwater import HeadwaterError, PartitionConfig, PartitionError, Store
 from headwater.broker.rpc import arrivals
-from headwater.client import sink
+from headwater.client import sender
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Clock, DirectoryPartition, Disk, Partition
 from headwater.log.clock import REAL_CLOCK
@@ -44,7 +44,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is on a broker's machine reads from its files, and borrows memory for, what would be sent for being small."""
     monkeypatch.setattr(arrivals, "SMALL", 0)
-    monkeypatch.setattr(sink, "_WORTH_BORROWING", 0)
+    monkeypatch.setattr(sender, "_WORTH_BORROWING", 0)
 
 
 @pytest.fixture(params=BACKENDS)

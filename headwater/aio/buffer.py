@@ -8,9 +8,9 @@ from headwater.core.config import ProducerConfig
 from headwater.core.errors import BufferFull
 from headwater.log import Frame
 from headwater.streams.batch import Batch
+from headwater.streams.ports import Appender
 from headwater.streams.producer import Producer
 from headwater.streams.receipt import Outcome
-from headwater.streams.sink import Sink
 from headwater.streams.topic import Topic
 
 
@@ -22,37 +22,37 @@ class NoRoom(Exception):
         self.batch = batch
 
 
-class _TellingSink:
+class _TellingAppender:
     """Says so when a batch has left the buffer, before it goes to the disk: from then on there is room again."""
 
-    def __init__(self, sink: Sink, tell: Callable[[], None]) -> None:
-        self.identity = sink.identity
-        self.prompt = sink.prompt
-        self._sink = sink
+    def __init__(self, appender: Appender, tell: Callable[[], None]) -> None:
+        self.identity = appender.identity
+        self.prompt = appender.prompt
+        self._appender = appender
         self._tell = tell
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
         self._tell()
-        self._sink.append(topic, partition, frame, outcome)
+        self._appender.append(topic, partition, frame, outcome)
 
     def room(self, partition: int, timeout: float) -> bool:
-        return self._sink.room(partition, timeout)
+        return self._appender.room(partition, timeout)
 
     @property
     def pending(self) -> int:
-        return self._sink.pending
+        return self._appender.pending
 
     def settle(self) -> None:
-        self._sink.settle()
+        self._appender.settle()
 
     def sync(self, topic: Topic) -> None:
-        self._sink.sync(topic)
+        self._appender.sync(topic)
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
-        self._sink.on_failure(tell)
+        self._appender.on_failure(tell)
 
     def close(self) -> None:
-        self._sink.close()
+        self._appender.close()
 
 
 class Buffer(Producer):
@@ -61,8 +61,10 @@ class Buffer(Producer):
     `left` is called, in that thread, whenever a batch has left the buffer.
     """
 
-    def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None, left: Callable[[], None]) -> None:
-        super().__init__(topic, config, _TellingSink(sink or topic._new_sink(), left))
+    def __init__(
+        self, topic: Topic, config: ProducerConfig, appender: Appender | None, left: Callable[[], None]
+    ) -> None:
+        super().__init__(topic, config, _TellingAppender(appender or topic._new_appender(), left))
         self.due: set[Batch] = set()
 
     def _write_busily(self, batch: Batch, timeout: float) -> None:  # noqa: ARG002 - whoever writes it has the time

@@ -19,7 +19,7 @@ from headwater.aio.receipt import Outcomes, Receipt
 from headwater.aio.threads import Threads, Turns
 from headwater.core.config import ProducerConfig
 from headwater.core.errors import BufferFull
-from headwater.streams.sink import Sink
+from headwater.streams.ports import Appender
 from headwater.streams.topic import Topic
 
 _new = tuple.__new__
@@ -31,13 +31,15 @@ class Producer:
     A batch that cannot be written fails as a whole: its receipts raise the error, and so does the next call.
     """
 
-    def __init__(self, topic: Topic, config: ProducerConfig, threads: Threads, sink: Sink | None = None) -> None:
+    def __init__(
+        self, topic: Topic, config: ProducerConfig, threads: Threads, appender: Appender | None = None
+    ) -> None:
         self._threads = threads
         self._turns = Turns(threads)
         self._outcomes = Outcomes(threads)
         self._writer: asyncio.Future[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        self._buffer = Buffer(topic, config, sink, self._left)
+        self._buffer = Buffer(topic, config, appender, self._left)
         self._breathe = False
 
     @property

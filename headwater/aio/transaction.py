@@ -50,7 +50,7 @@ class Transaction:
 
         def make() -> Producer:
             chosen = self._store.producer_config(config, options)
-            made = Producer(self._store.topic(topic), chosen, self._threads, self._transaction.sink)
+            made = Producer(self._store.topic(topic), chosen, self._threads, self._transaction.appender)
             self._store.look_after(self._transaction.look_after(made.buffer))
             return made
 

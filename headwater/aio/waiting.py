@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from headwater.streams.watch import Watch
+from headwater.streams.ports import Wakeup
 
 _SHORTEST: Final = 0.0005
 _LONGEST: Final = 0.05
@@ -21,7 +21,7 @@ _SAFETY: Final = 1.0
 class Bell:
     """Wakes one consumer. It is silenced before the consumer looks, so what is written after the look rings it."""
 
-    def __init__(self, watch: Watch, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, watch: Wakeup, loop: asyncio.AbstractEventLoop) -> None:
         self._watch = watch
         self._loop = loop
         self._rung = asyncio.Event()

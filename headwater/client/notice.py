@@ -5,28 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
-
-from headwater.streams.watch import Watch
 
 _SAFETY: Final = 1.0
 """Even without a notice one looks this often."""
 
 
-class Notice(Watch):
+class Notice:
     """Wakes one waiter when it is rung, a thread by `wait` or an event loop by `fileno`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.signal = -1
         self._rung = threading.Event()
         self._mutex = threading.Lock()
         self._closed = False
-
-    def follow(self, paths: Sequence[Path]) -> None:
-        """There are no files here."""
 
     @property
     def complete(self) -> bool:

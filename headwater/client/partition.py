@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from headwater.client.connection import Connection
 from headwater.client.direct import read_extents
-from headwater.client.sink import RemoteSink
+from headwater.client.sender import Sender
 from headwater.core.config import PartitionConfig
 from headwater.core.errors import (
     FrameDamaged,
@@ -66,7 +66,7 @@ class RemotePartition(Partition):
         self._place = pb.TopicPartition(topic=info.name, partition=number, topic_uuid=info.uuid)
         self._seed = partition_seed(info.uuid, number)
         # Whoever appends here is told the place: with acks="none" too.
-        self._sink = RemoteSink(connection, "leader" if connection.config.acks == "none" else None)
+        self._appender = Sender(connection, "leader" if connection.config.acks == "none" else None)
         self._closed = False
 
     def __str__(self) -> str:
@@ -90,8 +90,8 @@ class RemotePartition(Partition):
             if self._closed:
                 raise PartitionClosed(self)
             outcome = Outcome(self._number)
-            self._sink.room(self._number, self._connection.config.timeout)
-            self._sink.post(self._topic, self._uuid, self._number, group[0], outcome)
+            self._appender.room(self._number, self._connection.config.timeout)
+            self._appender.post(self._topic, self._uuid, self._number, group[0], outcome)
             outcome.wait(None)
             if outcome.error is not None:
                 raise outcome.error
@@ -210,7 +210,7 @@ class RemotePartition(Partition):
 
     def close(self) -> None:
         self._closed = True
-        self._sink.close()
+        self._appender.close()
 
 
 def unpack_statistics(found: pb.PartitionStatistics) -> PartitionStatistics:

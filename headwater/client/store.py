@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from headwater.client.catalog import RemoteCatalog, RemoteSchemas
-from headwater.client.cluster_sink import ClusterSink
+from headwater.client.cluster_sender import ClusterSender
 from headwater.client.connection import Connection, Repeats
 from headwater.client.credentials import Credentials
-from headwater.client.feed import RemoteFeed
+from headwater.client.fetcher import RemoteFetcher
 from headwater.client.group import RemoteGroup
 from headwater.client.heartbeats import Heartbeats
 from headwater.client.leaders import Leaders
 from headwater.client.partition import RemotePartition, unpack_statistics
-from headwater.client.sink import RemoteSink
+from headwater.client.sender import Sender
 from headwater.client.steward import RemoteSteward
 from headwater.client.transaction import RemoteTransactions
 from headwater.core.address import Address
@@ -29,9 +29,8 @@ from headwater.core.schema import RAW, Schema
 from headwater.log import Partition, Schemas
 from headwater.log.clock import REAL_CLOCK
 from headwater.streams.catalog import TopicInfo, grown
-from headwater.streams.feed import Feed
 from headwater.streams.group import Group
-from headwater.streams.sink import Sink
+from headwater.streams.ports import Appender, Fetcher
 from headwater.streams.steward import Steward
 from headwater.streams.store import Store, StoreStatistics, configured, partition_config
 from headwater.streams.topic import TopicStatistics
@@ -137,15 +136,15 @@ class RemoteStore(Store):
 
     # Producing and consuming.
 
-    def _new_sink(self) -> Sink:
+    def _new_appender(self) -> Appender:
         if self.leaders.clustered:
-            return ClusterSink(self.leaders)
-        sink = RemoteSink(self._connection)
-        sink.open()
-        return sink
+            return ClusterSender(self.leaders)
+        appender = Sender(self._connection)
+        appender.open()
+        return appender
 
-    def _new_feed(self, config: ConsumerConfig) -> Feed:
-        return RemoteFeed(self, self._connection, config)
+    def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:
+        return RemoteFetcher(self, self._connection, config)
 
     def _open_group(self, name: str) -> Group:
         self._heartbeats.begin()

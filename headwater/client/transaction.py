@@ -34,7 +34,7 @@ from headwater.streams.decision import Extent, Output
 from headwater.streams.group import Commit, TopicKey
 from headwater.streams.staging import Staged, Staging
 from headwater.streams.topic import TopicPartition
-from headwater.streams.transaction import Named, Progress, StageSink, Transaction, Transactions
+from headwater.streams.transaction import Named, Progress, StageAppender, Transaction, Transactions
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.deciding import coordinated
 
@@ -173,9 +173,9 @@ class RemoteTransaction(Transaction):
         self._generation = 0
         super().__init__(store, transactions, consumer, named)
 
-    def _begin(self) -> StageSink:
+    def _begin(self) -> StageAppender:
         self._remote = RemoteStage(self._leaders)
-        return StageSink(self._remote.append, None)
+        return StageAppender(self._remote.append, None)
 
     def adopt(self, staged: Staged) -> None:
         if staged.outputs and not staged.tokens:

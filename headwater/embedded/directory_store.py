@@ -12,13 +12,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.core.config import ConsumerConfig
 from headwater.core.errors import HeadwaterError, OpenFailed, StoreInUse, UnknownTopic
 from headwater.core.names import GROUPS
 from headwater.core.options import GIB, HOUR, MIB
 from headwater.core.presets import DEFAULT, Preset
 from headwater.core.schema import Schema
+from headwater.embedded.appender import PartitionAppender
 from headwater.embedded.directory_group import OFFSETS_FILE, DirectoryGroup
 from headwater.embedded.directory_ledger import DirectoryLedger
+from headwater.embedded.fetcher import PartitionFetcher
 from headwater.embedded.offsets import OffsetTable
 from headwater.log import DirectoryPartition, Partition, PartitionStatistics, SchemaDirectory, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
@@ -29,6 +32,7 @@ from headwater.log.files.refusals import opening
 from headwater.log.recover.recovery import STATE_FILE
 from headwater.streams.catalog import TOPIC_FILE, DirectoryCatalog, TopicInfo, partition_uuid
 from headwater.streams.group import Commit, Group
+from headwater.streams.ports import Appender, Fetcher
 from headwater.streams.store import Store, partition_config
 from headwater.streams.topic import TopicPartition
 from headwater.streams.transaction import Transactions
@@ -244,6 +248,12 @@ class DirectoryStore(Store):
             yield
         finally:
             lock.close()
+
+    def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:  # noqa: ARG002 - partitions at hand need none
+        return PartitionFetcher(self)
+
+    def _new_appender(self) -> Appender:
+        return PartitionAppender()
 
     def watched(self, partition: Partition) -> list[Path]:
         assert isinstance(partition, DirectoryPartition)

@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headwater.core.config import ConsumerConfig
 from headwater.core.errors import PartitionBusy
 from headwater.core.presets import DEFAULT, Preset
 from headwater.core.schema import Schema
+from headwater.embedded.appender import PartitionAppender
+from headwater.embedded.fetcher import PartitionFetcher
 from headwater.embedded.memory_group import MemoryGroup
 from headwater.embedded.memory_ledger import MemoryLedger
 from headwater.log import MemoryPartition, Partition, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.streams.catalog import MemoryCatalog, TopicInfo, partition_uuid
 from headwater.streams.group import Group
+from headwater.streams.ports import Appender, Fetcher
 from headwater.streams.store import Store, partition_config
 from headwater.streams.transaction import Transactions
 
@@ -63,6 +67,12 @@ class MemoryStore(Store):
             yield
         finally:
             self._cleaning.release()
+
+    def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:  # noqa: ARG002 - partitions at hand need none
+        return PartitionFetcher(self)
+
+    def _new_appender(self) -> Appender:
+        return PartitionAppender()
 
     def watched(self, partition: Partition) -> list[Path]:  # noqa: ARG002 - memory has no files
         return []

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from headwater.core.errors import DataLost, HeadwaterError
+from headwater.embedded.watch import Watch
 from headwater.spark.address import open_existing
 from headwater.spark.columns import check
 from headwater.spark.offsets import Offsets, TopicOffsets, from_json, shares, to_json
@@ -24,7 +25,6 @@ from headwater.spark.options import SourceOptions
 from headwater.spark.ranges import Range, lose, read, split
 from headwater.spark.reader import chosen_partitions, chosen_topics, first_offsets, positions, positions_exist
 from headwater.streams import Commit, Store, Topic, TopicPartition
-from headwater.streams.watch import Watch
 
 _log = logging.getLogger(__name__)
 

@@ -104,8 +104,8 @@ class Consumer:
             self._member = self._join(group)
         elif group is not None:
             self._user = self._join(group)
-        self._feed = store._new_feed(config)
-        self.watch = self._feed.watch
+        self._fetcher = store._new_fetcher(config)
+        self.watch = self._fetcher.watch
 
     def _join(self, group: Group) -> str:
         wanted = self._subscription
@@ -136,7 +136,7 @@ class Consumer:
             found = take()
             left = deadline - time.monotonic()
             if found or (left <= 0 and not patiently):
-                self._feed.taken(self._active())
+                self._fetcher.taken(self._active())
                 return found
             if left > 0:
                 self.watch.wait(self.ready, min(left, self.patience()))
@@ -144,9 +144,9 @@ class Consumer:
                 patiently = False  # the time is over: what is there by now is looked for once, without waiting for news
 
     def _look(self, *, patiently: bool) -> None:
-        """Have the feed see what there is; what it hears of the group meanwhile is acted on first."""
+        """Have the fetcher see what there is; what it hears of the group meanwhile is acted on first."""
         self._refresh()
-        while self._feed.look(self._active(), self._group, self._member, patiently=patiently):
+        while self._fetcher.look(self._active(), self._group, self._member, patiently=patiently):
             if self._refreshing or self._current_generation() == self._generation:
                 return
             self._refresh()
@@ -156,7 +156,7 @@ class Consumer:
         if self._current_generation() != self._generation:
             return True
         with suppress(PartitionClosed, PartitionDeleted):
-            return self._feed.ready(self._active())
+            return self._fetcher.ready(self._active())
         return True
 
     def _active(self) -> list[Cursor]:
@@ -355,9 +355,9 @@ class Consumer:
         for place in sorted(assigned):
             partition = self._store.topic(place.topic).partition(place.partition)
             position, generation = self._position(place, keys[place], partition)
-            source = self._feed.source(place, keys[place], partition)
+            source = self._fetcher.source(place, keys[place], partition)
             self._cursors[place] = Cursor(place, keys[place], partition, position, generation, self._on_damage, source)
-        self._feed.follow(list(self._cursors.values()), self._group)
+        self._fetcher.follow(list(self._cursors.values()), self._group)
         if assigned:
             self._order = deque(sorted(self._cursors))
             if self._on_assign is not None:
@@ -428,7 +428,7 @@ class Consumer:
         if self._group is None or self._holding or not changed:
             return frozenset()
         known = self._known(changed)
-        done, refused = self._feed.commit(self._group, self._member, changed, known, patiently=patiently)
+        done, refused = self._fetcher.commit(self._group, self._member, changed, known, patiently=patiently)
         for place, one in done.items():
             if place in changed:
                 self._cursors[place].committed = one.offset
@@ -538,7 +538,7 @@ class Consumer:
         self._refresh()
         positions = {place: resolve(cursor.partition, position) for place, cursor in self._cursors.items()}
         if self._group is not None:
-            self._feed.finish_commits()
+            self._fetcher.finish_commits()
             self._group.reset({place: Commit(self._cursors[place].key, at) for place, at in positions.items()})
         for place, offset in positions.items():
             self._cursors[place].move(offset)
@@ -600,7 +600,7 @@ class Consumer:
                     with suppress(StoreClosed):
                         self._group.leave(joined, self._subscription.partitions_of)
             finally:
-                self._feed.close()
+                self._fetcher.close()
 
     def _check_open(self) -> None:
         if self._closed:

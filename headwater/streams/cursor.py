@@ -15,8 +15,8 @@ from headwater.core.record import NO_HEADERS
 from headwater.log import Partition, StoredFrame
 from headwater.log.format.projection import Projection
 from headwater.streams.acks import AckTracker
-from headwater.streams.feed import Source
 from headwater.streams.group import TopicKey
+from headwater.streams.ports import Source
 from headwater.streams.topic import TopicPartition
 
 _log = logging.getLogger(__name__)

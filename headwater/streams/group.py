@@ -415,3 +415,13 @@ class KeptGroup(Group):
     @abstractmethod
     def _make_durable(self) -> None:
         """Return when the positions are on the device."""
+
+
+def commit_now(
+    group: Group, member: str | None, commits: dict[TopicPartition, Commit], known: dict[TopicKey, int] | None
+) -> tuple[dict[TopicPartition, Commit], frozenset[TopicPartition]]:
+    """Set positions and wait for it: which are set, and which were refused."""
+    refused = group.commit(member, commits, known=known)
+    if not refused:
+        return commits, refused
+    return {place: commit for place, commit in commits.items() if place not in refused}, refused

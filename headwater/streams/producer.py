@@ -26,9 +26,9 @@ from headwater.streams.batch import RECORD_BYTES, Batch
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.gathered import Gathered, Piece, piece_of
 from headwater.streams.idle import IDLE
+from headwater.streams.ports import Appender
 from headwater.streams.receipt import Outcome, Receipt
 from headwater.streams.routing import partition_of
-from headwater.streams.sink import Sink
 from headwater.streams.topic import Topic
 from headwater.streams.turn import Turn
 from headwater.streams.typed import (
@@ -64,11 +64,11 @@ class Producer:
     as more partitions, are seen from the next batch on.
     """
 
-    def __init__(self, topic: Topic, config: ProducerConfig, sink: Sink | None = None) -> None:
+    def __init__(self, topic: Topic, config: ProducerConfig, appender: Appender | None = None) -> None:
         self.topic = topic.pinned()
         self.config = config
-        self._sink: Sink = sink or topic._new_sink()
-        self._sink.on_failure(self._keep_error)
+        self._appender: Appender = appender or topic._new_appender()
+        self._appender.on_failure(self._keep_error)
         self._mutex = threading.Lock()
         self._batches: list[Batch] = []
         self._writing: list[threading.Lock] = []
@@ -255,7 +255,7 @@ class Producer:
         of them go to one partition. Input that cannot be stored is refused before anything is written; when the disk
         fails, the frames before that are in the log.
         """
-        if self._sink.prompt:
+        if self._appender.prompt:
             self.flush()
         elif type(data) is list and keys is None and (timestamps is None or type(timestamps) is int):
             receipt = self._take_values(data, partition, timestamps)
@@ -296,7 +296,7 @@ class Producer:
 
     def _send_frames(self, batch: pa.RecordBatch, keys: Any, partition: int, timestamps: Any) -> list[Receipt]:
         """Frames of about the size of a batch, one after the other."""
-        take = self._write_piece if self._sink.prompt else self._gather
+        take = self._write_piece if self._appender.prompt else self._gather
         receipts: list[Receipt] = []
         for start, count in pieces(batch, self._bytes):
             part = slice(start, start + count)
@@ -307,10 +307,10 @@ class Producer:
 
     def _write_piece(self, piece: Piece, partition: int) -> Receipt:
         """Write it as a frame of its own."""
-        frame = piece.frame(self._schema, self._limits, self._sink.identity)
+        frame = piece.frame(self._schema, self._limits, self._appender.identity)
         outcome = Outcome(partition)
         with self._turn(partition, self.config.block_timeout):
-            self._sink.append(self.topic, partition, frame, outcome)
+            self._appender.append(self.topic, partition, frame, outcome)
         return Receipt((outcome, 0))
 
     def _take_values(self, values: list[Any], partition: int | None, timestamp: int | None) -> Receipt | None:
@@ -380,8 +380,8 @@ class Producer:
                     if partition == self._sticky:
                         self._sticky = (partition + 1) % self._count
                 self._adopt(self.topic.recent_info)
-                frame = batch.frame(self._schema, self._limits, self._sink.identity)
-                self._sink.append(self.topic, partition, frame, batch.outcome)
+                frame = batch.frame(self._schema, self._limits, self._appender.identity)
+                self._appender.append(self.topic, partition, frame, batch.outcome)
             except BaseException as error:
                 # An interruption (Ctrl-C) may have come before the batch was taken: then it is still pending.
                 if self._batches[partition] is not batch and not batch.outcome.done:
@@ -410,7 +410,7 @@ class Producer:
             self._pause_ns = max(pause, self._linger_ns)
 
     def _turn(self, partition: int, timeout: float) -> Turn:
-        return Turn(self._writing[partition], self._sink, partition, timeout, self.topic.name)
+        return Turn(self._writing[partition], self._appender, partition, timeout, self.topic.name)
 
     def _move_on(self, partition: int) -> None:
         with self._mutex:
@@ -501,14 +501,14 @@ class Producer:
                         pass  # one that another thread is writing counts as pending too
             except Exception as error:  # noqa: BLE001 - raised below, when the others are written
                 first = first or error
-        self._sink.settle()
+        self._appender.settle()
         if (first := self._take_error() or first) is not None:
             raise first
 
     @property
     def pending(self) -> int:
         """How many records are not written yet."""
-        return sum(map(len, list(self._batches))) + self._sink.pending
+        return sum(map(len, list(self._batches))) + self._appender.pending
 
     @property
     def _busy(self) -> bool:
@@ -518,7 +518,7 @@ class Producer:
     def sync(self) -> None:
         """Write everything that is pending and make it durable, whatever the topic's mode."""
         self.flush()
-        self._sink.sync(self.topic)
+        self._appender.sync(self.topic)
 
     def close(self) -> None:
         """Write everything that is pending, and take no more."""
@@ -532,7 +532,7 @@ class Producer:
         finally:
             if not self.pending:
                 _open.discard(self)
-                self._sink.close()
+                self._appender.close()
 
     def discard(self) -> None:
         """Take no more, and forget what is pending: it was part of something that was given up."""

@@ -32,10 +32,9 @@ from headwater.log.entropy import random_bytes
 from headwater.streams.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
 from headwater.streams.consumer import Consumer, OnChange
 from headwater.streams.cursor import OnLoss
-from headwater.streams.feed import Feed
 from headwater.streams.group import Group
+from headwater.streams.ports import Appender, Fetcher
 from headwater.streams.producer import Producer
-from headwater.streams.sink import PartitionSink, Sink
 from headwater.streams.staging import Staged, Staging
 from headwater.streams.start import Start
 from headwater.streams.steward import Steward
@@ -256,18 +255,10 @@ class Store(ABC):
         return self._producer(topic, config, options)
 
     def _producer(
-        self, topic: str, config: ProducerConfig | None, options: dict[str, Any], sink: Sink | None = None
+        self, topic: str, config: ProducerConfig | None, options: dict[str, Any], appender: Appender | None = None
     ) -> Producer:
         self._check_open()
-        return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), sink))
-
-    def _new_feed(self, config: ConsumerConfig) -> Feed:  # noqa: ARG002 - what is at hand needs none
-        """How the records reach a new consumer."""
-        return Feed(self)
-
-    def _new_sink(self) -> Sink:
-        """Where a new producer writes, if it is no part of a transaction."""
-        return PartitionSink()
+        return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), appender))
 
     def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
         """How a producer is to be: as it is told, and otherwise by the store's defaults."""
@@ -444,6 +435,14 @@ class Store(ABC):
     @abstractmethod
     def stewarding(self) -> AbstractContextManager[None]:
         """The right to clean, for the length of a block; raises PartitionBusy when someone else is at it."""
+
+    @abstractmethod
+    def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:
+        """What a new consumer reads through."""
+
+    @abstractmethod
+    def _new_appender(self) -> Appender:
+        """What a new producer writes through, if it is no part of a transaction."""
 
     @abstractmethod
     def watched(self, partition: Partition) -> list[Path]:

@@ -16,7 +16,7 @@ from headwater.streams.catalog import TopicInfo
 from headwater.streams.start import Start, resolve
 
 if TYPE_CHECKING:
-    from headwater.streams.sink import Sink
+    from headwater.streams.ports import Appender
     from headwater.streams.store import Store
 
 PARTITION = pa.int32()
@@ -100,9 +100,9 @@ class Topic:
         info = self.info
         return [self._store.partition(info, number) for number in range(info.partitions)]
 
-    def _new_sink(self) -> Sink:
+    def _new_appender(self) -> Appender:
         """Where a new producer of this topic writes."""
-        return self._store._new_sink()
+        return self._store._new_appender()
 
     def bounds(self) -> dict[int, Bounds]:
         """For each partition which offsets can be read now."""

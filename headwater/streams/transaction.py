@@ -30,13 +30,13 @@ from headwater.core.names import check_name
 from headwater.log import Appended, Frame, Identity, Partition
 from headwater.log.elapsed import IsOld
 from headwater.log.format.frame import MAX_SEQUENCE
+from headwater.streams.appending import PromptAppender
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.decision import Decision, Extent, Input, Output
 from headwater.streams.group import Commit, TopicKey
 from headwater.streams.ledger import Ledger, Slot, named_writer
 from headwater.streams.producer import Producer
 from headwater.streams.receipt import Outcome
-from headwater.streams.sink import PromptSink
 from headwater.streams.staging import Staged, Staging
 from headwater.streams.topic import Topic, TopicPartition
 
@@ -62,7 +62,7 @@ Keep = Callable[[TopicInfo, int, Frame], Extent]
 """Keeps a frame for a partition of a topic, and tells where."""
 
 
-class StageSink(PromptSink):
+class StageAppender(PromptAppender):
     """Where the producers of a transaction write. Thread-safe."""
 
     def __init__(self, keep: Keep, identity: Identity | None) -> None:
@@ -150,7 +150,7 @@ class Transaction:
         """Where the outputs are, once it is committed; None for those that another process has applied."""
         self.state: State = "open"
         """Repeated: this writer has committed this sequence before, and that one counts."""
-        self._sink = self._begin()
+        self._appender = self._begin()
         if consumer is not None:
             try:
                 consumer.hold()
@@ -158,8 +158,8 @@ class Transaction:
                 self._give_slot_back()
                 raise
 
-    def _begin(self) -> StageSink:
-        """Make what the transaction needs; gives the sink that its producers write to."""
+    def _begin(self) -> StageAppender:
+        """Make what the transaction needs; gives the appender that its producers write through."""
         self._ledger = self._transactions.ledger
         self._decision: Decision | None = None
         self._stage = self._ledger.stage()
@@ -172,7 +172,7 @@ class Transaction:
             self._identity = Identity(named_writer(named.writer), 0, named.number, forever=True)
         # The sequence of an owner's number is known at the decision: until then its frames have no identity.
         identity = self._identity if named is None or named.owner is None else None
-        return StageSink(lambda _topic, _partition, frame: self._stage.append(frame), identity)
+        return StageAppender(lambda _topic, _partition, frame: self._stage.append(frame), identity)
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
         """A producer whose records are part of this transaction. Options are those of ProducerConfig, by name.
@@ -180,7 +180,7 @@ class Transaction:
         Receipts tell their offsets once the transaction is committed.
         """
         self._check_open()
-        return self.look_after(self._store._producer(topic, config, options, self._sink))
+        return self.look_after(self._store._producer(topic, config, options, self._appender))
 
     @property
     def generation(self) -> int:
@@ -188,12 +188,12 @@ class Transaction:
         return 0 if self._decision is None else self._decision.generation
 
     @property
-    def sink(self) -> StageSink:
+    def appender(self) -> StageAppender:
         """Where its producers write."""
-        return self._sink
+        return self._appender
 
     def look_after(self, producer: _Producer) -> _Producer:
-        """Make what a producer has written to the sink part of the transaction."""
+        """Make what a producer has written part of the transaction."""
         self._check_open()
         self._producers.append(producer)
         return producer
@@ -237,7 +237,7 @@ class Transaction:
 
     def _commit(self) -> None:
         commits = self._consumer.held() if self._consumer is not None else {}
-        if not commits and not self._sink.outputs and not any(one.outputs for one in self._adopted):
+        if not commits and not self._appender.outputs and not any(one.outputs for one in self._adopted):
             self.state = "committed"
             return
         # What a power loss could take back must not have been done, or what comes in its place would be passed over.
@@ -264,7 +264,7 @@ class Transaction:
         return self._ledger.claim(writer, named.writer, named.owner, named.number, takeover=named.takeover)
 
     def _describe(self, commits: dict[TopicPartition, Commit]) -> Decision:
-        extents = {place: [one.extent for one in staged] for place, staged in self._sink.outputs.items()}
+        extents = {place: [one.extent for one in staged] for place, staged in self._appender.outputs.items()}
         for output in (output for staged in self._adopted for output in staged.outputs):
             extents.setdefault((output.topic, output.uuid, output.partition), []).extend(output.extents)
         outputs = tuple(Output(*place, found) for place, found in extents.items())
@@ -288,7 +288,7 @@ class Transaction:
 
     def _tell(self, applied: dict[TopicKey, Appended | None]) -> None:
         """Give the receipts their offsets."""
-        for (name, uuid, number), staged in self._sink.outputs.items():
+        for (name, uuid, number), staged in self._appender.outputs.items():
             place = applied.get((uuid, number))
             offset = -1 if place is None else place.base_offset
             for one in staged:
@@ -309,7 +309,7 @@ class Transaction:
                 stack.callback(self._consumer.let_go, committed=self.state != "aborted")
             for producer in self._producers:
                 stack.callback(producer.discard)
-            self._sink.fail(_without_a_place(self.state))
+            self._appender.fail(_without_a_place(self.state))
 
     def _release(self, stack: ExitStack) -> None:
         """Have the stack give back what the transaction needed."""

@@ -6,17 +6,17 @@ import threading
 import time
 
 from headwater.core.errors import BufferFull
-from headwater.streams.sink import Sink
+from headwater.streams.ports import Appender
 
 
 class Turn:
     """The right to write to one partition, for the length of a block."""
 
-    __slots__ = ("_lock", "_partition", "_sink", "_timeout", "_topic")
+    __slots__ = ("_appender", "_lock", "_partition", "_timeout", "_topic")
 
-    def __init__(self, lock: threading.Lock, sink: Sink, partition: int, timeout: float, topic: str) -> None:
+    def __init__(self, lock: threading.Lock, appender: Appender, partition: int, timeout: float, topic: str) -> None:
         self._lock = lock
-        self._sink = sink
+        self._appender = appender
         self._partition = partition
         self._timeout = timeout
         self._topic = topic
@@ -25,7 +25,7 @@ class Turn:
         begun = time.monotonic()
         if self._lock.acquire(timeout=self._timeout):
             try:
-                if self._sink.room(self._partition, max(begun + self._timeout - time.monotonic(), 0)):
+                if self._appender.room(self._partition, max(begun + self._timeout - time.monotonic(), 0)):
                     return
             except BaseException:
                 self._lock.release()

@@ -14,7 +14,7 @@ import pytest
 import headwater as hw
 from headwater import TopicPartition
 from headwater.aio import Consumer, Store, waiting
-from headwater.streams.inotify import INOTIFY
+from headwater.embedded.inotify import INOTIFY
 from tests.support.aio import (
     KINDS,
     PATIENCE,

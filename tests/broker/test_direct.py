@@ -15,9 +15,9 @@ import pytest
 import headwater as hw
 from headwater import ClientConfig, FrameDamaged, RecordsDamaged
 from headwater.broker.rpc import arrivals, reading
-from headwater.client import direct, feed, held, partition
+from headwater.client import direct, fetcher, held, partition
 from headwater.client.direct import read_extents
-from headwater.client.feed import RemoteFeed
+from headwater.client.fetcher import RemoteFetcher
 from headwater.core.config import BrokerConfig
 from headwater.core.machine import machine
 from headwater.core.options import KIB
@@ -60,7 +60,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(-1 if found is None else len(found))
         return found
 
-    for module in (feed, partition):
+    for module in (fetcher, partition):
         monkeypatch.setattr(module, "read_extents", counted)
     return sizes
 
@@ -147,7 +147,7 @@ def test_only_who_calls_from_this_machine_is_told(broker: Served, name: bytes) -
 def test_where_machines_have_no_names_frames_are_sent(
     broker: Served, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (reading, feed, partition):
+    for module in (reading, fetcher, partition):
         monkeypatch.setattr(module, "machine", bytes)
     with hw.open(f"hw://{broker.broker.address}") as store:
         store.create_topic("t")
@@ -255,7 +255,7 @@ def test_a_segment_that_is_compacted_meanwhile_is_read_all_the_same(
         log.compact()
         return read_extents(extents)
 
-    for module in (feed, partition):
+    for module in (fetcher, partition):
         monkeypatch.setattr(module, "read_extents", compact_first)
     with hw.open(f"hw://{broker.broker.address}") as store:
         with store.consumer("t", group="g", start="earliest") as inbox:
@@ -274,14 +274,14 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
         log = broker.store.topic("t").partition(0)
         for number in range(7):
             log.append(encode([b"%d" % number * 15_000]))
-        healthy, asked = verified, RemoteFeed._ask
+        healthy, asked = verified, RemoteFetcher._ask
 
         def damaged_once(*_: Any) -> Any:
             monkeypatch.setattr(held, "verified", healthy)
             time.sleep(0.3)  # the stream brings all there is
             raise FrameDamaged("as if it were")
 
-        def ask_while_more_comes(self: RemoteFeed, *arguments: Any) -> None:
+        def ask_while_more_comes(self: RemoteFetcher, *arguments: Any) -> None:
             asked(self, *arguments)
             log.append(encode([b"more"]))
             broker.broker._core.arrivals.tell_from_thread([("t", 0)])  # type: ignore[union-attr]
@@ -292,7 +292,7 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
             store.consumer("t", group="g", start="earliest") as inbox,
         ):
             monkeypatch.setattr(held, "verified", damaged_once)
-            monkeypatch.setattr(RemoteFeed, "_ask", ask_while_more_comes)
+            monkeypatch.setattr(RemoteFetcher, "_ask", ask_while_more_comes)
             found: list[int] = []
             while not found or found[-1] < 7:
                 found += [record.offset for record in inbox.poll(timeout=300)]

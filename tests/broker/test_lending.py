@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater import ClientConfig
 from headwater.broker.rpc.lending import LentMemory
-from headwater.client import sink
+from headwater.client import sender
 from headwater.client.borrowing import BorrowedMemory
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import InvalidRecord, UntrustedFrame
@@ -223,7 +223,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             found.append(region is not None)
             return region
 
-    monkeypatch.setattr(sink, "BorrowedMemory", Counted)
+    monkeypatch.setattr(sender, "BorrowedMemory", Counted)
     return found
 
 
@@ -233,7 +233,7 @@ def everything(store: hw.Store) -> list[bytes]:
 
 
 def test_small_frames_are_sent(broker: Served, placed: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink, "_WORTH_BORROWING", 64 * KIB)
+    monkeypatch.setattr(sender, "_WORTH_BORROWING", 64 * KIB)
     with hw.open(f"hw://{broker.broker.address}") as store, store.producer("t") as out:
         for _ in range(5):
             out.send(b"small")
@@ -247,7 +247,7 @@ def test_small_frames_are_sent(broker: Served, placed: list[bool], monkeypatch: 
 def test_frames_go_by_memory_and_what_does_not_fit_is_sent(
     broker: Served, placed: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink, "_BORROWED", MIB)
+    monkeypatch.setattr(sender, "_BORROWED", MIB)
     expected: list[bytes] = []
     with hw.open(f"hw://{broker.broker.address}") as store, store.producer("t", batch_bytes=300_000) as out:
         for number in range(40):

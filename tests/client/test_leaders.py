@@ -16,7 +16,7 @@ import headwater as hw
 from headwater.client.connection import Connection
 from headwater.client.credentials import Credentials
 from headwater.client.leaders import Leaders
-from headwater.client.sink import RemoteSink
+from headwater.client.sender import Sender
 from headwater.core.address import Address
 from headwater.core.errors import HeadwaterError, NotLeader
 from headwater.core.schema import RAW
@@ -114,12 +114,12 @@ class Pair:
             self._stack.callback(broker.stop)
         connection = Connection([self.old.address], hw.ClientConfig(timeout=PATIENCE, direct=False), Credentials())
         self._stack.callback(connection.close)
-        self.sink = RemoteSink(Leaders(connection).of(TOPIC, 0))
+        self.appender = Sender(Leaders(connection).of(TOPIC, 0))
 
     def send(self, *values: bytes) -> Outcome:
-        assert self.sink.room(0, PATIENCE)
+        assert self.appender.room(0, PATIENCE)
         outcome = Outcome(0)
-        self.sink.post(TOPIC, UUID, 0, encode(list(values)), outcome)
+        self.appender.post(TOPIC, UUID, 0, encode(list(values)), outcome)
         return outcome
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ import pytest
 import headwater as hw
 import headwater.aio
 from headwater import BrokerUnavailable, BufferFull, ClientConfig, InvalidRecord, Store, UnknownTopic
-from headwater.client.feed import RemoteFeed
+from headwater.client.fetcher import RemoteFetcher
 from headwater.client.store import RemoteStore
 from headwater.client.transaction import RemoteTransaction
 from tests.support.patience import PACES, Patience, at_some_pace, wait_until
@@ -295,8 +295,8 @@ def test_what_is_fetched_ahead_is_bounded(served: Served) -> None:
     with store.consumer("orders", fetch_bytes=100_000) as inbox:
         assert len(inbox.poll(1, timeout=PATIENCE)) == 1
         time.sleep(0.5)
-        feed = inbox._feed
-        assert isinstance(feed, RemoteFeed)
+        feed = inbox._fetcher
+        assert isinstance(feed, RemoteFetcher)
         held = sum(source.bytes for source in feed._sources.values())
         read = sum(frame.header.length for cursor in inbox._cursors.values() for frame in cursor.frames)
         assert 50_000 < held <= 2 * 4 * 160_000

@@ -38,9 +38,9 @@ def as_usual() -> None:
 def nothing_is_small() -> None:
     """The same in the other half: what would be sent for being small is not."""
     from headwater.broker.rpc import arrivals
-    from headwater.client import sink
+    from headwater.client import sender
 
-    vars(arrivals)["SMALL"] = vars(sink)["_WORTH_BORROWING"] = 0
+    vars(arrivals)["SMALL"] = vars(sender)["_WORTH_BORROWING"] = 0
 
 
 def serve(directory: Path, port: int, moment: tuple[int, str] | None) -> None:

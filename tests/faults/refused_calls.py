@@ -303,7 +303,7 @@ _TRANSACTION: Final[dict[str, Call]] = {
     "generation": lambda s: s.transaction.generation,
     "look_after": lambda s: s.transaction.look_after(s.store.producer("kept")),
     "producer": lambda s: s.transaction.producer("kept").send(b"more"),
-    "sink": lambda s: s.transaction.sink,
+    "appender": lambda s: s.transaction.appender,
 }
 _STEWARD: Final[dict[str, Call]] = {
     "run_forever": lambda _: None,  # until a signal comes; `start` does the same in a thread

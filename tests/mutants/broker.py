@@ -56,7 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="child-cancels-its-parents-streams",
         promise="a forked child does not end what its parent receives",
-        file="headwater/client/feed.py",
+        file="headwater/client/fetcher.py",
         old=("        if not self._forked:\n            self.call.cancel()\n            self._requests.put(None)\n"),
         new=("        self.call.cancel()\n        self._requests.put(None)\n"),
         killers=("tests/client/test_fork.py",),

@@ -19,7 +19,7 @@ import pytest
 import headwater as hw
 from headwater import Store, TopicPartition
 from headwater.core.names import GROUPS
-from headwater.streams import watch
+from headwater.embedded import watch
 from tests.faults.members import (
     GROUP,
     HANDED,

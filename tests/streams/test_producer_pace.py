@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import headwater as hw
+from headwater.embedded.appender import PartitionAppender
 from headwater.streams import producer as producing
 from headwater.streams.idle import IDLE
-from headwater.streams.sink import PartitionSink
 
 MILLISECOND = 1_000_000
 
@@ -29,7 +29,7 @@ class Pace:
         return self.now_ns
 
     def append(self, *given: Any) -> None:
-        PartitionSink.append(PartitionSink(), *given)
+        PartitionAppender.append(PartitionAppender(), *given)
         self.writes += 1
         self.now_ns += self.write_ns
 
@@ -58,7 +58,7 @@ def test_a_slow_disk_gets_larger_batches(
     with hw.open("memory:") as store:
         store.create_topic("orders")
         with store.producer("orders", linger=linger_ms / 1e3) as out:
-            monkeypatch.setattr(out._sink, "append", pace.append)
+            monkeypatch.setattr(out._appender, "append", pace.append)
             begun = pace.now_ns
             for _ in range(6_000):
                 out.send(b"1")

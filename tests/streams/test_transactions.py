@@ -407,9 +407,9 @@ def test_batches_patterns_and_static_members(store: Store) -> None:
     with store.producer("orders.eu") as out:
         out.send(b"eu")
     with store.consumer("orders*", group="billing", static=(0, 1)) as inbox, store.transaction(inbox) as block:
-        sink = block.producer("invoices")
+        appender = block.producer("invoices")
         for batch in inbox.poll_batches():
-            sink.send_batch(batch.batch.column("value").to_pylist(), partition=0)
+            appender.send_batch(batch.batch.column("value").to_pylist(), partition=0)
             inbox.ack(batch)
     assert sorted(values(store, "invoices", 0)) == [b"0", b"1", b"2", b"3", b"4", b"eu"]
     assert (committed(store), committed(store, TopicPartition("orders.eu", 0))) == (5, 1)

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.streams import inotify
-from headwater.streams import watch as module
-from headwater.streams.watch import Watch
+from headwater.embedded import inotify
+from headwater.embedded import watch as module
+from headwater.embedded.watch import Watch
 from tests.support.processes import ROOT
 
 MANY = 150

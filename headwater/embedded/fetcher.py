@@ -1,12 +1,14 @@
-"""A feed: how records, and the news that there are some, reach one consumer."""
+"""The fetcher of an embedded store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from headwater.log import Bounds, Partition, StoredFrame
-from headwater.streams.watch import Watch
+from headwater.embedded.watch import Watch
+from headwater.log import Partition
+from headwater.streams.group import commit_now
+from headwater.streams.ports import Source
 
 if TYPE_CHECKING:
     from headwater.streams.cursor import Cursor
@@ -15,31 +17,18 @@ if TYPE_CHECKING:
     from headwater.streams.topic import TopicPartition
 
 
-class Source(Protocol):
-    """Where a cursor reads: a partition, or what was fetched of one."""
-
-    def bounds(self) -> Bounds:
-        """Which offsets can be read now."""
-
-    def read(self, offset: int, *, max_bytes: int) -> list[StoredFrame]:
-        """Frames from the one that holds `offset` on."""
-
-
-class Feed:
+class PartitionFetcher:
     """Records come straight from the partitions, and the file system tells of new ones. For one consumer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._followed: set[TopicKey] | None = None
         self.watch = Watch()
-        """What wakes the consumer when there may be something to poll; an event loop can wait for it too."""
 
     def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:  # noqa: ARG002
-        """Where a new cursor reads."""
         return partition
 
     def follow(self, cursors: Sequence[Cursor], group: Group | None) -> None:
-        """Be woken by what is appended to the partitions at hand, and by changes in the group."""
         keys = {cursor.key for cursor in cursors}
         if keys != self._followed:
             paths = [path for cursor in cursors for path in self._store.watched(cursor.partition)]
@@ -47,17 +36,12 @@ class Feed:
             self._followed = keys
 
     def look(self, cursors: Sequence[Cursor], group: Group | None, member: str | None, *, patiently: bool) -> bool:  # noqa: ARG002
-        """Before records are taken: see what there is for these cursors by now; whether that took asking somebody.
-
-        Who is patient waits for the news anyway.
-        """
         return False
 
     def taken(self, cursors: Sequence[Cursor]) -> None:
-        """After records were taken: a moment to get the next ones, while those are handled."""
+        """There is nothing to fetch ahead: partitions are read where they lie."""
 
     def ready(self, cursors: Sequence[Cursor]) -> bool:
-        """Whether there is something for one of these cursors."""
         return any(cursor.partition.bounds().end > cursor.next for cursor in cursors)
 
     def commit(
@@ -69,18 +53,10 @@ class Feed:
         *,
         patiently: bool,  # noqa: ARG002 - it takes no time here
     ) -> tuple[dict[TopicPartition, Commit], frozenset[TopicPartition]]:
-        """Set positions of the group: which ones are set by now, and which were refused.
-
-        Who is patient may be told by a later call, which is given all that is not known to be set.
-        """
-        refused = group.commit(member, commits, known=known)
-        if not refused:
-            return commits, refused
-        return {place: one for place, one in commits.items() if place not in refused}, refused
+        return commit_now(group, member, commits, known)
 
     def finish_commits(self) -> None:
-        """Return when nothing is on its way that sets positions."""
+        """Commits are done when they return."""
 
     def close(self) -> None:
-        """Give everything back."""
         self.watch.close()

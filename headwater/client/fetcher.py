@@ -1,4 +1,4 @@
-"""The feed of a consumer behind a broker: records are fetched while it handles those before.
+"""The fetcher of a consumer behind a broker: records are fetched while it handles those before.
 
 One stream brings what there is in all of its partitions, as soon as it is there. What comes is kept, undecoded, until
 the consumer gets to it. The broker sends no more than it was allowed to, and is allowed more when as much was taken: so
@@ -39,8 +39,8 @@ from headwater.core.errors import (
 from headwater.core.machine import machine
 from headwater.log import Partition
 from headwater.streams.cursor import Cursor
-from headwater.streams.feed import Feed, Source
-from headwater.streams.group import Commit, Group, TopicKey
+from headwater.streams.group import Commit, Group, TopicKey, commit_now
+from headwater.streams.ports import Source
 from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
@@ -101,12 +101,11 @@ class _Stream:
         self._forked = True
 
 
-class RemoteFeed(Feed):
+class RemoteFetcher:
     """Records come by fetches from a broker. For one consumer."""
 
     def __init__(self, store: RemoteStore, connection: Connection, config: ConsumerConfig) -> None:
-        super().__init__(store)
-        self.watch: Notice = Notice()
+        self.watch = Notice()
         self._remote = store
         self._connection = connection
         self._fetch_bytes = config.fetch_bytes
@@ -298,8 +297,10 @@ class RemoteFeed(Feed):
         with self._mutex:
             self._streams = [*self._streams, stream]
             stream.allow(0)
-        feed = ref(self, lambda _: _end(stream))  # a consumer that was dropped is not kept alive by what it waits for
-        threading.Thread(target=_listen, args=(feed, stream), name="headwater-consumer", daemon=True).start()
+        fetcher = ref(
+            self, lambda _: _end(stream)
+        )  # a consumer that was dropped is not kept alive by what it waits for
+        threading.Thread(target=_listen, args=(fetcher, stream), name="headwater-consumer", daemon=True).start()
 
     def _request(self, wanted: dict[TopicPartition, int], wait: float) -> pb.FetchRequest:
         limit = min(self._fetch_bytes * max(len(wanted), 1), self._connection.config.fetch_total_bytes)
@@ -389,7 +390,7 @@ class RemoteFeed(Feed):
         if patiently:
             return self._commits.send(group, member, commits, known)
         self._commits.finish()
-        return super().commit(group, member, commits, known, patiently=patiently)
+        return commit_now(group, member, commits, known)
 
     def finish_commits(self) -> None:
         self._commits.finish()
@@ -426,7 +427,7 @@ class RemoteFeed(Feed):
             stream.end()
         if self._group is not None:
             self._group.unfollow(self.watch.ring)
-        super().close()
+        self.watch.close()
 
     def abandon_in_child(self) -> None:
         """After a fork: nothing comes here, and nobody is told."""
@@ -444,12 +445,12 @@ def _end(stream: _Stream) -> None:
         stream.end()
 
 
-def _listen(feed: ref[RemoteFeed], stream: _Stream) -> None:
+def _listen(fetcher: ref[RemoteFetcher], stream: _Stream) -> None:
     """Pass on what a stream brings, in a thread of its own, for as long as there is somebody to take it."""
     failure: grpc.RpcError | None = None
     try:
         for response in stream.call:
-            found = feed()
+            found = fetcher()
             if found is None:
                 break
             found.hear(stream, response)
@@ -457,6 +458,6 @@ def _listen(feed: ref[RemoteFeed], stream: _Stream) -> None:
     except grpc.RpcError as error:
         failure = error
     stream.end()
-    found = feed()
+    found = fetcher()
     if found is not None:
         found.ended(stream, failure)

@@ -87,7 +87,7 @@ class _Sent:
 
 
 class _Lane:
-    """What is on its way to one partition, in order. The sink's mutex is held by whoever looks at it."""
+    """What is on its way to one partition, in order. The sender's mutex is held by whoever looks at it."""
 
     def __init__(self, topic: str, uuid: bytes, partition: int, identity: Identity, acks: pb.Acks) -> None:
         self.topic = topic
@@ -165,7 +165,7 @@ class _Stream:
         self._requests = SimpleQueue()
 
 
-class RemoteSink:
+class Sender:
     """Frames go to the partitions of one topic, by way of a broker. Thread-safe."""
 
     identity: Identity | None = UNSIGNED  # frames are signed when they are sent

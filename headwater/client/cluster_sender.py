@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 
 from headwater.client.leaders import Leaders
-from headwater.client.sink import RemoteSink
+from headwater.client.sender import Sender
 from headwater.log import Frame, Identity
 from headwater.log.format.frame import UNSIGNED
 from headwater.streams.receipt import Outcome
 from headwater.streams.topic import Topic
 
 
-class ClusterSink:
+class ClusterSender:
     """Frames go to the partitions of one topic, each by a stream of its own, which follows the leader. Thread-safe."""
 
     prompt = False
@@ -23,18 +23,18 @@ class ClusterSink:
     def __init__(self, leaders: Leaders) -> None:
         self._leaders = leaders
         self._mutex = threading.Lock()
-        self._sinks: dict[int, RemoteSink] = {}
+        self._appenders: dict[int, Sender] = {}
         self._tell: Callable[[BaseException], None] = lambda _: None
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
         self._tell = tell
 
-    def _all(self) -> list[RemoteSink]:
+    def _all(self) -> list[Sender]:
         with self._mutex:
-            return list(self._sinks.values())
+            return list(self._appenders.values())
 
     def room(self, partition: int, timeout: float) -> bool:
-        sink = self._sinks.get(partition)
+        appender = self._appenders.get(partition)
         limit = self._leaders.connection.config.in_flight_bytes
         deadline = time.monotonic() + timeout
         while sum(one.flying_bytes for one in self._all()) >= limit:
@@ -42,28 +42,28 @@ class ClusterSink:
             if left <= 0:
                 return False
             max(self._all(), key=lambda one: one.flying_bytes).wait_for_answer(left)
-        return sink is None or sink.room(partition, max(deadline - time.monotonic(), 0))
+        return appender is None or appender.room(partition, max(deadline - time.monotonic(), 0))
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
         with self._mutex:
-            sink = self._sinks.get(partition)
-            if sink is None:
-                sink = self._sinks[partition] = RemoteSink(self._leaders.of(topic.recent_info.name, partition))
-                sink.on_failure(self._tell)
-        sink.append(topic, partition, frame, outcome)
+            appender = self._appenders.get(partition)
+            if appender is None:
+                appender = self._appenders[partition] = Sender(self._leaders.of(topic.recent_info.name, partition))
+                appender.on_failure(self._tell)
+        appender.append(topic, partition, frame, outcome)
 
     @property
     def pending(self) -> int:
-        return sum(sink.pending for sink in self._all())
+        return sum(appender.pending for appender in self._all())
 
     def settle(self) -> None:
-        for sink in self._all():
-            sink.settle()
+        for appender in self._all():
+            appender.settle()
 
     def sync(self, topic: Topic) -> None:
-        for sink in self._all():
-            sink.sync(topic)
+        for appender in self._all():
+            appender.sync(topic)
 
     def close(self) -> None:
-        for sink in self._all():
-            sink.close()
+        for appender in self._all():
+            appender.close()

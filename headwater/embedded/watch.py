@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from headwater.streams.inotify import INOTIFY
+from headwater.embedded.inotify import INOTIFY
 
 _SHORTEST: Final = 0.0005
 _LONGEST: Final = 0.05
