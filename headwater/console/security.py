@@ -33,10 +33,6 @@ _HEADERS: Final = {
 }
 
 
-class TooLarge(Exception):
-    """A request has more bytes than are taken."""
-
-
 class Security:
     """Refuses what does not come from the console's own page, and guards every answer. A middleware."""
 
@@ -65,7 +61,7 @@ class Security:
         if refusal is not None:
             await refusal(scope, receive, guarded)
             return
-        await self._app(scope, _limited(receive), guarded)
+        await self._app(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
@@ -109,19 +105,3 @@ def _opens_the_page(scope: Scope, headers: Headers) -> bool:
 
 def _refused(status: int, message: str) -> JSONResponse:
     return JSONResponse({"error": message}, status)
-
-
-def _limited(receive: Receive) -> Receive:
-    """A request that ends, with TooLarge, where it becomes too large."""
-    taken = 0
-
-    async def limited() -> Message:
-        nonlocal taken
-        message = await receive()
-        if message["type"] == "http.request":
-            taken += len(message.get("body", b""))
-            if taken > MAX_BODY:
-                raise TooLarge
-        return message
-
-    return limited

@@ -43,7 +43,7 @@ from headwater.console import (
 from headwater.console.asked import Asked, NotFound, status_of
 from headwater.console.download import FORMATS, Download
 from headwater.console.events import Event, event_stream
-from headwater.console.security import MAX_BODY, Security, TooLarge
+from headwater.console.security import MAX_BODY, Security
 from headwater.console.sessions import Session, Sessions
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreClosed, Unauthenticated
 from headwater.core.sources import source_of
@@ -304,7 +304,12 @@ def _cookie(request: Request) -> str:
     return request.cookies.get(_cookie_name(request), "")
 
 
+class TooLarge(Exception):
+    """A request has more bytes than are taken."""
+
+
 async def _body(request: Request, most: int = MAX_BODY) -> Mapping[str, Any]:
+    """The JSON object in a request; raises TooLarge as soon as that has more bytes than `most`."""
     content = bytearray()
     async for part in request.stream():
         content += part

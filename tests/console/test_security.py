@@ -156,10 +156,10 @@ def test_what_is_too_large_is_refused(console: Asking) -> None:
     assert console.ask("GET", "/api/topics?" + "x" * 9000).status == 414
     assert console.ask("POST", "/api/topics", b"[" * 100_000).status == 400
     assert console.ask("POST", "/api/topics", b"[]").status == 400
-    # One that does not say how large it is: it is cut off while it comes.
+    # One that does not say how large it is: it is cut off while it comes, also that of someone who is signed in.
     with socket.create_connection(("127.0.0.1", console.port), timeout=60) as sent:
-        head = f"POST /api/session HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nContent-Type: application/json\r\n"
-        sent.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        head = f"POST /api/topics HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nContent-Type: application/json\r\n"
+        sent.sendall(f"{head}Cookie: {console.cookie}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
         try:
             for _ in range(MAX_BODY // 0x100000 + 2):

@@ -47,10 +47,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="bodies-unbounded",
         promise="a request to the console has a largest size, whatever it says of itself",
-        file="headwater/console/security.py",
-        old="            if taken > MAX_BODY:\n",
-        new="            if taken < 0:\n",
-        killers=("tests/console/test_security.py",),
+        file="headwater/console/server.py",
+        old="        if len(content) > most:\n",
+        new="        if len(content) < 0:\n",
+        killers=("tests/console/test_security.py -k too_large",),
     ),
     Mutant(
         name="refused-sessions-go-on",
