@@ -51,7 +51,7 @@ ELSEWHERE: dict[str, set[str]] = {
     },
     "Receipt": {"wait"},
     "Steward": set(),
-    "Transaction": {"adopt", "look_after", "sink"},
+    "Transaction": {"adopt", "look_after", "appender"},
 }
 """What the parts of a store need of each other, and users do not. A receipt is awaited instead. Jobs of many processes
 stage in tasks that have no event loop."""
