@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 import headwater as hw
 from headwater.spark.datasource import HeadwaterSource
+from headwater.spark.sink import batch_writer
 
 
 def save(frame: DataFrame, store: hw.Store, mode: str = "append", **options: Any) -> None:
@@ -123,6 +125,16 @@ def test_a_task_that_fails_leaves_nothing_of_any(spark: SparkSession, store: hw.
         save(frame, store, topic="orders")
     assert topic.statistics().records == 0
     assert not list(Path(str(store), "__transactions").glob("*.committed"))
+
+
+def test_a_write_that_spark_gives_up_leaves_nothing_staged(store: hw.Store) -> None:
+    store.create_topic("orders")
+    rows = StructType([StructField("value", StringType())])
+    writer = batch_writer({"store": str(store), "topic": "orders"}, rows, overwrite=False)
+    message = writer.write(iter([pa.record_batch({"value": ["staged"]})]))
+    assert not nothing_is_left(store)
+    writer.abort([message, None])
+    assert nothing_is_left(store)
 
 
 def test_no_rows_are_no_error(spark: SparkSession, store: hw.Store) -> None:
