@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/console/sessions.py",
         old="            if session is not None and session.watch.refused:\n",
         new="            if session is not None and not session:\n",
-        killers=("tests/console/test_security.py", "tests/console/test_console.py", "tests/console/test_processes.py"),
+        killers=("tests/console/test_security.py -k users_of_a_broker",),
     ),
     Mutant(
         name="guessing-unlimited",
