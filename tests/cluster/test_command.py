@@ -116,23 +116,22 @@ def test_a_cluster_that_is_brought_up_runs_the_programs_of_the_document_and_outl
         run_document(store)
         code, found = seen(store, lambda found: not found["under_replicated"])
         assert code == 0
-        assert [(one["id"], one["replicas"], one["problem"]) for one in found["brokers"]] == [
-            (number, 6, None) for number in (1, 2, 3)
-        ]
-        assert sum(one["leads"] for one in found["brokers"]) == 6
-        (topic,) = found["topics"]
-        assert topic["name"] == "orders"
-        for one in topic["partitions"]:
+        assert [(one["id"], one["problem"]) for one in found["brokers"]] == [(number, None) for number in (1, 2, 3)]
+        assert all(one["replicas"] >= 6 for one in found["brokers"])
+        for one in orders_in(found):
             assert one["in_sync"] == [1, 2, 3]
             assert set(one["lag"]) == {str(number) for number in (1, 2, 3) if number != one["leader"]}
 
         os.kill(cluster.document["brokers"][1]["pid"], signal.SIGKILL)
         send(store, 1000)
-        code, found = seen(store, lambda found: len(found["under_replicated"]) == 6)  # it is started again before long
+        # It is started again before long.
+        code, found = seen(store, lambda found: all(2 not in one["in_sync"] for one in orders_in(found)))
         assert code == 1
-        assert not found["leaderless"]
-        assert found["brokers"][1] == {"id": 2, "address": None, "leads": 0, "replicas": 6, "problem": "away"}
-        assert all(one["lag"]["2"] is None for one in found["topics"][0]["partitions"])
+        assert {f"orders/{number}" for number in range(6)} <= set(found["under_replicated"])
+        assert not [place for place in found["leaderless"] if place.startswith("orders/")]
+        away = found["brokers"][1]
+        assert (away["id"], away["address"], away["leads"], away["problem"]) == (2, None, 0, "away")
+        assert all(one["lag"]["2"] is None for one in orders_in(found))
 
         wait(lambda: status(store)[0] == 0)  # it is started again, and catches up
         with hw.open(store) as opened:
@@ -143,6 +142,14 @@ def test_a_cluster_that_is_brought_up_runs_the_programs_of_the_document_and_outl
         assert "broker 2 is started again" in said
         assert not any(map(alive, cluster.pids))
         assert not Path(cluster.document["directory"]).exists()
+
+
+def orders_in(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The partitions of the topic. In time, the cluster makes topics for itself, which are listed too."""
+    (topic,) = [topic for topic in found["topics"] if topic["name"] == "orders"]
+    partitions: list[dict[str, Any]] = topic["partitions"]
+    assert len(partitions) == 6
+    return partitions
 
 
 def run_document(store: str) -> None:
