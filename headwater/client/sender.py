@@ -87,7 +87,7 @@ class _Sent:
 
 
 class _Lane:
-    """What is on its way to one partition, in order. The sender's mutex is held by whoever looks at it."""
+    """The frames on their way to one partition, in order. The caller holds the sender's mutex."""
 
     def __init__(self, topic: str, uuid: bytes, partition: int, identity: Identity, acks: pb.Acks) -> None:
         self.topic = topic

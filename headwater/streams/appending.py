@@ -1,4 +1,4 @@
-"""Appending: what the appenders have in common that are done with a frame when `append` returns."""
+"""Prompt appending: the frame is where it belongs when `append` returns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PromptAppender:
         """Nothing is ever on its way."""
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
-        """Whatever fails is raised by `append`."""
+        """Nothing fails later: `append` raises."""
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -1,4 +1,4 @@
-"""Ports: what a producer and a consumer need of a backend. Each backend implements them for itself.
+"""Ports: the interfaces that a backend implements for producers and consumers.
 
 Nothing here is specific to a directory, to memory or to a network. Calls may block where their descriptions say so, and
 raise HeadwaterError where a backend cannot do what it is asked for.
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Appender(Protocol):
-    """What a producer sends frames through: to a partition at once, to a transaction's stage, or to a broker."""
+    """A producer sends frames through it: to a partition at once, to a transaction's stage, or to a broker."""
 
     identity: Identity | None
-    """Who writes, as the frames are to say."""
+    """The identity of the producer, as its frames carry it."""
     prompt: bool
     """Whether frames are where they belong when `append` returns, or only on their way there."""
 
@@ -50,7 +50,7 @@ class Appender(Protocol):
 
 
 class Wakeup(Protocol):
-    """What wakes a consumer when there may be something to poll: a thread by `wait`, an event loop by `fileno`.
+    """Wakes a consumer when there may be something to poll: a thread by `wait`, an event loop by `fileno`.
 
         def readable():
             if wakeup.drain():
@@ -91,11 +91,11 @@ class Source(Protocol):
 
 
 class Fetcher(Protocol):
-    """What one consumer reads through, and commits through."""
+    """One consumer reads and commits through it."""
 
     @property
     def watch(self) -> Wakeup:
-        """What wakes the consumer when there may be something to poll."""
+        """Wakes the consumer when there may be something to poll."""
 
     def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:
         """Where a new cursor reads."""

@@ -438,11 +438,11 @@ class Store(ABC):
 
     @abstractmethod
     def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:
-        """What a new consumer reads through."""
+        """The fetcher of a new consumer."""
 
     @abstractmethod
     def _new_appender(self) -> Appender:
-        """What a new producer writes through, if it is no part of a transaction."""
+        """The appender of a new producer that is no part of a transaction."""
 
     @abstractmethod
     def watched(self, partition: Partition) -> list[Path]:

@@ -1,1 +1,1 @@
-"""Tests of what every package shares."""
+"""Tests of the values that all packages share."""

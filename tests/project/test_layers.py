@@ -29,7 +29,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "console": LIBRARY | {"embedded", "client", "v1"},
     "testing": frozenset({"core", "log"}),
 }
-"""What each package may import. The command, and the package as a whole, import what they like."""
+"""The packages that each package may import. The command, and `headwater` itself, may import all of them."""
 
 
 def imported(module: ast.Module) -> Iterator[str]:

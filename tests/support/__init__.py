@@ -1,1 +1,1 @@
-"""What tests share: servers, clients, disks and clocks."""
+"""Servers, clients, disks and clocks that tests share."""

@@ -1,1 +1,1 @@
-"""What a broker does differently as a member of a cluster."""
+"""The parts of a broker that differ when it is a member of a cluster."""

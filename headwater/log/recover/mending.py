@@ -126,9 +126,9 @@ class Mending:
         self._end = end
         self._replace = replace
         self.left: list[Damage] = []
-        """What is still damaged in the new file, once that is finished."""
+        """The damage that is left in the new file, once that is finished."""
         self._kept: Hole | None = None
-        """What was left behind the last frame, and is written before the next one."""
+        """The hole that was left behind the last frame. It is written before the next one."""
         self._fd = -1
         self._rewriter: Rewriter | None = None
         self._lock = PartitionLock(directory / COMPACTION_LOCK)
