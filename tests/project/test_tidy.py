@@ -8,8 +8,11 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import io
 import re
 import subprocess
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,23 @@ HOSTS = re.compile(
     r"|\b(docker|quay|ghcr|crates)\.io\b"
 )
 MACHINE_PATHS = re.compile(r"(?<![\w.~}])/(work|home|Users)/\w")
+HEADLESS = re.compile(r"(Who|What|Whoever|Whom|Whomever|Whose|Which)\b")
+"""The beginnings of sentences that name no actor. A question may begin so."""
+HEADLESS_SUMMARY = re.compile(r"(Where|How|Whether)\b")
+"""The first sentence of a docstring says what the thing does for its caller, so it does not begin like this either."""
+
+CLEAN = (
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/compatibility.md",
+    "docs/glossary.md",
+    "headwater/v1",
+    "tests/golden",
+    "tests/project/test_tidy.py",
+    "tests/testing",
+)
+"""Files and folders in which every sentence names its actor. A folder stands for all files below it."""
 
 
 def files() -> list[Path]:
@@ -103,12 +123,90 @@ def test_every_public_name_is_documented() -> None:
 
 
 def is_documented(item: object) -> bool:
-    """Whether a class, function or module has a docstring of its own. Other values cannot have one."""
+    """Return whether a class, function or module has a docstring of its own. Other values cannot have one."""
     if not (inspect.isclass(item) or inspect.isroutine(item) or inspect.ismodule(item)):
         return True
     own = vars(item).get("__doc__") if inspect.isclass(item) else inspect.getdoc(item)
     # A dataclass or a named tuple without a docstring is given its signature for one.
     return own is not None and not (inspect.isclass(item) and own.startswith(f"{item.__name__}("))
+
+
+def headless(path: str, text: str) -> list[str]:
+    """Return the sentences of a Python or Markdown file that begin without an actor, with their lines."""
+    return [
+        f"{path}:{line}: {sentence}"
+        for line, passage, is_docstring in (passages_of_code(text) if path.endswith(".py") else passages_of_prose(text))
+        for number, sentence in enumerate(re.split(r"(?<=[.!?:])\s+(?=[A-Z`*])", passage))
+        if not sentence.endswith("?")
+        if HEADLESS.match(sentence) or (is_docstring and number == 0 and HEADLESS_SUMMARY.match(sentence))
+    ]
+
+
+def passages_of_code(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield every docstring and every block of comments: its line, its text in one line, and whether it is a docstring.
+
+    A string that stands alone behind an attribute counts as a docstring.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for number, paragraph in enumerate(re.split(r"\n\s*\n", node.value.value.strip())):
+                yield node.lineno, " ".join(paragraph.split()), number == 0
+    block: list[str] = []
+    begun = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        alone = not token.line[: token.start[1]].strip()
+        if block and not (alone and token.start[0] == last + 1):
+            yield begun, " ".join(block), False
+            block = []
+        begun = begun if block else token.start[0]
+        last = token.start[0] if alone else 0
+        block.append(token.string.lstrip("# "))
+    if block:
+        yield begun, " ".join(block), False
+
+
+def passages_of_prose(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield the paragraphs, list items and table cells of a Markdown text. Code and headings are left out."""
+    text = re.sub(r"^```.*?^```$", lambda code: "\n" * code[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^(#.*|<.*)$", "", text, flags=re.MULTILINE)
+    for block in re.finditer(r"(?:^.*\S.*$\n?)+", text, re.MULTILINE):
+        line = text.count("\n", 0, block.start()) + 1
+        for part in re.split(r"\n(?=\s*(?:[-*]|\d+\.|\|) ?)", block[0]):
+            for cell in re.split(r"(?<!\\)\|", part):
+                yield line, " ".join(re.sub(r"^\s*(?:[-*]|\d+\.)\s", "", cell).split()), False
+            line += part.count("\n") + 1
+
+
+def test_sentences_name_their_actor() -> None:
+    found = [
+        finding
+        for path, text in written_by_hand().items()
+        if path.suffix in (".py", ".md")
+        if (name := path.relative_to(ROOT).as_posix()) in CLEAN or name.startswith(tuple(f"{one}/" for one in CLEAN))
+        for finding in headless(name, text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("a.py", '"""Who asks is told."""', [1]),
+        ("a.py", '"""Read it.\n\nWhich is fine. What is read is kept."""', [1, 1]),
+        ("a.py", '"""Read it. What else? Who knows?"""', []),
+        ("a.py", '"""Whether it is read."""\nx = 1\n"""How long it takes."""', [1, 3]),
+        ("a.py", '"""Read it. Whether it is read matters."""', []),
+        ("a.py", "x = 1  # What it holds.\n# It is\n# Which is so. What\n# for?", [1]),
+        ("a.py", "# The one\n# Who is here.\n\n# Who is not.", [4]),
+        ("a.md", "# What it is for\n\nIt is\nWhat it is.\n\n- Who asks.\n- He asks.\n", [6]),
+        ("a.md", "```\nWho asks.\n```\nIt works. Whoever asks\nis told.", [4]),
+        ("a.md", "| a | b |\n| --- | --- |\n| yes | What it does. |", [3]),
+    ],
+)
+def test_headless_sentences_are_noticed(name: str, text: str, lines: list[int]) -> None:
+    assert [int(finding.split(":")[1]) for finding in headless(name, text)] == lines
 
 
 @pytest.mark.parametrize(
