@@ -35,6 +35,7 @@ HEADLESS_SUMMARY = re.compile(r"(Where|How|Whether)\b")
 
 CLEAN = (
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/compatibility.md",
