@@ -19,7 +19,7 @@ from headwater.client.leaders import Leaders
 from headwater.client.partition import RemotePartition, unpack_statistics
 from headwater.client.sender import Sender
 from headwater.client.steward import RemoteSteward
-from headwater.client.transaction import RemoteTransactions
+from headwater.client.transaction import RemoteTransactionCoordinator
 from headwater.core.address import Address
 from headwater.core.config import ClientConfig, ConsumerConfig, StewardConfig, TopicConfig
 from headwater.core.errors import StoreError, TopicExists, UnknownTopic
@@ -52,7 +52,7 @@ class RemoteStore(Store):
         self._connection = Connection(addresses, config or ClientConfig(), credentials or Credentials())
         self.leaders = Leaders(self._connection)
         self._remote = RemoteCatalog(self._connection)
-        super().__init__(self._remote, lambda store: RemoteTransactions(store, self.leaders), REAL_CLOCK, defaults)
+        super().__init__(self._remote, lambda _: RemoteTransactionCoordinator(self.leaders), REAL_CLOCK, defaults)
         self._known: dict[bytes, Schemas] = {}
         self._heartbeats = Heartbeats(self._remote_groups, self._connection.config.heartbeat)
 

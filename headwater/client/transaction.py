@@ -8,11 +8,11 @@ of their partitions, and the coordinator of the writer, or of the consumer's gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from headwater.client.connection import Connection
 from headwater.client.group import advances
@@ -22,6 +22,7 @@ from headwater.core.errors import (
     HeadwaterError,
     InvalidConfiguration,
     PartitionDeleted,
+    StoreError,
     UnknownTopic,
 )
 from headwater.log import Appended, Frame
@@ -29,17 +30,11 @@ from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
 from headwater.log.format.verify import packed
 from headwater.streams.catalog import TopicInfo
-from headwater.streams.consumer import Consumer
-from headwater.streams.decision import Extent, Output
-from headwater.streams.group import Commit, TopicKey
-from headwater.streams.staging import Staged, Staging
-from headwater.streams.topic import TopicPartition
-from headwater.streams.transaction import Named, Progress, StageAppender, Transaction, Transactions
+from headwater.streams.group import PositionClaim, TopicKey
+from headwater.streams.staging import Extent, Output, OutputKey, Staged
+from headwater.streams.transaction import Named
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.deciding import coordinated
-
-if TYPE_CHECKING:
-    from headwater.streams.store import Store
 
 _AT_ONCE: Final = 8 * 1024 * 1024
 """How many bytes of frames are sent to the stage in one call."""
@@ -114,8 +109,13 @@ class RemoteStage:
             return False
         return bool(found.uuid == topic.uuid)
 
-    def drop(self) -> None:
-        """Remove everything."""
+    def leave(self, outputs: Mapping[OutputKey, Sequence[Extent]], records: int) -> Staged:
+        self.send()
+        staged, self.staged = self.staged, []
+        tokens = tuple(stage.token for stage in staged)
+        return Staged(tuple(Output(*key, ()) for key in outputs), records, tokens)
+
+    def discard(self) -> None:
         self._kept.clear()
         staged, self.staged = self.staged, []
         drop_stages(self._connection, staged)
@@ -133,93 +133,63 @@ def drop_stages(connection: Connection, staged: Iterable[pb.Staged]) -> None:
         connection.call("DropStages", pb.DropStagesRequest(staged=chosen))
 
 
-class RemoteStaging(Staging):
-    """Takes frames for any partitions, to be adopted by a transaction of any process."""
-
-    def __init__(self, leaders: Leaders) -> None:
-        self._remote = RemoteStage(leaders)
-        self._outputs = {}
-        self._records = 0
-        self._sealed = False
-
-    def _keep(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
-        return self._remote.append(topic, partition, frame)
-
-    def seal(self) -> Staged:
-        self._remote.send()
-        self._sealed = True
-        outputs = tuple(Output(*place, ()) for place in self._outputs)
-        return Staged(outputs, self._records, tuple(one.token for one in self._remote.staged))
-
-    def discard(self) -> None:
-        if not self._sealed:
-            self._remote.drop()
-
-
-class RemoteTransaction(Transaction):
+class RemoteTransaction:
     """A transaction that a broker decides."""
 
-    def __init__(
-        self,
-        store: Store,
-        transactions: RemoteTransactions,
-        consumer: Consumer | None,
-        named: Named | None,
-    ) -> None:
-        self._leaders = transactions.leaders
-        self._connection = transactions.leaders.connection
-        self._reader = consumer
-        self._unsure = False
-        self._generation = 0
-        super().__init__(store, transactions, consumer, named)
+    identity = None
 
-    def _begin(self) -> StageAppender:
-        self._remote = RemoteStage(self._leaders)
-        return StageAppender(self._remote.append, None)
+    def __init__(self, leaders: Leaders, named: Named | None) -> None:
+        self._leaders = leaders
+        self._connection = leaders.connection
+        self._named = named
+        self._stage = RemoteStage(leaders)
+        self.unknown = False
+        self.decided = False
+        self.generation = 0
 
-    def adopt(self, staged: Staged) -> None:
+    def stage(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+        return self._stage.append(topic, partition, frame)
+
+    def send(self) -> None:
+        """Stage all frames that are kept here, durably."""
+        self._stage.send()
+
+    def check(self, staged: Staged) -> None:
         if staged.outputs and not staged.tokens:
             raise InvalidConfiguration("this was staged in another store: stage it at this broker")
-        super().adopt(staged)
 
-    @property
-    def generation(self) -> int:
-        return self._generation
-
-    @property
-    def _decided(self) -> bool:
-        return self.state in ("repeated", "committed")
-
-    def _commit(self) -> None:
-        commits = self._reader.held() if self._reader is not None else {}
-        self._remote.send()
-        staged = [*self._remote.staged, *(_message(token) for one in self._adopted for token in one.tokens)]
-        if not commits and not staged:
-            self.state = "committed"
-            return
-        request = self._asked(staged, commits)
+    def decide(
+        self,
+        outputs: Sequence[Output],  # noqa: ARG002 - the broker knows what it has staged
+        adopted: Sequence[Staged],
+        claim: PositionClaim | None,
+    ) -> dict[TopicKey, Appended | None] | None:
+        self._stage.send()
+        staged = self._staged(adopted)
+        if claim is None and not staged:
+            return {}  # all of its topics are gone
+        request = self._request(staged, claim)
         try:
             # A single broker has all of the time: there is nobody else to ask.
-            response = self._decider(request).call(
+            response = self._coordinator(request).call(
                 "CommitTransaction", request, slow=not self._leaders.clustered, on_repeat=lambda: None
             )
         except BrokerUnavailable:
-            # Nobody knows whether it happened: the consumer must not go on from where it believes to be.
-            self._unsure = True
+            self.unknown = True
             raise
-        self.state = "repeated" if response.repeated else "committed"
-        self._remote.staged = []
-        self._generation = response.generation
-        if self._reader is not None and commits:
-            self._reader.decided(commits, response.generation)
-        if not response.repeated:
-            self._tell(_applied(response.applied))
+        self.decided = True
+        self._stage.staged = []
+        self.generation = response.generation
+        return None if response.repeated else _applied(response.applied)
 
-    def _decider(self, request: pb.CommitTransactionRequest) -> Connection:
-        """The way to who decides."""
+    def _staged(self, adopted: Sequence[Staged]) -> list[pb.Staged]:
+        return [*self._stage.staged, *(pb.Staged(token=token) for staged in adopted for token in staged.tokens)]
+
+    def _coordinator(self, request: pb.CommitTransactionRequest) -> Connection:
+        """The connection to the broker that decides."""
         return self._leaders.coordinator(*coordinated(request)) if self._leaders.clustered else self._connection
 
-    def _asked(self, staged: list[pb.Staged], commits: dict[TopicPartition, Commit]) -> pb.CommitTransactionRequest:
+    def _request(self, staged: list[pb.Staged], claim: PositionClaim | None) -> pb.CommitTransactionRequest:
         request = pb.CommitTransactionRequest(staged=staged, request_id=random_bytes(16))
         if self._named is not None:
             request.writer = self._named.writer
@@ -227,42 +197,37 @@ class RemoteTransaction(Transaction):
             request.takeover = self._named.takeover
             if self._named.owner is not None:
                 request.owner = self._named.owner
-        if self._reader is not None and commits:
-            member_id, known = self._reader.deciding_as(commits)
-            request.group = self._reader.group_name or ""
-            request.member_id = member_id or ""
-            request.inputs.extend(advances(commits, known))
+        if claim is not None:
+            request.group = claim.group
+            request.member_id = claim.member or ""
+            request.inputs.extend(advances(claim.commits, claim.known))
         return request
 
-    def _release(self, stack: ExitStack) -> None:
-        if self._unsure and self._reader is not None:
-            stack.callback(self._reader.begin_anew)
-        if self.state == "committed" or self._unsure:
+    def end(self, adopted: Sequence[Staged], *, committed: bool) -> None:
+        if committed or self.unknown:
             return
-        staged = [*self._remote.staged, *(_message(token) for one in self._adopted for token in one.tokens)]
-        stack.callback(partial(_drop_quietly, self._connection, staged))
-
-    def _give_slot_back(self) -> None:
-        """There is none."""
+        with suppress(HeadwaterError):  # the broker is away: it sweeps stages that nobody decides over
+            drop_stages(self._connection, self._staged(adopted))
 
 
-class RemoteTransactions(Transactions):
+class RemoteTransactionCoordinator:
     """The transactions of a store behind a broker."""
 
-    def __init__(self, store: Store, leaders: Leaders) -> None:
-        self._store = store
-        self.leaders = leaders
+    def __init__(self, leaders: Leaders) -> None:
+        self._leaders = leaders
         self._connection = leaders.connection
 
-    def _transaction(self, consumer: Progress | None, named: Named | None, request: str) -> Transaction:  # noqa: ARG002
-        assert consumer is None or isinstance(consumer, Consumer)
-        return RemoteTransaction(self._store, self, consumer, named)
+    def begin(self, named: Named | None, request: str) -> RemoteTransaction:  # noqa: ARG002 - each has an id of its own
+        return RemoteTransaction(self._leaders, named)
 
-    def stage(self) -> Staging:
-        return RemoteStaging(self.leaders)
+    def stage(self) -> RemoteStage:
+        return RemoteStage(self._leaders)
 
     def drop(self, staged: Iterable[Staged]) -> None:
-        drop_stages(self._connection, [_message(token) for one in staged for token in one.tokens])
+        drop_stages(self._connection, [pb.Staged(token=token) for one in staged for token in one.tokens])
+
+    def answered(self, request: str) -> bool:  # noqa: ARG002
+        raise StoreError(f"{self._connection} answers requests for transactions itself")
 
     def roll_forward(
         self,
@@ -271,22 +236,18 @@ class RemoteTransactions(Transactions):
         group: str | None = None,
         dry_run: bool = False,
     ) -> int:
-        if group is not None and self.leaders.clustered:
+        if group is not None and self._leaders.clustered:
             return 0  # a group's positions are set with the decision, and the rest is not waited for
         request = pb.RollForwardRequest(group=group or "", dry_run=dry_run)
         count: int = self._connection.call("RollForward", request, slow=True).transactions
         return count
 
     def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:  # noqa: ARG002
-        """Stages are the broker's to sweep, when it cleans."""
+        """Do nothing: the broker sweeps stages when it cleans."""
         return 0
 
     def close(self) -> None:
-        """Nothing to give back."""
-
-
-def _message(token: bytes) -> pb.Staged:
-    return pb.Staged(token=token)
+        """Do nothing: the store closes the connection."""
 
 
 def _applied(applied: Iterable[pb.Applied]) -> dict[TopicKey, Appended | None]:
@@ -295,10 +256,3 @@ def _applied(applied: Iterable[pb.Applied]) -> dict[TopicKey, Appended | None]:
         known = one.HasField("base_offset")
         found[one.topic_uuid, one.partition] = Appended(one.base_offset, one.base_offset) if known else None
     return found
-
-
-def _drop_quietly(connection: Connection, staged: list[Any]) -> None:
-    try:
-        drop_stages(connection, staged)
-    except HeadwaterError:
-        return  # the broker is away: it sweeps what nobody decides over

@@ -15,6 +15,9 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from headwater.core.errors import Damaged, PartitionForked, StoreClosed
+from headwater.embedded.decision import Decision
+from headwater.embedded.ledger import Ledger, Slot, signed_for
+from headwater.embedded.stage import SEED, FileStage, Stage
 from headwater.log import Frame, StoredFrame
 from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
@@ -23,10 +26,8 @@ from headwater.log.files.mapping import map_file
 from headwater.log.files.open_files import open_file
 from headwater.log.files.refusals import opening, writing
 from headwater.log.format.frame import FrameHeader, SchemaOf, parse_header, verify_body
-from headwater.streams.decision import Decision, Output
-from headwater.streams.ledger import Ledger, Slot, signed_for
-from headwater.streams.stage import SEED, FileStage, Stage
-from headwater.streams.writer import Writer
+from headwater.streams.named_writer import NamedWriter
+from headwater.streams.staging import Output
 
 _log = logging.getLogger(__name__)
 _STAGE: Final = ".stage"
@@ -68,7 +69,7 @@ class DirectoryLedger(Ledger):
             fd = self._lock_file(path)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                known = self._read_writer(path) or Writer(random_bytes(16))
+                known = self._read_writer(path) or NamedWriter(random_bytes(16))
             except (BlockingIOError, Damaged):
                 os.close(fd)
                 continue
@@ -81,23 +82,23 @@ class DirectoryLedger(Ledger):
         with writing(path):
             return open_file(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
 
-    def _read_writer(self, path: Path) -> Writer | None:
+    def _read_writer(self, path: Path) -> NamedWriter | None:
         """What is known of a writer; None when it has not written yet."""
         try:
-            return Writer.unpack(read_plain(path), path)
+            return NamedWriter.unpack(read_plain(path), path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise Damaged(f"not a writer of transactions: {error}", file=path) from error
 
-    def _keep_writer(self, path: Path, writer: Writer) -> None:
+    def _keep_writer(self, path: Path, writer: NamedWriter) -> None:
         with writing(path):
             self._disk.replace(path, writer.pack())
             self._disk.sync_directory(path.parent)
 
     def _reserve(self, slot: Slot) -> None:
         reserved = slot.next + _RESERVED_AT_ONCE
-        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", Writer(slot.writer, reserved - 1))
+        self._keep_writer(self._directory / _WRITERS / f"slot-{slot.number}", NamedWriter(slot.writer, reserved - 1))
         slot.reserved = reserved
 
     @contextmanager
@@ -115,10 +116,10 @@ class DirectoryLedger(Ledger):
         finally:
             os.close(fd)
 
-    def writer(self, writer: bytes) -> Writer:
-        return self._read_writer(self._directory / _WRITERS / writer.hex()) or Writer(writer)
+    def writer(self, writer: bytes) -> NamedWriter:
+        return self._read_writer(self._directory / _WRITERS / writer.hex()) or NamedWriter(writer)
 
-    def keep(self, writer: Writer) -> None:
+    def keep(self, writer: NamedWriter) -> None:
         self._keep_writer(self._directory / _WRITERS / writer.id.hex(), writer)
 
     def changing_writers(self) -> AbstractContextManager[None]:

@@ -23,6 +23,7 @@ from headwater.embedded.directory_group import OFFSETS_FILE, DirectoryGroup
 from headwater.embedded.directory_ledger import DirectoryLedger
 from headwater.embedded.fetcher import PartitionFetcher
 from headwater.embedded.offsets import OffsetTable
+from headwater.embedded.transactions import LedgerCoordinator
 from headwater.log import DirectoryPartition, Partition, PartitionStatistics, SchemaDirectory, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.elapsed import Elapsed
@@ -35,7 +36,6 @@ from headwater.streams.group import Commit, Group
 from headwater.streams.ports import Appender, Fetcher
 from headwater.streams.store import Store, partition_config
 from headwater.streams.topic import TopicPartition
-from headwater.streams.transaction import Transactions
 
 _log = logging.getLogger(__name__)
 LOCK_FILE: Final = "store.lock"
@@ -89,7 +89,7 @@ class DirectoryStore(Store):
         catalog = DirectoryCatalog(self.path, disk)
         ledger = DirectoryLedger(self.path / TRANSACTIONS, disk)
         elapsed = Elapsed(clock, self.path, disk)
-        super().__init__(catalog, lambda store: Transactions(store, ledger), clock, defaults, elapsed)
+        super().__init__(catalog, lambda store: LedgerCoordinator(store, ledger), clock, defaults, elapsed)
         self._directory = catalog
         self._known: dict[bytes, Schemas] = {}
         if not elapsed.kept:

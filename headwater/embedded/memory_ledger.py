@@ -6,14 +6,15 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from headwater.embedded.decision import Decision
+from headwater.embedded.ledger import Ledger, Slot, signed_for
+from headwater.embedded.stage import MemoryStage, Stage
 from headwater.log import Frame
 from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
 from headwater.log.format.frame import SchemaOf
-from headwater.streams.decision import Decision, Output
-from headwater.streams.ledger import Ledger, Slot, signed_for
-from headwater.streams.stage import MemoryStage, Stage
-from headwater.streams.writer import Writer
+from headwater.streams.named_writer import NamedWriter
+from headwater.streams.staging import Output
 
 
 class MemoryLedger(Ledger):
@@ -22,7 +23,7 @@ class MemoryLedger(Ledger):
     def __init__(self) -> None:
         super().__init__()
         self._decided: dict[str, tuple[Decision, list[Frame]]] = {}
-        self._writers: dict[bytes, Writer] = {}
+        self._writers: dict[bytes, NamedWriter] = {}
         self._left: dict[str, list[Frame]] = {}
         self._answered: set[str] = set()
         self._turn = threading.RLock()
@@ -41,10 +42,10 @@ class MemoryLedger(Ledger):
         with self._turn:
             yield
 
-    def writer(self, writer: bytes) -> Writer:
-        return self._writers.get(writer, Writer(writer))
+    def writer(self, writer: bytes) -> NamedWriter:
+        return self._writers.get(writer, NamedWriter(writer))
 
-    def keep(self, writer: Writer) -> None:
+    def keep(self, writer: NamedWriter) -> None:
         self._writers[writer.id] = writer
 
     @contextmanager

@@ -16,13 +16,13 @@ from headwater.embedded.appender import PartitionAppender
 from headwater.embedded.fetcher import PartitionFetcher
 from headwater.embedded.memory_group import MemoryGroup
 from headwater.embedded.memory_ledger import MemoryLedger
+from headwater.embedded.transactions import LedgerCoordinator
 from headwater.log import MemoryPartition, Partition, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.streams.catalog import MemoryCatalog, TopicInfo, partition_uuid
 from headwater.streams.group import Group
 from headwater.streams.ports import Appender, Fetcher
 from headwater.streams.store import Store, partition_config
-from headwater.streams.transaction import Transactions
 
 
 class MemoryStore(Store):
@@ -32,7 +32,7 @@ class MemoryStore(Store):
     """How groups are opened. A broker has a kind of its own: it hears from members that live."""
 
     def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
-        super().__init__(MemoryCatalog(), lambda store: Transactions(store, MemoryLedger()), clock, defaults)
+        super().__init__(MemoryCatalog(), lambda store: LedgerCoordinator(store, MemoryLedger()), clock, defaults)
         self._cleaning = threading.Lock()
         self._known: dict[bytes, Schemas] = {}
 

@@ -17,7 +17,7 @@ from headwater.embedded.directory_store import TRANSACTIONS
 from headwater.log.files.disk import REAL_DISK
 from headwater.spark.address import open_existing
 from headwater.spark.jobs import OnProgress, watched
-from headwater.streams.ledger import named_writer
+from headwater.streams.named_writer import named_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from headwater.core.config import ConsumerConfig
@@ -34,7 +34,7 @@ from headwater.log import Partition
 from headwater.log.format.projection import Projection
 from headwater.streams.consumer_statistics import ConsumerStatistics
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
-from headwater.streams.group import Commit, Group, TopicKey
+from headwater.streams.group import Commit, Group, PositionClaim, TopicKey
 from headwater.streams.processing import Handler, Processing, ProcessOptions, ProcessSummary
 from headwater.streams.start import Start, resolve
 from headwater.streams.subscription import Subscription
@@ -479,26 +479,17 @@ class Consumer:
         self._refresh()  # what others wait for goes now, even if some of it was handed out and never acknowledged
         self._holding = True
 
-    def held(self) -> dict[TopicPartition, Commit]:
-        """What is done since; raises StaleMember when something of it was taken away."""
+    def claim(self) -> PositionClaim | None:
+        """Return what is done since `hold`; raises StaleMember when something of it was taken away."""
         if self._lost:
             raise StaleMember("partitions were taken from this consumer, and what it read there is another's to do")
         if self.config.auto_ack:
             for cursor in self._cursors.values():
                 cursor.take_as_done()
-        return self._done()
-
-    @contextmanager
-    def deciding(self, commits: dict[TopicPartition, Commit]) -> Iterator[int]:
-        """The right to decide that these positions will be set; see `Group.deciding`."""
-        assert self._group is not None, "there are positions only in a group"
-        with self._group.deciding(self._member, commits, known=self._known(commits)) as generation:
-            yield generation
-        self.decided(commits, generation)
-
-    def deciding_as(self, commits: dict[TopicPartition, Commit]) -> tuple[str | None, dict[TopicKey, int] | None]:
-        """As which member somebody else may decide over these positions, and what is known of them to who is none."""
-        return self._member, self._known(commits)
+        commits = self._done()
+        if self._group is None or not commits:
+            return None
+        return PositionClaim(self._group.name, self._member, commits, self._known(commits))
 
     def decided(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
         """These positions were decided over in a generation of the group."""

@@ -39,6 +39,16 @@ class Commit(NamedTuple):
     offset: int
 
 
+class PositionClaim(NamedTuple):
+    """Positions that a transaction is to set together with its writes, and the consumer that may set them."""
+
+    group: str
+    member: str | None
+    commits: dict[TopicPartition, Commit]
+    known: Mapping[TopicKey, int] | None
+    """From non-members: the generation of each position they resume from."""
+
+
 class Assignment(NamedTuple):
     """What a member has, as of a generation."""
 

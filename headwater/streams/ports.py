@@ -1,21 +1,25 @@
-"""Ports: the interfaces that a backend implements for producers and consumers.
+"""Ports: the interfaces that a backend implements for what users hold.
 
-Nothing here is specific to a directory, to memory or to a network. Calls may block where their descriptions say so, and
-raise HeadwaterError where a backend cannot do what it is asked for.
+Nothing here is specific to a directory, to memory or to a network. Every call may block for as long as a disk or a
+broker takes, unless its description says that it does not, and raises HeadwaterError if the backend cannot do it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.log import Bounds, Frame, Identity, Partition, StoredFrame
+from headwater.log import Appended, Bounds, Frame, Identity, Partition, StoredFrame
+from headwater.log.elapsed import IsOld
 
 if TYPE_CHECKING:
+    from headwater.streams.catalog import TopicInfo
     from headwater.streams.cursor import Cursor
-    from headwater.streams.group import Commit, Group, TopicKey
+    from headwater.streams.group import Commit, Group, PositionClaim, TopicKey
     from headwater.streams.receipt import Outcome
+    from headwater.streams.staging import Extent, Output, OutputKey, Staged
     from headwater.streams.topic import Topic, TopicPartition
+    from headwater.streams.transaction import Named
 
 
 class Appender(Protocol):
@@ -131,6 +135,92 @@ class Fetcher(Protocol):
 
     def finish_commits(self) -> None:
         """Block until no commit is on its way."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+class FrameStage(Protocol):
+    """A place for frames that one process writes, and a transaction of another publishes. For one thread."""
+
+    def append(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+        """Keep a frame, and return its place in the stage."""
+
+    def leave(self, outputs: Mapping[OutputKey, Sequence[Extent]], records: int) -> Staged:
+        """Make all frames durable and leave them to a transaction. `outputs` are their places by partition."""
+
+    def discard(self) -> None:
+        """Remove all frames, unless they were left to a transaction."""
+
+
+class PendingTransaction(Protocol):
+    """One transaction of a backend, from its first frame to its end. For one thread, but for `stage`."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """The identity that frames are encoded with; None if they get theirs with the decision."""
+
+    def stage(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+        """Keep a frame until the decision, and return its place. The caller serialises the calls."""
+
+    def check(self, staged: Staged) -> None:
+        """Raise InvalidConfiguration if these frames were staged in another store. Does not block."""
+
+    def decide(
+        self, outputs: Sequence[Output], adopted: Sequence[Staged], claim: PositionClaim | None
+    ) -> dict[TopicKey, Appended | None] | None:
+        """Decide the transaction, in one step, and apply it; return the places of its outputs.
+
+        The place is None for a partition that is gone, and for outputs that were there already. The result itself is
+        None if this writer has committed this sequence before. Raises StaleMember when a claimed position is no longer
+        the consumer's, TransactionAborted when a stage is gone, and WriterTaken.
+        """
+
+    @property
+    def decided(self) -> bool:
+        """Whether the decision was made, even if `decide` has raised since."""
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody can tell if the decision was made, because the answer was lost."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group in which the positions are set; 0 before the decision."""
+
+    def end(self, adopted: Sequence[Staged], *, committed: bool) -> None:
+        """Give everything back, and remove the stages unless the transaction is `committed`."""
+
+
+class TransactionCoordinator(Protocol):
+    """Begins transactions, and carries out those that are decided. Thread-safe."""
+
+    def begin(self, named: Named | None, request: str) -> PendingTransaction:
+        """Begin a transaction, under a name and number that make it repeatable if it has one.
+
+        A broker adds the id of the client's request: see `answered`.
+        """
+
+    def stage(self) -> FrameStage:
+        """Return a new stage, for the transaction of another process."""
+
+    def drop(self, staged: Iterable[Staged]) -> None:
+        """Remove frames that were staged, where no decision names them."""
+
+    def answered(self, request: str) -> bool:
+        """Whether the transaction of this request has been carried out. It is known for a day.
+
+        Raises TransactionUnfinished when it is decided and cannot be carried out yet.
+        """
+
+    def roll_forward(self, *, writer: bytes | None = None, group: str | None = None, dry_run: bool = False) -> int:
+        """Carry out every decided transaction, or those of one writer or group, and return their number.
+
+        One that cannot be carried out does not keep the others from it; its error is raised in the end.
+        """
+
+    def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:
+        """Drop undecided stages that nobody has written to for too long, and return their number."""
 
     def close(self) -> None:
         """Give everything back."""

@@ -6,14 +6,36 @@ durably, in a file of its own, and sends the few bytes that `seal` returns to wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from headwater.core.errors import InvalidRecord
 from headwater.log import Frame
 from headwater.streams.catalog import TopicInfo
-from headwater.streams.decision import Extent, Output
-from headwater.streams.stage import Stage
+
+if TYPE_CHECKING:
+    from headwater.streams.ports import FrameStage
+
+OutputKey = tuple[str, bytes, int]
+"""A topic's name and uuid, and the number of one of its partitions."""
+
+
+class Extent(NamedTuple):
+    """The place of a staged frame: its file (the decision's own if that has no name), its position and its length."""
+
+    file: str
+    position: int
+    length: int
+
+
+class Output(NamedTuple):
+    """The frames for one partition, in order. They are appended as one atomic group."""
+
+    topic: str
+    uuid: bytes
+    partition: int
+    extents: Sequence[Extent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +60,9 @@ class Staging:
     a day.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: FrameStage) -> None:
         self._stage = stage
-        self._outputs: dict[tuple[str, bytes, int], list[Extent]] = {}
+        self._outputs: dict[OutputKey, list[Extent]] = {}
         self._records = 0
 
     def append(self, topic: TopicInfo, partition: int, frame: Frame) -> None:
@@ -51,22 +73,13 @@ class Staging:
                 f"{topic.name}/{partition}: a frame of {frame.length} bytes is over the limit of {limit} "
                 f"(max_frame_bytes)"
             )
-        self._outputs.setdefault((topic.name, topic.uuid, partition), []).append(self._keep(topic, partition, frame))
+        extent = self._stage.append(topic, partition, frame)
+        self._outputs.setdefault((topic.name, topic.uuid, partition), []).append(extent)
         self._records += frame.record_count
-
-    def _keep(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:  # noqa: ARG002 - a stage is for any
-        return self._stage.append(frame)
 
     def seal(self) -> Staged:
         """Make everything durable, with one sync, and leave it to a transaction."""
-        if not self._outputs:
-            return Staged()
-        file = self._stage.leave()
-        outputs = [
-            Output(*place, tuple(extent._replace(file=file) for extent in extents))
-            for place, extents in self._outputs.items()
-        ]
-        return Staged(tuple(outputs), self._records)
+        return self._stage.leave(self._outputs, self._records) if self._outputs else Staged()
 
     def discard(self) -> None:
         """Remove everything, unless it is sealed."""

@@ -33,13 +33,13 @@ from headwater.streams.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
 from headwater.streams.consumer import Consumer, OnChange
 from headwater.streams.cursor import OnLoss
 from headwater.streams.group import Group
-from headwater.streams.ports import Appender, Fetcher
+from headwater.streams.ports import Appender, Fetcher, TransactionCoordinator
 from headwater.streams.producer import Producer
 from headwater.streams.staging import Staged, Staging
 from headwater.streams.start import Start
 from headwater.streams.steward import Steward
 from headwater.streams.topic import Topic, TopicStatistics, check_evolution
-from headwater.streams.transaction import Transaction, Transactions
+from headwater.streams.transaction import Transaction, begin_transaction
 
 _Producer = TypeVar("_Producer", bound=Producer)
 _PARTITION_FIELDS: Final = tuple(field.name for field in fields(PartitionConfig))
@@ -76,7 +76,7 @@ class Store(ABC):
     def __init__(
         self,
         catalog: Catalog,
-        transactions: Callable[[Store], Transactions],
+        transactions: Callable[[Store], TransactionCoordinator],
         clock: Clock,
         defaults: Preset,
         elapsed: Elapsed | None = None,
@@ -286,18 +286,18 @@ class Store(ABC):
         WriterTaken, unless `takeover` is set.
         """
         self._check_open()
-        return self._transactions.begin(consumer, writer, sequence, owner, takeover)
+        return begin_transaction(self, consumer, writer, sequence, owner, takeover)
 
     @property
-    def transactions(self) -> Transactions:
-        """What transactions are made of, for those who do them for others, such as a broker."""
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator, for programs that transact for others, such as a broker."""
         self._check_open()
         return self._transactions
 
     def stage(self) -> Staging:
         """Room for frames that a transaction, of any process, adopts later: the way to write from many processes."""
         self._check_open()
-        return self._transactions.stage()
+        return Staging(self._transactions.stage())
 
     def drop(self, staged: Iterable[Staged]) -> None:
         """Remove what was staged and is no part of a decided transaction."""

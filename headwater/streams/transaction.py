@@ -1,43 +1,39 @@
 """Transactions: writes to several partitions and topics, and the positions of a consumer, all of them or none.
 
-*Stage*: frames go into a file of the transaction's own. *Decide*: one rename, under the group's lock when a consumer's
-positions are part of it, after a look whether the partitions are still the consumer's. *Apply*: to each partition as
-one atomic group, then the positions, then the file goes. What was decided is applied by whoever comes across it, so a
-crash at any point leaves all of it or nothing. Readers of several partitions can see one before the other.
+A transaction has three steps. *Stage*: its frames wait where no reader sees them. *Decide*: one step of the transaction
+coordinator, after a check that the partitions are still the consumer's. *Apply*: the frames go to each partition as one
+atomic group, and the positions are set. A decided transaction is applied by whoever comes across it, so a crash at any
+point leaves all of it or nothing. Readers of several partitions can see one before the other.
+
+This module is the part that users hold. A backend implements the steps (`TransactionCoordinator` in `ports.py`).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from headwater.core.config import ProducerConfig
 from headwater.core.errors import (
     HeadwaterError,
     InvalidConfiguration,
-    PartitionDeleted,
     PartitionForked,
     StoreError,
     TransactionAborted,
     TransactionUnfinished,
-    UnknownTopic,
 )
 from headwater.core.names import check_name
-from headwater.log import Appended, Frame, Identity, Partition
-from headwater.log.elapsed import IsOld
+from headwater.log import Appended, Frame, Identity
 from headwater.log.format.frame import MAX_SEQUENCE
 from headwater.streams.appending import PromptAppender
 from headwater.streams.catalog import TopicInfo
-from headwater.streams.decision import Decision, Extent, Input, Output
-from headwater.streams.group import Commit, TopicKey
-from headwater.streams.ledger import Ledger, Slot, named_writer
+from headwater.streams.group import Commit, PositionClaim, TopicKey
 from headwater.streams.producer import Producer
 from headwater.streams.receipt import Outcome
-from headwater.streams.staging import Staged, Staging
+from headwater.streams.staging import Extent, Output, OutputKey, Staged
 from headwater.streams.topic import Topic, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,26 +46,26 @@ STAGES_KEPT: Final = 24 * 60 * 60.0
 """How long a stage that nobody writes to waits for its decision. Seconds."""
 
 
-class _Staged(NamedTuple):
-    """One frame in the stage, and who waits for its place in the log."""
+class _StagedFrame(NamedTuple):
+    """One frame in the stage, and the outcome that learns its place in the log."""
 
     extent: Extent
     records: int
     outcome: Outcome
 
 
-Keep = Callable[[TopicInfo, int, Frame], Extent]
-"""Keeps a frame for a partition of a topic, and tells where."""
+StageFrame = Callable[[TopicInfo, int, Frame], Extent]
+"""Stages a frame for a partition of a topic, and returns its place in the stage."""
 
 
 class StageAppender(PromptAppender):
-    """Where the producers of a transaction write. Thread-safe."""
+    """The appender of a transaction's producers: frames go to its stage. Thread-safe."""
 
-    def __init__(self, keep: Keep, identity: Identity | None) -> None:
+    def __init__(self, stage: StageFrame, identity: Identity | None) -> None:
         self.identity = identity
-        self._keep = keep
+        self._stage = stage
         self._mutex = threading.Lock()
-        self.outputs: dict[tuple[str, bytes, int], list[_Staged]] = {}
+        self.outputs: dict[OutputKey, list[_StagedFrame]] = {}
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
         info = topic.info
@@ -77,46 +73,65 @@ class StageAppender(PromptAppender):
         if frame.length > limit:
             raise StoreError(f"a frame of {frame.length} bytes is over the limit of {limit} (max_frame_bytes)")
         with self._mutex:
-            staged = _Staged(self._keep(info, partition, frame), frame.last_offset_delta + 1, outcome)
+            staged = _StagedFrame(self._stage(info, partition, frame), frame.last_offset_delta + 1, outcome)
             self.outputs.setdefault((info.name, info.uuid, partition), []).append(staged)
 
     def sync(self, topic: Topic) -> None:
-        """The records of a transaction are durable, and visible, when it is committed."""
+        """Do nothing: the records of a transaction are durable, and visible, when it is committed."""
+
+    def succeed(self, applied: dict[TopicKey, Appended | None]) -> None:
+        """Give the receipts their offsets."""
+        for (name, uuid, number), frames in self.outputs.items():
+            appended = applied.get((uuid, number))
+            offset = -1 if appended is None else appended.base_offset
+            for frame in frames:
+                if appended is None:
+                    why = f"{name}/{number}: committed, but where is not known: deleted, or written by another process"
+                    frame.outcome.fail(StoreError(why))
+                else:
+                    frame.outcome.succeed(Appended(offset, offset + frame.records))
+                offset += frame.records
 
     def fail(self, error: BaseException) -> None:
-        """Tell everyone who waits."""
-        for staged in self.outputs.values():
-            for one in staged:
-                if not one.outcome.done:
-                    one.outcome.fail(error)
+        """Tell the error to everyone who still waits for a receipt."""
+        for frames in self.outputs.values():
+            for frame in frames:
+                if not frame.outcome.done:
+                    frame.outcome.fail(error)
 
 
 class Progress(Protocol):
-    """The positions of a consumer, as far as a transaction needs it."""
+    """The positions of a consumer, as far as a transaction needs them."""
 
     @property
     def store(self) -> Store:
-        """The store that it reads from."""
+        """The store that the consumer reads from."""
 
     @property
     def group_name(self) -> str | None:
-        """The group that keeps the positions."""
+        """The name of the group that keeps the positions."""
 
     def hold(self) -> None:
         """Commit nothing from now on but by the transaction."""
 
-    def held(self) -> dict[TopicPartition, Commit]:
-        """What is done since."""
+    def claim(self) -> PositionClaim | None:
+        """Return the positions that the transaction is to set, None if there are none.
 
-    def deciding(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
-        """The right to decide that these positions will be set; gives the generation."""
+        Raises StaleMember when a partition was taken away meanwhile.
+        """
+
+    def decided(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
+        """Learn that these positions will be set, in this generation of the group."""
+
+    def begin_anew(self) -> None:
+        """Go on from the group's positions: nobody knows whether the transaction was decided."""
 
     def let_go(self, *, committed: bool) -> None:
-        """The transaction is over."""
+        """Commit as usual again: the transaction is over."""
 
 
 class Named(NamedTuple):
-    """The name and the number of a transaction that may be repeated, and who gives such numbers."""
+    """The name and the number of a transaction that may be repeated, and the owner of such numbers."""
 
     writer: str
     number: int
@@ -130,49 +145,24 @@ class Transaction:
     Leaving the block commits; an error in it gives everything up, and the consumer goes back to where it was.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        transactions: Transactions,
-        consumer: Progress | None,
-        named: Named | None,
-        request: str = "",
-    ) -> None:
+    def __init__(self, store: Store, consumer: Progress | None, named: Named | None, request: str = "") -> None:
         self._store = store
-        self._transactions = transactions
         self._consumer = consumer
-        self._named = named
-        self._request = request
         self._pid = os.getpid()
         self._adopted: list[Staged] = []
         self._producers: list[Producer] = []
         self.applied: dict[TopicKey, Appended | None] = {}
-        """Where the outputs are, once it is committed; None for those that another process has applied."""
+        """The places of the outputs, once it is committed; None for those that another process has applied."""
         self.state: State = "open"
         """Repeated: this writer has committed this sequence before, and that one counts."""
-        self._appender = self._begin()
+        self._pending = store.transactions.begin(named, request)
+        self._appender = StageAppender(self._pending.stage, self._pending.identity)
         if consumer is not None:
             try:
                 consumer.hold()
             except BaseException:
-                self._give_slot_back()
+                self._pending.end((), committed=False)
                 raise
-
-    def _begin(self) -> StageAppender:
-        """Make what the transaction needs; gives the appender that its producers write through."""
-        self._ledger = self._transactions.ledger
-        self._decision: Decision | None = None
-        self._stage = self._ledger.stage()
-        self._slot: Slot | None = None
-        named = self._named
-        if named is None:
-            self._slot = self._ledger.borrow()
-            self._identity = Identity(self._slot.writer, 0, self._slot.next, forever=True)
-        else:
-            self._identity = Identity(named_writer(named.writer), 0, named.number, forever=True)
-        # The sequence of an owner's number is known at the decision: until then its frames have no identity.
-        identity = self._identity if named is None or named.owner is None else None
-        return StageAppender(lambda _topic, _partition, frame: self._stage.append(frame), identity)
 
     def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
         """A producer whose records are part of this transaction. Options are those of ProducerConfig, by name.
@@ -185,11 +175,11 @@ class Transaction:
     @property
     def generation(self) -> int:
         """The generation of the consumer's group in which its positions were set; 0 before, and without a consumer."""
-        return 0 if self._decision is None else self._decision.generation
+        return self._pending.generation
 
     @property
     def appender(self) -> StageAppender:
-        """Where its producers write."""
+        """The appender of its producers."""
         return self._appender
 
     def look_after(self, producer: _Producer) -> _Producer:
@@ -201,6 +191,7 @@ class Transaction:
     def adopt(self, staged: Staged) -> None:
         """Make what another process has staged part of the transaction. It goes when the transaction is given up."""
         self._check_open()
+        self._pending.check(staged)
         self._adopted.append(staged)
 
     def commit(self) -> None:
@@ -232,95 +223,47 @@ class Transaction:
 
     @property
     def _decided(self) -> bool:
-        """Even an interruption (Ctrl-C) right after the rename does not take the decision back."""
-        return self.state == "repeated" or (self._decision is not None and not self._stage.waiting)
+        return self.state in ("committed", "repeated") or self._pending.decided
 
     def _commit(self) -> None:
-        commits = self._consumer.held() if self._consumer is not None else {}
-        if not commits and not self._appender.outputs and not any(one.outputs for one in self._adopted):
+        claim = self._consumer.claim() if self._consumer is not None else None
+        outputs = self._outputs()
+        if claim is None and not outputs:
             self.state = "committed"
             return
-        # What a power loss could take back must not have been done, or what comes in its place would be passed over.
-        self._transactions.make_durable(commits)
-        decision = self._describe(commits)
-        turn = self._ledger.writing_as(decision.writer) if self._named is not None else nullcontext()
-        with turn:
-            # The numbers of a writer reach a partition in their order, or the earlier one would count as repeated.
-            self._transactions.roll_forward(writer=decision.writer)
-            if self._named is not None:
-                sequence = self._number(decision.writer, self._named)
-                if sequence is None:
-                    self.state = "repeated"
-                    return
-                decision = replace(decision, sequence=sequence)
-            self._stage.seal(decision)
-            with self._inputs(commits) as generation:
-                self._decision = replace(decision, generation=generation)
-                self._decide(self._decision)
-            self.applied = self._transactions.apply(self._decision)
-            self._tell(self.applied)
-
-    def _number(self, writer: bytes, named: Named) -> int | None:
-        return self._ledger.claim(writer, named.writer, named.owner, named.number, takeover=named.takeover)
-
-    def _describe(self, commits: dict[TopicPartition, Commit]) -> Decision:
-        extents = {place: [one.extent for one in staged] for place, staged in self._appender.outputs.items()}
-        for output in (output for staged in self._adopted for output in staged.outputs):
-            extents.setdefault((output.topic, output.uuid, output.partition), []).extend(output.extents)
-        outputs = tuple(Output(*place, found) for place, found in extents.items())
-        inputs = tuple(Input(place.topic, *one.key, one.offset) for place, one in commits.items())
-        group = self._consumer.group_name if self._consumer is not None and commits else None
-        identity, named = self._identity, self._named is not None
-        return Decision(identity.producer_id, identity.sequence, named, outputs, group, inputs, request=self._request)
-
-    def _inputs(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
-        """The right to decide over these positions, and the generation in which it is given."""
-        if self._consumer is None or not commits:
-            return nullcontext(0)
-        return self._consumer.deciding(commits)
-
-    def _decide(self, decision: Decision) -> None:
         try:
-            self._ledger.decide(self._stage, decision)
-        except FileNotFoundError:
-            self._decision = None
-            raise TransactionAborted("the transaction's stage is gone: it was dropped, or open for a day") from None
+            applied = self._pending.decide(outputs, self._adopted, claim)
+        finally:
+            if self._consumer is not None and claim is not None and self._pending.decided:
+                self._consumer.decided(claim.commits, self._pending.generation)
+        if applied is None:
+            self.state = "repeated"
+        else:
+            self.state = "committed"
+            self.applied = applied
+            self._appender.succeed(applied)
 
-    def _tell(self, applied: dict[TopicKey, Appended | None]) -> None:
-        """Give the receipts their offsets."""
-        for (name, uuid, number), staged in self._appender.outputs.items():
-            place = applied.get((uuid, number))
-            offset = -1 if place is None else place.base_offset
-            for one in staged:
-                if place is None:
-                    why = f"{name}/{number}: committed, but where is not known: deleted, or written by another process"
-                    one.outcome.fail(StoreError(why))
-                else:
-                    one.outcome.succeed(Appended(offset, offset + one.records))
-                offset += one.records
+    def _outputs(self) -> list[Output]:
+        """The frames of its own producers, and those that it has adopted."""
+        extents = {key: [frame.extent for frame in frames] for key, frames in self._appender.outputs.items()}
+        for staged in self._adopted:
+            for output in staged.outputs:
+                extents.setdefault((output.topic, output.uuid, output.partition), []).extend(output.extents)
+        return [Output(*key, found) for key, found in extents.items()]
 
     def _end(self, state: State) -> None:
         self.state = state if self.state == "open" else self.state
         if self._pid != os.getpid():
             return  # a copy in a forked process: everything is its parent's
         with ExitStack() as stack:
-            self._release(stack)
+            stack.callback(self._pending.end, self._adopted, committed=self.state == "committed")
             if self._consumer is not None:
+                if self._pending.unknown:
+                    stack.callback(self._consumer.begin_anew)
                 stack.callback(self._consumer.let_go, committed=self.state != "aborted")
             for producer in self._producers:
                 stack.callback(producer.discard)
-            self._appender.fail(_without_a_place(self.state))
-
-    def _release(self, stack: ExitStack) -> None:
-        """Have the stack give back what the transaction needed."""
-        stack.callback(self._give_slot_back)
-        stack.callback(self._stage.discard)
-        if self.state != "committed":
-            stack.callback(self._ledger.drop, [file for staged in self._adopted for file in staged.files])
-
-    def _give_slot_back(self) -> None:
-        if self._slot is not None:
-            self._ledger.give_back(self._slot)
+            self._appender.fail(_without_an_offset(self.state))
 
     def _check_open(self) -> None:
         if self.state != "open":
@@ -338,8 +281,8 @@ class Transaction:
             self.commit()
 
 
-def _without_a_place(state: State) -> StoreError:
-    """What the receipts say that no place is known for."""
+def _without_an_offset(state: State) -> StoreError:
+    """The error of receipts that learn no offset."""
     match state:
         case "aborted":
             return TransactionAborted("the transaction of this record was given up")
@@ -349,142 +292,33 @@ def _without_a_place(state: State) -> StoreError:
             return TransactionUnfinished("the transaction of this record is decided, and not carried out yet")
 
 
-class Transactions:
-    """The transactions of a store: begins them, and carries out what is decided. Thread-safe."""
+def begin_transaction(
+    store: Store,
+    consumer: Progress | None = None,
+    writer: str | None = None,
+    sequence: int | None = None,
+    owner: str | None = None,
+    takeover: bool = False,
+    request: str = "",
+) -> Transaction:
+    """Begin a transaction, with the progress of a consumer, or under a name and number that make it repeatable.
 
-    def __init__(self, store: Store, ledger: Ledger) -> None:
-        self._store = store
-        self.ledger = ledger
-
-    def begin(
-        self,
-        consumer: Progress | None = None,
-        writer: str | None = None,
-        sequence: int | None = None,
-        owner: str | None = None,
-        takeover: bool = False,
-        request: str = "",
-    ) -> Transaction:
-        """A new transaction, with the progress of a consumer, or under a name and number that make it repeatable.
-
-        A broker adds the id of the request that it does it for: see `answered`.
-        """
-        if (writer is None) != (sequence is None):
-            raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
-        if writer is None or sequence is None:
-            if owner is not None or takeover:
-                raise InvalidConfiguration("an owner numbers the transactions of a writer: name the writer")
-            if consumer is not None and consumer.group_name is None:
-                raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
-            if consumer is not None and consumer.store is not self._store:
-                raise InvalidConfiguration("the consumer was made by another store: use the transactions of that one")
-            return self._transaction(consumer, None, request)
-        if consumer is not None:
-            raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
-        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
-            raise InvalidConfiguration(f"a sequence is a number from 0 on, not {sequence!r}")
-        if takeover and owner is None:
-            raise InvalidConfiguration("a writer is taken over by an owner: name it")
-        named = Named(check_name("writer", writer), sequence, owner, takeover)
-        return self._transaction(None, named, request)
-
-    def _transaction(self, consumer: Progress | None, named: Named | None, request: str) -> Transaction:
-        return Transaction(self._store, self, consumer, named, request)
-
-    def answered(self, request: str) -> bool:
-        """Whether the transaction of this request has been carried out, by whomever.
-
-        Raises TransactionUnfinished when it is decided and cannot be carried out yet.
-        """
-        if not request or self.ledger.answered(request):
-            return bool(request)
-        decided = [one for one in self.ledger.decided() if one.request == request]
-        for decision in decided:
-            try:
-                self.apply(decision)
-            except (HeadwaterError, OSError) as error:
-                raise TransactionUnfinished(
-                    f"the transaction is decided, but could not be carried out yet ({error}): do not repeat it"
-                ) from error
-        return bool(decided)
-
-    def stage(self) -> Staging:
-        """A new stage, for a transaction of another process."""
-        return Staging(self.ledger.stage())
-
-    def drop(self, staged: Iterable[Staged]) -> None:
-        """Remove what was staged, where it is not decided."""
-        self.ledger.drop([file for one in staged for file in one.files])
-
-    def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:
-        """Drop what nobody has written to for too long, undecided; how many."""
-        return self.ledger.sweep(is_old, dry_run=dry_run)
-
-    def close(self) -> None:
-        """Give everything back."""
-        self.ledger.close()
-
-    def roll_forward(self, *, writer: bytes | None = None, group: str | None = None, dry_run: bool = False) -> int:
-        """Carry out everything that is decided, or what one writer or one group has decided; how many transactions.
-
-        One that cannot be carried out does not keep the others from it; its error is raised in the end.
-        """
-        chosen = [one for one in self.ledger.decided(writer) if group is None or one.group == group]
-        failed: HeadwaterError | OSError | None = None
-        for decision in sorted(chosen, key=lambda one: one.sequence) if not dry_run else ():
-            try:
-                self.apply(decision)
-            except (HeadwaterError, OSError) as error:
-                if not self.ledger.is_damaged(decision):
-                    failed = failed or error
-        if failed is not None:
-            raise failed
-        return len(chosen)
-
-    def apply(self, decision: Decision) -> dict[TopicKey, Appended | None]:
-        """Carry out a decision: as often as it is tried, it happens once. Returns where the outputs are.
-
-        None stands for a partition that is gone, and for outputs that were there already.
-        """
-        self.ledger.make_durable()
-        staged: list[tuple[TopicKey, Partition, list[Frame]]] = []
-        for output in decision.outputs:
-            partition = self._partition(output.topic, output.uuid, output.partition)
-            if partition is not None:
-                frames = self.ledger.frames(decision, output, partition.schemas.get)
-                if frames is None:
-                    return {}  # another process has carried it out meanwhile
-                staged.append(((output.uuid, output.partition), partition, frames))
-        # Only now, as all frames are known to be sound: of a damaged transaction nothing is to happen.
-        applied = {key: _append(partition, frames) for key, partition, frames in staged}
-        if decision.group is not None:
-            commits = {
-                TopicPartition(topic, at): Commit((uuid, at), offset) for topic, uuid, at, offset in decision.inputs
-            }
-            self._store.group(decision.group).carry_out(commits, decision.generation)
-        self.ledger.finish(decision)
-        return applied
-
-    def make_durable(self, commits: dict[TopicPartition, Commit]) -> None:
-        """Sync the partitions whose records before these positions are not durable yet."""
-        for place, (key, offset) in commits.items():
-            partition = self._partition(place.topic, *key)
-            if partition is not None and partition.bounds().durable_end < offset:
-                partition.sync()
-
-    def _partition(self, topic: str, uuid: bytes, number: int) -> Partition | None:
-        """A partition of this very topic, None when the topic was deleted."""
-        try:
-            info = self._store.describe_topic(topic)
-            return self._store.partition(info, number) if info.uuid == uuid else None
-        except (UnknownTopic, PartitionDeleted):
-            return None
-
-
-def _append(partition: Partition, frames: list[Frame]) -> Appended | None:
-    try:
-        appended = partition.append(frames)
-        partition.sync()  # the decision is forgotten after this, whatever the topic promises on its own
-    except PartitionDeleted:
-        return None
-    return appended if appended.base_offset >= 0 else None
+    A broker adds the id of the request that it does it for: see `TransactionCoordinator.answered`.
+    """
+    if (writer is None) != (sequence is None):
+        raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
+    if writer is None or sequence is None:
+        if owner is not None or takeover:
+            raise InvalidConfiguration("an owner numbers the transactions of a writer: name the writer")
+        if consumer is not None and consumer.group_name is None:
+            raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
+        if consumer is not None and consumer.store is not store:
+            raise InvalidConfiguration("the consumer was made by another store: use the transactions of that one")
+        return Transaction(store, consumer, None, request)
+    if consumer is not None:
+        raise InvalidConfiguration("a transaction has a consumer or a writer with a sequence, not both")
+    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
+        raise InvalidConfiguration(f"a sequence is a number from 0 on, not {sequence!r}")
+    if takeover and owner is None:
+        raise InvalidConfiguration("a writer is taken over by an owner: name it")
+    return Transaction(store, None, Named(check_name("writer", writer), sequence, owner, takeover), request)

@@ -42,7 +42,7 @@ ELSEWHERE: dict[str, set[str]] = {
     "Topic": {"partition", "partitions", "pinned", "recent_info"},
     "Producer": {"discard", "write_overdue"},
     "Consumer": {
-        *("begin_anew", "decided", "deciding", "deciding_as", "give_back", "group_name", "held", "hold", "let_go"),
+        *("begin_anew", "claim", "decided", "give_back", "group_name", "hold", "let_go"),
         *("patience", "ready", "store"),
     },
     "Group": {

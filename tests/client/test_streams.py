@@ -374,8 +374,8 @@ def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group
         invoices.send(record.value, partition=0)
         inbox.ack(record)
     invoices.flush()
-    assert isinstance(block, RemoteTransaction)
-    block._remote.send()  # so that only the commit itself is left to be asked for
+    assert isinstance(block._pending, RemoteTransaction)
+    block._pending.send()  # so that only the commit itself is left to be asked for
     served.network.stall(answers_only=arrives)
     store._connection.config = ClientConfig(timeout=1.5, attempt_timeout=0.5)  # impatient for this one call
     with pytest.raises(hw.BrokerUnavailable):

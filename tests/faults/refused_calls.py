@@ -156,11 +156,6 @@ def _decide(scene: Scene) -> None:
         pass
 
 
-def _decide_as_consumer(scene: Scene) -> None:
-    with scene.inbox.deciding({}):
-        pass
-
-
 def _hold(scene: Scene) -> None:
     scene.inbox.hold()
     scene.inbox.let_go(committed=False)
@@ -252,14 +247,12 @@ _CONSUMER: Final[dict[str, Call]] = {
     "ack_range": lambda s: s.inbox.ack_range("t", 0, 0, 1),
     "assignment": lambda s: s.inbox.assignment(),
     "begin_anew": lambda s: s.inbox.begin_anew(),
+    "claim": lambda s: s.inbox.claim(),
     "close": _close,
     "commit": _commit,
     "decided": lambda s: s.inbox.decided({}, 0),
-    "deciding": _decide_as_consumer,
-    "deciding_as": lambda s: s.inbox.deciding_as({}),
     "give_back": lambda s: s.inbox.give_back([]),
     "group_name": lambda s: s.inbox.group_name,
-    "held": lambda s: s.inbox.held(),
     "hold": _hold,
     "lag": lambda s: s.inbox.lag(),
     "let_go": lambda s: s.inbox.let_go(committed=False),

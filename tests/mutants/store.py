@@ -145,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="damaged-decisions-believed",
         promise="a damaged decision of a transaction is not carried out",
-        file="headwater/streams/decision.py",
+        file="headwater/embedded/decision.py",
         old="            if magic != _MAGIC or len(content) != size or crc32c(content) != checksum:\n",
         new="            if magic != _MAGIC or len(content) != size:\n",
         killers=("tests/streams/test_transactions_unfinished.py -k damaged_decision",),

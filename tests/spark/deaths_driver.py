@@ -21,9 +21,9 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import headwater as hw
+from headwater.embedded.transactions import LedgerCoordinator
 from headwater.spark.datasource import HeadwaterSource
 from headwater.spark.sink import HeadwaterStreamWriter, Written, stream_writer
-from headwater.streams.transaction import Transactions
 from tests.spark.conftest import SMALL
 
 BATCH = 40
@@ -93,14 +93,14 @@ class RiggedWriter(HeadwaterStreamWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Between stage, decision, application, and Spark's own note."""
-        apply = Transactions.apply
+        apply = LedgerCoordinator.apply
 
-        def rigged(transactions: Transactions, decision: Any) -> Any:
+        def rigged(transactions: LedgerCoordinator, decision: Any) -> Any:
             self._rig.pass_by("decided", batchId)
             return apply(transactions, decision)
 
         self._rig.pass_by("deciding", batchId)
-        with patch.object(Transactions, "apply", rigged):
+        with patch.object(LedgerCoordinator, "apply", rigged):
             super().commit(messages, batchId)
         self._rig.pass_by("applied", batchId)
 

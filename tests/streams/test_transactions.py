@@ -14,8 +14,9 @@ import pytest
 
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
+from headwater.embedded.decision import Decision
 from headwater.embedded.directory_store import DirectoryStore
-from headwater.streams.decision import Decision
+from headwater.embedded.transactions import LedgerCoordinator
 from headwater.streams.group import Commit
 from headwater.testing import ManualClock
 from tests.support.backends import Handles, OpenStore, inside
@@ -321,7 +322,9 @@ def test_a_named_block_that_was_given_up_may_be_repeated(store: Store) -> None:
 @pytest.mark.single("in a cluster one coordinator does it, in order")
 def test_a_late_helper_does_not_set_the_last_number_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever carries out number 1 may be held up until number 2 is done."""
-    ledger = inside(store).transactions.ledger
+    coordinator = inside(store).transactions
+    assert isinstance(coordinator, LedgerCoordinator)
+    ledger = coordinator.ledger
     decisions: list[Decision] = []
     finish = ledger.finish
 

@@ -16,6 +16,7 @@ import pytest
 import headwater as hw
 from headwater import Store
 from headwater.embedded.directory_store import DirectoryStore
+from headwater.embedded.transactions import LedgerCoordinator
 from headwater.streams.group import Commit
 from headwater.streams.transaction import STAGES_KEPT
 from headwater.testing import FailingDisk, Failpoint, ManualClock
@@ -267,9 +268,11 @@ def test_two_that_carry_out_the_same_decision_do_it_once(open_directory_store: O
     create(store)
     leave_undone(store, disk)
     disk.failpoints.clear()
-    (decision,) = store._transactions.ledger.decided()
-    assert len(store._transactions.apply(decision)) == 2
-    assert store._transactions.apply(decision) == {}  # gone
+    coordinator = store.transactions
+    assert isinstance(coordinator, LedgerCoordinator)
+    (decision,) = coordinator.ledger.decided()
+    assert len(coordinator.apply(decision)) == 2
+    assert coordinator.apply(decision) == {}  # gone
     assert is_done(store)
 
 

@@ -11,7 +11,6 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,11 +21,11 @@ from headwater.broker.rpc.groups import Groups
 from headwater.broker.rpc.sessions import sessions_of
 from headwater.broker.security.access import BROKER, Caller
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreError, UntrustedFrame
-from headwater.streams.decision import Extent, Output
-from headwater.streams.group import Commit, Group, TopicKey
-from headwater.streams.staging import Staged, Staging
+from headwater.streams.group import Commit, Group, PositionClaim, TopicKey
+from headwater.streams.staging import Extent, Output, Staged, Staging
 from headwater.streams.store import Store
 from headwater.streams.topic import TopicPartition
+from headwater.streams.transaction import begin_transaction
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.packing import Framed
 
@@ -147,12 +146,12 @@ class Transactions:
         self, request: pb.CommitTransactionRequest, staged: list[Staged], caller: Caller
     ) -> pb.CommitTransactionResponse:
         request_id = request.request_id.hex()
-        transactions = self._store.transactions
         inputs = self._inputs(request, caller)
         places = {(output.topic, output.uuid, output.partition) for one in staged for output in one.outputs}
-        if transactions.answered(request_id):
+        if self._store.transactions.answered(request_id):
             return pack_answer(places, {}, 0 if inputs is None else inputs.generation_set())
-        transaction = transactions.begin(
+        transaction = begin_transaction(
+            self._store,
             inputs,
             request.writer or None,
             request.sequence if request.HasField("sequence") else None,
@@ -224,11 +223,14 @@ class _Inputs:
     def hold(self) -> None:
         """The consumer does so itself."""
 
-    def held(self) -> dict[TopicPartition, Commit]:
-        return self.commits
+    def claim(self) -> PositionClaim | None:
+        return PositionClaim(self.group.name, self.member_id, self.commits, self.known) if self.commits else None
 
-    def deciding(self, commits: dict[TopicPartition, Commit]) -> AbstractContextManager[int]:
-        return self.group.deciding(self.member_id, commits, known=self.known)
+    def decided(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
+        """The consumer learns it by the answer."""
+
+    def begin_anew(self) -> None:
+        """The consumer does so itself."""
 
     def let_go(self, *, committed: bool) -> None:
         """The consumer does so itself."""

@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 from headwater.core.errors import Damaged
 from headwater.core.names import WRITERS
 from headwater.core.options import DAY
-from headwater.streams.ledger import named_writer
-from headwater.streams.writer import Writer
+from headwater.streams.named_writer import NamedWriter, named_writer
 
 REQUESTS_KEPT: Final = DAY
 """For how long it is known what became of a request. Seconds."""
@@ -72,7 +71,7 @@ class TransactionDecision:
     decided_ns: int = 0
     name: str | None = None
     """The writer that has numbered it, for who repeats it."""
-    writer: Writer | None = None
+    writer: NamedWriter | None = None
     """How far that writer has come with it."""
 
     def pack(self) -> bytes:
@@ -101,7 +100,7 @@ class TransactionDecision:
                 ),
                 int(found["decided_ns"]),
                 found.get("name"),
-                Writer.unpack(found["writer"].encode(), _WHERE) if "writer" in found else None,
+                NamedWriter.unpack(found["writer"].encode(), _WHERE) if "writer" in found else None,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(f"not a decided transaction: {error}") from error
@@ -118,7 +117,7 @@ class TransactionLog:
 
     def __init__(self, epoch: int) -> None:
         self._next = epoch << _EPOCH
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, NamedWriter] = {}
         self._open: dict[int, TransactionDecision] = {}
         self._requests: dict[bytes, int] = {}
         self._done: OrderedDict[bytes, _Request] = OrderedDict()
@@ -173,11 +172,11 @@ class TransactionLog:
         """Whether its writer's number was decided before. Raises WriterTaken when the writer is another's."""
         return self._claim(wanted) is not None and self._sequence(wanted) is None
 
-    def _claim(self, wanted: TransactionRequest) -> Writer | None:
+    def _claim(self, wanted: TransactionRequest) -> NamedWriter | None:
         """The writer as it is once this is decided, but for the number; None where there is no writer."""
         if wanted.writer is None:
             return None
-        known = self._writers.get(wanted.writer) or Writer(named_writer(wanted.writer))
+        known = self._writers.get(wanted.writer) or NamedWriter(named_writer(wanted.writer))
         return known.claimed(wanted.writer, wanted.owner, wanted.number, takeover=wanted.takeover)
 
     def _sequence(self, wanted: TransactionRequest) -> int | None:
@@ -196,7 +195,7 @@ class TransactionLog:
             sequence = claimed.sequence(wanted.owner, wanted.number)
             if sequence is None:
                 return None
-            writer = Writer(claimed.id, sequence, claimed.owner, claimed.base, claimed.past)
+            writer = NamedWriter(claimed.id, sequence, claimed.owner, claimed.base, claimed.past)
         ruling = TransactionDecision(self._next, wanted.request, wanted.shares, now_ns, wanted.writer, writer)
         self._add(ruling)
         return ruling
@@ -244,7 +243,7 @@ class TransactionLog:
 
     def _restore(self, found: Mapping[str, Any]) -> None:
         self._next = max(self._next, int(found["next"]))
-        self._writers = {name: Writer.unpack(one.encode(), _WHERE) for name, one in found["writers"].items()}
+        self._writers = {name: NamedWriter.unpack(one.encode(), _WHERE) for name, one in found["writers"].items()}
         undone = [TransactionDecision.unpack(one.encode()) for one in found["undone"]]
         self._open = {ruling.number: ruling for ruling in undone}
         self._requests = {ruling.request: ruling.number for ruling in undone if ruling.request}

@@ -15,15 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
+from headwater.embedded.decision import Decision
+from headwater.embedded.stage import Stage
 from headwater.log import Frame
 from headwater.log.elapsed import IsOld
 from headwater.log.format.encode import signed
 from headwater.log.format.frame import SchemaOf
-from headwater.streams.decision import Decision, Output
-from headwater.streams.stage import Stage
-from headwater.streams.writer import Writer
+from headwater.streams.named_writer import NamedWriter
+from headwater.streams.staging import Output
 
 
 @dataclass(slots=True)
@@ -80,11 +80,11 @@ class Ledger(ABC):
         """The right to decide for a named writer, for the length of a block."""
 
     @abstractmethod
-    def writer(self, writer: bytes) -> Writer:
+    def writer(self, writer: bytes) -> NamedWriter:
         """A named writer, as far as its transactions are decided and done."""
 
     @abstractmethod
-    def keep(self, writer: Writer) -> None:
+    def keep(self, writer: NamedWriter) -> None:
         """Keep what has changed of a named writer, durably."""
 
     @abstractmethod
@@ -157,11 +157,6 @@ class Ledger(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give everything back."""
-
-
-def named_writer(name: str) -> bytes:
-    """The identity of a writer that has a name: the same wherever and whenever it writes."""
-    return blake2b(name.encode(), digest_size=16, person=b"headwater writer").digest()
 
 
 def signed_for(frame: Frame, decision: Decision) -> Frame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from headwater.core.errors import Damaged, WriterTaken
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class NamedWriter:
     """What is kept of a writer for ever: the last of its sequences that are taken, -1 for none.
 
     Numbers may belong to an owner, such as a query of Spark, which counts from 0 whatever was written before it. A
@@ -26,7 +27,7 @@ class Writer:
     base: int = 0
     past: Mapping[str, int] = field(default_factory=dict)
 
-    def claimed(self, name: str, owner: str | None, number: int, *, takeover: bool) -> Writer:
+    def claimed(self, name: str, owner: str | None, number: int, *, takeover: bool) -> NamedWriter:
         """The writer as `owner` goes on with it from this number on. Raises WriterTaken when it is another's."""
         if owner == self.owner:
             return self
@@ -55,7 +56,7 @@ class Writer:
         return json.dumps(content).encode()
 
     @classmethod
-    def unpack(cls, content: bytes, where: Path) -> Writer:
+    def unpack(cls, content: bytes, where: Path) -> NamedWriter:
         """The reverse of `pack`. Raises Damaged."""
         try:
             found = json.loads(content)
@@ -65,3 +66,8 @@ class Writer:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(f"not a writer of transactions: {error}", file=where) from error
+
+
+def named_writer(name: str) -> bytes:
+    """The identity of a writer that has a name: the same wherever and whenever it writes."""
+    return blake2b(name.encode(), digest_size=16, person=b"headwater writer").digest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,26 +12,10 @@ from crc32c import crc32c
 
 from headwater.core.errors import Damaged
 from headwater.log import Identity
+from headwater.streams.staging import Extent, Output
 
 _TRAILER = struct.Struct("<II8s")
 _MAGIC: Final = b"HWTXN001"
-
-
-class Extent(NamedTuple):
-    """Where a staged frame is: in which file (the decision's own if it has no name), from where on, how long."""
-
-    file: str
-    position: int
-    length: int
-
-
-class Output(NamedTuple):
-    """The frames for one partition, in order. They are appended as one atomic group."""
-
-    topic: str
-    uuid: bytes
-    partition: int
-    extents: Sequence[Extent]
 
 
 class Input(NamedTuple):

@@ -12,11 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.embedded.decision import Decision
 from headwater.log import Frame
 from headwater.log.files.disk import Disk
 from headwater.log.files.refusals import opening, writing
 from headwater.log.format.frame import GROUP_ONLY
-from headwater.streams.decision import Decision, Extent
+from headwater.streams.staging import Extent
 
 SEED: Final = 0x5A6E
 """Where the stamp checksums of staged frames start from: they are no part of any log."""
