@@ -36,7 +36,7 @@ from headwater.log import (
 from headwater.log.files.index import NEVER
 from headwater.log.files.segment import seed_of
 from headwater.log.format.frame import BASE_OFFSET, LAST_OFFSET_DELTA, Take, Taken
-from headwater.log.format.verify import packed, verified
+from headwater.log.format.verify import verified
 from headwater.log.read.reader import OnDamage
 from headwater.streams.catalog import TopicInfo, partition_uuid
 from headwater.streams.receipt import Outcome
@@ -100,7 +100,7 @@ class RemotePartition(Partition):
         # Frames with an identity of their own are known when they come twice. Of others that belong together nobody
         # could tell: they are sent once.
         request = pb.ProduceRequest(
-            topic=self._topic, topic_uuid=self._uuid, partition=self._number, frames=[packed(frame) for frame in group]
+            topic=self._topic, topic_uuid=self._uuid, partition=self._number, frames=[frame.packed() for frame in group]
         )
         response = self._call("Produce", request, repeatable=group[0].identity is not None)
         return Appended(response.base_offset, response.end_offset, response.duplicate)

@@ -44,7 +44,6 @@ from headwater.core.options import KIB, MIB
 from headwater.log import Appended, Frame, Identity
 from headwater.log.format.encode import signed
 from headwater.log.format.frame import UNSIGNED
-from headwater.log.format.verify import pieces
 from headwater.log.write.producers import BATCHES_KEPT
 from headwater.streams.receipt import Outcome
 from headwater.streams.topic import Topic
@@ -115,7 +114,7 @@ class _Lane:
         request = pb.ProduceRequest(
             id=sent.id, topic=self.topic, topic_uuid=self.uuid, partition=self.partition, acks=self.acks
         )
-        return Sending(request, pieces(sent.frame))
+        return Sending(request, sent.frame.pieces())
 
 
 class _Stream:

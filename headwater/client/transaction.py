@@ -28,7 +28,6 @@ from headwater.core.errors import (
 from headwater.log import Appended, Frame
 from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
-from headwater.log.format.verify import packed
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.group import PositionClaim, TopicKey
 from headwater.streams.staging import Extent, Output, OutputKey, Staged
@@ -123,7 +122,7 @@ class RemoteStage:
 
 def _requests(kept: Iterable[Kept]) -> Iterator[pb.StageRequest]:
     for topic, partition, frame in kept:
-        yield pb.StageRequest(topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[packed(frame)])
+        yield pb.StageRequest(topic=topic.name, topic_uuid=topic.uuid, partition=partition, frames=[frame.packed()])
 
 
 def drop_stages(connection: Connection, staged: Iterable[pb.Staged]) -> None:

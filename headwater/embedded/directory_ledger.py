@@ -25,7 +25,8 @@ from headwater.log.files.disk import TEMPORARY, Disk, read_plain
 from headwater.log.files.mapping import map_file
 from headwater.log.files.open_files import open_file
 from headwater.log.files.refusals import opening, writing
-from headwater.log.format.frame import FrameHeader, SchemaOf, parse_header, verify_body
+from headwater.log.format.frame import FrameHeader, SchemaOf
+from headwater.log.format.verify import verify_body, verify_stamp
 from headwater.streams.named_writer import NamedWriter
 from headwater.streams.staging import Output
 
@@ -200,7 +201,7 @@ class DirectoryLedger(Ledger):
         for file, position, length in output.extents:
             view = memoryview(files[file])[position : position + length]
             try:
-                header = parse_header(view, 0, SEED)
+                header = verify_stamp(view, 0, SEED)
                 verify_body(view, 0, header)
             except Damaged as error:
                 raise error.at(file=path, position=position) from None

@@ -23,7 +23,7 @@ from headwater.log.format.frame import (
     StoredFrame,
     Take,
     Taken,
-    parse_header,
+    read_header,
 )
 from headwater.log.format.schemas import Schemas
 from headwater.log.maintain.compaction import CompactionReport, Compactor, rewrite_frames
@@ -125,7 +125,7 @@ class MemoryPartition(Partition):
             offset, durable_end=0, leader_epoch=0, previous=self._stamp, group=group, seed=self._seed
         )
         data = content + memoryview(frame.message)
-        return StoredFrame(parse_header(memoryview(data), 0, self._seed), pa.py_buffer(data), frame.schema)
+        return StoredFrame(read_header(memoryview(data)), pa.py_buffer(data), frame.schema)
 
     def sync(self) -> None:
         self._open()

@@ -18,7 +18,7 @@ from headwater.core.config import BrokerConfig
 from headwater.core.errors import OffsetOutOfRange, StaleMember
 from headwater.embedded.memory_store import MemoryStore
 from headwater.log.files.segment import seed_of
-from headwater.log.format.frame import parse_header
+from headwater.log.format.verify import verify_stamp
 from headwater.streams.catalog import partition_uuid
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
@@ -42,8 +42,8 @@ def test_frames_come_as_they_are_stored_and_can_be_verified(broker: Served) -> N
     write(broker, "t", frame_of(b"a", b"b"), frame_of(b"c"))
     found = broker.stub.Fetch(fetch("t")).partitions[0]
     view, seed = memoryview(found.frames), seed_of(partition_uuid(topic.uuid, 0))
-    first = parse_header(view, 0, seed)
-    second = parse_header(view, first.length, seed)
+    first = verify_stamp(view, 0, seed)
+    second = verify_stamp(view, first.length, seed)
     assert (first.base_offset, second.base_offset, first.length + second.length) == (0, 2, len(view))
     assert (found.log_start, found.log_end, found.durable_end, found.next_offset, found.lag) == (0, 3, 3, 3, 0)
 
@@ -53,7 +53,7 @@ def test_a_store_in_memory_is_served_alike(tmp_path: Path) -> None:
         topic = broker.create("t", 2)
         write(broker, "t", frame_of(b"a"), partition=1)
         view = memoryview(broker.stub.Fetch(fetch("t", 1)).partitions[0].frames)
-        assert parse_header(view, 0, seed_of(partition_uuid(topic.uuid, 1))).record_count == 1
+        assert verify_stamp(view, 0, seed_of(partition_uuid(topic.uuid, 1))).record_count == 1
 
 
 def test_the_frame_that_holds_the_offset_comes_first(broker: Served) -> None:

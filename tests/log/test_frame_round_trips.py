@@ -14,8 +14,9 @@ from headwater import RAW, FrameDamaged, InvalidRecord, Record, Schema, SchemaEr
 from headwater.core.config import Compression
 from headwater.core.record import NO_HEADERS
 from headwater.log import Frame, Identity, admit, encode, encode_batch
-from headwater.log.format.frame import HEADER_BYTES, identity_of, parse_header, verify_body
+from headwater.log.format.frame import HEADER_BYTES, identity_of
 from headwater.log.format.plain import FEW, plain_content
+from headwater.log.format.verify import verify_body, verify_frame, verify_stamp
 from tests.support import strategies
 from tests.support.strategies import Columns, stored
 
@@ -139,28 +140,37 @@ def test_a_frame_can_move_to_another_place_without_being_encoded_again(
     assert moved.records() == expected_records(columns, base)
 
 
+def assert_not_sound(view: memoryview) -> None:
+    """The verifier says no, at once as well as in two steps, and for the same reason."""
+    with pytest.raises(FrameDamaged) as in_steps:
+        verify_body(view, 0, verify_stamp(view, 0, 7))
+    with pytest.raises(FrameDamaged) as at_once:
+        verify_frame(view, 0, len(view), 7)
+    assert at_once.value.reason == in_steps.value.reason
+
+
 @given(st.data(), strategies.columns(), strategies.compressions)
 def test_no_bit_can_change_unseen(data: st.DataObject, columns: Columns, compression: Compression) -> None:
     found = stored(columns.encode(compression))
     content = bytearray(found.data.to_pybytes())
     bit = data.draw(st.integers(0, len(content) * 8 - 1))
     content[bit // 8] ^= 1 << bit % 8
-    with pytest.raises(FrameDamaged):
-        verify_body(memoryview(content), 0, parse_header(memoryview(content), 0, 7))
+    assert_not_sound(memoryview(content))
 
 
 @given(st.data(), strategies.columns())
 def test_no_byte_can_be_missing_unseen(data: st.DataObject, columns: Columns) -> None:
     content = stored(columns.encode()).data.to_pybytes()
     cut = memoryview(content)[: data.draw(st.integers(0, len(content) - 1))]
-    with pytest.raises(FrameDamaged):
-        verify_body(cut, 0, parse_header(cut, 0, 7))
+    assert_not_sound(cut)
 
 
 def test_a_frame_of_another_partition_is_not_taken_for_ones_own() -> None:
     content = stored(encode([b"x"]), seed=1).data.to_pybytes()
     with pytest.raises(FrameDamaged, match="stamp"):
-        parse_header(memoryview(content), 0, 2)
+        verify_stamp(memoryview(content), 0, 2)
+    with pytest.raises(FrameDamaged, match="stamp"):
+        verify_frame(memoryview(content), 0, len(content), 2)
 
 
 @pytest.mark.parametrize("count", [1, 5, FEW, FEW + 1, 1000])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from headwater import Schema
 from headwater.core.config import Compression
 from headwater.log import Frame, Identity, StoredFrame, encode
-from headwater.log.format.frame import GROUP_ONLY, parse_header, verify_body
+from headwater.log.format.frame import GROUP_ONLY, FrameHeader
+from headwater.log.format.verify import verify_frame
 
 INT64: Final = (-(1 << 63), (1 << 63) - 1)
 DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -174,7 +175,5 @@ def stored(frame: Frame, base_offset: int = 0, *, seed: int = 7) -> StoredFrame:
     """The frame as a log would hold it at `base_offset`, verified as a reader would."""
     head, _ = frame.stamp(base_offset, durable_end=0, leader_epoch=0, previous=0, group=GROUP_ONLY, seed=seed)
     data = pa.py_buffer(head + frame.message.to_pybytes())
-    view = memoryview(data)
-    header = parse_header(view, 0, seed)
-    verify_body(view, 0, header)
+    header = FrameHeader(*verify_frame(memoryview(data), 0, data.size, seed))
     return StoredFrame(header, data, frame.schema)

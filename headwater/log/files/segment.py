@@ -27,9 +27,8 @@ from headwater.log.format.frame import (
     MAGIC,
     NO_PRODUCER,
     FrameHeader,
-    parse_header,
-    verify_body,
 )
+from headwater.log.format.verify import verify_body, verify_stamp
 
 SEGMENT_MAGIC: Final = b"HWSEGMT1"
 _LAYOUT = struct.Struct("<8s16s16sqqqII")
@@ -202,7 +201,7 @@ class FrameFile:
     def header(self, position: int) -> FrameHeader:
         """The verified header at `position`; the frame's bytes are known to be within the end."""
         try:
-            header = parse_header(self.view(position, HEADER_BYTES), 0, self.seed)
+            header = verify_stamp(self.view(position, HEADER_BYTES), 0, self.seed)
             if position + header.length > self.end:
                 raise FrameDamaged("a frame is cut short", offset=header.base_offset)
         except FrameDamaged as error:
@@ -279,6 +278,13 @@ class FrameFile:
                 return candidate, header
             position = candidate + header.length
         return None
+
+    def find_beyond(self, position: int, least_offset: int, offset: int) -> tuple[int, FrameHeader] | None:
+        """The same as `find`, but passing over frames that end at or before `offset`."""
+        found = self.find(position, least_offset)
+        while found and found[1].next_offset <= offset:
+            found = self.find(found[0] + found[1].length, found[1].next_offset)
+        return found
 
     def is_whole(self, position: int) -> bool:
         """Whether the frame at `position` is what was written there, its body too."""

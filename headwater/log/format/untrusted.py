@@ -12,14 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
-from crc32c import crc32c
 
 import headwater.core.compute as pc
 from headwater.core.errors import FrameDamaged, UntrustedFrame
 from headwater.core.schema import Schema
 from headwater.log.format.frame import (
-    ALL_ATTRIBUTES,
-    BODY_START,
     CODEC_MASK,
     CONTROL,
     EXPLICIT_OFFSETS,
@@ -36,6 +33,7 @@ from headwater.log.format.frame import (
     read_header,
 )
 from headwater.log.format.plain import Plain, plain_content
+from headwater.log.format.verify import verify_body
 
 _RECORD_BATCH: Final = 3
 _CONTINUATION: Final = 0xFFFFFFFF
@@ -98,9 +96,11 @@ def _admit_header(view: memoryview, schema: Schema, explicit_offsets: bool) -> F
         raise UntrustedFrame(error.reason) from None
     if header.length != len(view):
         raise UntrustedFrame(f"a frame says it has {header.length} bytes, and {len(view)} came")
-    if crc32c(view[BODY_START:]) != header.body_crc:
-        raise UntrustedFrame("the body of a frame does not match its checksum")
-    if header.attributes > ALL_ATTRIBUTES or header.reserved or header.attributes & CODEC_MASK == CODEC_MASK:
+    try:
+        verify_body(view, 0, header)
+    except FrameDamaged as error:
+        raise UntrustedFrame(error.reason) from None
+    if header.attributes & CODEC_MASK == CODEC_MASK:
         raise UntrustedFrame("a frame uses features that this version does not know")
     if header.attributes & CONTROL or (header.attributes & EXPLICIT_OFFSETS and not explicit_offsets):
         raise UntrustedFrame("a frame is of a kind that is not accepted from outside")
@@ -108,7 +108,7 @@ def _admit_header(view: memoryview, schema: Schema, explicit_offsets: bool) -> F
         raise UntrustedFrame(f"a frame has schema {header.schema_id:016x}, not {schema.id:016x}")
     if not _identified(header):
         raise UntrustedFrame("a frame contradicts itself about who produced it")
-    if not header.record_count or header.last_offset_delta < header.record_count - 1:
+    if header.last_offset_delta < header.record_count - 1:
         raise UntrustedFrame("a frame contradicts itself about how many records it has")
     if header.last_offset_delta != header.record_count - 1 and not header.attributes & EXPLICIT_OFFSETS:
         raise UntrustedFrame("a frame leaves out offsets")

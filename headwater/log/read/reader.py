@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from headwater.core.config import PartitionConfig
 from headwater.core.errors import (
@@ -39,22 +38,19 @@ from headwater.log.files.segment_list import LIST_FILE, NO_LOG, ListedSegment, S
 from headwater.log.files.state import State
 from headwater.log.format.frame import (
     AFTER_GAP,
-    ALL_ATTRIBUTES,
-    BODY_START,
+    BASE_OFFSET,
     GROUP,
-    HEADER_BYTES,
-    MAGIC,
+    LAST_OFFSET_DELTA,
+    LENGTH,
     PREVIOUS,
-    STAMP_BYTES,
+    STAMP_CRC,
     Fields,
     FrameHeader,
     Take,
     Taken,
-    parse_header,
-    unpack_fields,
-    verify_body,
 )
 from headwater.log.format.schemas import Schemas
+from headwater.log.format.verify import verify_frame, verify_stamp
 from headwater.log.recover.damage import DamageNotes
 from headwater.log.recover.inventory import EMPTY, FOREIGN, MISSING, SHORTER
 from headwater.log.recover.report import Damage
@@ -501,8 +497,7 @@ def _follow(
 ) -> Generator[Taken, None, tuple[int, int]]:
     """The frames from `position` on, from `offset` up to `stop`; returns the next offset and position.
 
-    All reading goes through this loop, so it verifies with the fewest calls, and leaves explaining what is wrong to
-    those that do the same at leisure.
+    All reading goes through this loop, so it makes the fewest calls.
     """
     start, buffer, view = span
     seed, limit = file.seed, file.end
@@ -512,20 +507,8 @@ def _follow(
         resume = position
         try:
             at = position - start
-            if size - at < HEADER_BYTES:
-                raise FrameDamaged("the header of a frame is cut short")
-            fields = unpack_fields(view, at)
-            magic, length, first, _, _, follows, _, body, stamp, bits, _, count, last, _, _, _, _, _, rest = fields
-            if (
-                magic != MAGIC
-                or crc32c(view[at : at + STAMP_BYTES], seed) != stamp
-                or at + length > size
-                or crc32c(view[at + BODY_START : at + length]) != body
-                or bits > ALL_ATTRIBUTES
-                or not count
-                or rest
-            ):
-                verify_body(view, at, parse_header(view, at, seed))  # says what is wrong
+            fields = verify_frame(view, at, size, seed)
+            length, first, follows = fields[LENGTH], fields[BASE_OFFSET], fields[PREVIOUS]
             if first >= stop:
                 offset = _before_next(fields, previous, offset, stop)
                 break
@@ -534,9 +517,7 @@ def _follow(
                 resume = position if first > offset else position + length
                 raise FrameDamaged("a frame does not follow the one before it")
         except FrameDamaged as error:
-            found = file.find(resume, passed)
-            while found and found[1].next_offset <= offset:
-                found = file.find(found[0] + found[1].length, found[1].next_offset)
+            found = file.find_beyond(resume, passed, offset)
             lost_to = min(found[1].base_offset, stop) if found else stop
             if lost_to > offset:
                 on_damage(Damage(file.path, position, offset, lost_to, error.reason))
@@ -545,13 +526,13 @@ def _follow(
                 break
             position, previous = found[0], None
             continue
-        passed = first + last + 1
+        passed = first + fields[LAST_OFFSET_DELTA] + 1
         if passed > offset:  # else it ends before a gap in which `offset` is
             offset = passed
             taken = take(fields, buffer, at)
             if taken is not None:
                 yield taken
-        previous = stamp
+        previous = fields[STAMP_CRC]
         position += length
     return offset, position
 
@@ -602,9 +583,9 @@ def _skip(
     """
     previous = None
     with suppress(FrameDamaged):
-        header = parse_header(view, position - start, file.seed)
+        header = verify_stamp(view, position - start, file.seed)
         while position + header.length < file.end:
-            following = parse_header(view, position + header.length - start, file.seed)
+            following = verify_stamp(view, position + header.length - start, file.seed)
             if following.base_offset > offset:
                 break
             previous, passed = header.stamp_crc, following.base_offset

@@ -62,7 +62,7 @@ def survey(file: FrameFile, segment: Segment, first: int, end: int) -> tuple[lis
                 raise FrameDamaged("a frame does not follow the one before it")
         except FrameDamaged as error:
             try:
-                found = _next_good(file, resume, passed, offset)
+                found = file.find_beyond(resume, passed, offset)
             except OSError as failure:
                 holes.append(Hole(offset, end, position, position, _reason(failure)))
                 return frames, holes
@@ -89,13 +89,6 @@ def survey(file: FrameFile, segment: Segment, first: int, end: int) -> tuple[lis
     if offset < end and (not segment.header.compacted or file.end < segment.header.length):
         holes.append(Hole(offset, end, file.end, file.end, "the end of a segment is missing"))
     return frames, holes
-
-
-def _next_good(file: FrameFile, position: int, passed: int, offset: int) -> tuple[int, FrameHeader] | None:
-    found = file.find(position, passed)
-    while found and found[1].next_offset <= offset:
-        found = file.find(found[0] + found[1].length, found[1].next_offset)
-    return found
 
 
 def _reason(failure: OSError) -> str:

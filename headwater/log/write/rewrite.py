@@ -16,7 +16,7 @@ from headwater.log.files.index import NEVER
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, seed_of
 from headwater.log.files.segment_list import FOREVER, UNKNOWN, Successor
 from headwater.log.format.encode import reencode
-from headwater.log.format.frame import AFTER_GAP, GROUP_ONLY, HEADER_BYTES, Frame, FrameHeader, StoredFrame, verify_body
+from headwater.log.format.frame import AFTER_GAP, GROUP_ONLY, HEADER_BYTES, Frame, FrameHeader, StoredFrame
 from headwater.log.format.projection import Projection
 from headwater.log.format.schemas import Schemas
 
@@ -129,11 +129,10 @@ def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> 
                 within_gap = bool(header.group & AFTER_GAP) and header.base_offset >= target
                 rest = None
                 if header.base_offset < target:  # else it goes as a whole, and may be damaged
-                    content = bytes(file.view(position, header.length))
-                    if not _is_sound(content, header):  # nor is it true how many records it has: it stays, as damage
+                    if not file.is_whole(position):  # nor is it true how many records it has: it stays, as damage
                         stamp = header.stamp_crc
                         continue
-                    data = pa.py_buffer(content)
+                    data = pa.py_buffer(bytes(file.view(position, header.length)))
                     rest = cut_frame(StoredFrame(header, data, schemas.get(header.schema_id)), target)
                     within_gap = rest is None or header.base_offset + rest.last_offset_delta + 1 < target
                 kept = (rest, header) if rest else None
@@ -142,14 +141,6 @@ def cut_segment(disk: Disk, segment: Segment, target: int, schemas: Schemas) -> 
     finally:
         disk.close(fd)
     return None
-
-
-def _is_sound(content: bytes, header: FrameHeader) -> bool:
-    try:
-        verify_body(memoryview(content), 0, header)
-    except FrameDamaged:
-        return False
-    return True
 
 
 def cut_beginning(frame: StoredFrame, start: int) -> tuple[Frame, FrameHeader]:
