@@ -20,6 +20,7 @@ PARTS := lint test-spark test-streams test-late-faults test-processes test-clust
 SPARK_TESTS := tests/spark tests/project/test_documents.py
 CLUSTER_TESTS := tests/cluster
 PROCESS_TESTS := tests/broker tests/cli tests/client tests/console $(sort $(wildcard tests/project/test_example*.py))
+SPARK_CLASSES := build/spark/classes.jsa
 VERDICTS := build/tests
 PYTEST = $(BIN)/python -m pytest --quiet -o cache_dir=.pytest_cache/$@ --junitxml=$(VERDICTS)/$@.xml
 
@@ -82,6 +83,12 @@ test-clusters: $(STAMP) ## the tests that start clusters and etcd
 
 test-spark: $(STAMP) ## the tests that start Spark
 	@$(PYTEST) $(SPARK_TESTS)
+
+test-spark test-processes test-early-faults test-late-faults: $(SPARK_CLASSES)
+
+# Most of what Spark does in a test is to start: with its classes in an archive that takes half the time.
+$(SPARK_CLASSES): $(STAMP)
+	@$(BIN)/python -c 'from tests.support.spark_classes import main; main()' 2> /dev/null # Spark's chatter
 
 # One seed, so that a red run is about the change at hand; `make faults` draws its own.
 test-early-faults: FAULT_ROWS := 1-13

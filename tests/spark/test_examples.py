@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -134,7 +133,7 @@ def test_an_example_runs_by_one_command_and_leaves_nothing(tmp_path: Path) -> No
     (tmp_path / "scratch").mkdir()
     command = [sys.executable, "-m", "examples.spark.sensors"]
     environment = {"TMPDIR": str(tmp_path / "scratch"), "PATH": "/usr/bin:/bin"}
-    environment["SPARK_CONF_DIR"] = os.environ["SPARK_CONF_DIR"]
+    environment["SPARK_CONF_DIR"] = str(ROOT / "tests" / "spark" / "conf")
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1000)
     assert done.returncode == 0, done.stderr
     assert "|kitchen|" in done.stdout
