@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from struct import Struct, calcsize
@@ -53,31 +54,69 @@ SERVED = ROOT / "docs" / "broker.md"
 """Its programs need the brokers that its commands start: tests/broker/test_document.py runs both."""
 CLUSTERED = ROOT / "docs" / "cluster.md"
 """Its programs need a cluster: tests/cluster/test_command.py has one."""
+PROGRAMS = {
+    path: "\n".join(code) for path in DOCUMENTS if (code := blocks(path, "python")) and path not in (SERVED, CLUSTERED)
+}
+"""The blocks of a document are one program, from the first to the last."""
+IN_TURN = """
+import os, shutil, sys, traceback
+for name in sys.argv[1:]:
+    try:
+        with open(name) as file:
+            exec(compile(file.read(), name, "exec"), {"__name__": "__main__"})
+    except Exception:
+        with open(name + ".error", "w") as file:
+            traceback.print_exc(file=file)
+    for entry in os.scandir():
+        shutil.rmtree(entry) if entry.is_dir() else os.unlink(entry)
+"""
+"""Runs programs one after the other, each in an empty directory. Those that use Spark have one Java between them."""
 
 
-@pytest.mark.parametrize(
-    "document",
-    [path for path in DOCUMENTS if blocks(path, "python") and path not in (SERVED, CLUSTERED)],
-    ids=lambda path: path.name,
-)
-def test_the_programs_of_a_document_run(document: Path, tmp_path: Path) -> None:
-    """They are one program, from the first to the last, in a directory of its own."""
-    program = "\n".join(blocks(document, "python"))
-    compile(program, str(document), "exec")
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
+    """Gives what the program of a document prints, and fails if the program does. Each runs once."""
+    programs = tmp_path_factory.mktemp("programs")
+
+    def started(*documents: Path) -> str:
+        names = [programs / document.name for document in documents]
+        for name, document in zip(names, documents, strict=True):
+            name.write_text(PROGRAMS[document], encoding="utf-8")
+        command = [sys.executable, "-W", "error", "-c", IN_TURN, *map(str, names)]
+        directory = tmp_path_factory.mktemp("programs")
+        result = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    @cache
+    def of_spark() -> None:
+        started(*(document for document, program in PROGRAMS.items() if "hw.spark.session" in program))
+
+    @cache
+    def output(document: Path) -> str:
+        if "hw.spark.session" in PROGRAMS[document]:
+            of_spark()
+            printed = ""
+        else:
+            printed = started(document)
+        error = programs / f"{document.name}.error"
+        assert not error.exists(), error.read_text(encoding="utf-8")
+        return printed
+
+    return output
 
 
-def test_what_the_readme_says_is_printed_is_printed(tmp_path: Path) -> None:
-    program = "\n".join(blocks(ROOT / "README.md", "python"))
-    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("document", PROGRAMS, ids=lambda path: path.name)
+def test_the_programs_of_a_document_run(document: Path, run: Callable[[Path], str]) -> None:
+    run(document)
+
+
+def test_what_the_readme_says_is_printed_is_printed(run: Callable[[Path], str]) -> None:
     partition = crc32(b"customer-7") % 4
     trades = [{"symbol": "HW", "price": 10.5}, {"symbol": "WH", "price": 9.5}, {"symbol": "HW", "price": 10.75}]
     streams = [f"{partition} 0", "0 b'customer-7' b'two teas'", str(trades)]
     engine = ["0 2", "0 b'customer-7' b'tea'", "1 b'customer-8' b'coffee'"]
-    assert result.stdout.splitlines() == streams + engine
+    assert run(ROOT / "README.md").splitlines() == streams + engine
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
