@@ -30,7 +30,7 @@ SHEET: Final[dict[str, list[tuple[str, str]]]] = {
         ("echo 'two teas' | hw produce orders", "lines"),
         ("hw produce trades trades.parquet --create", "files, by their columns"),
         ("hw consume orders --from -10 --follow", "the last ones, and what comes"),
-        ("hw consume orders --from @-1h --where 'key = cust-7'", "by time, by condition"),
+        ("hw consume orders --from @-1h --where \"key = 'cust-7'\"", "by time, by filter"),
         ("hw consume trades -c symbol,price -o parquet > t.parquet", "columns, to a file"),
         ("hw tail 'orders.*'", "live; the space bar pauses"),
         ('hw sql "SELECT symbol, max(price) FROM trades GROUP BY ALL"', "SQL over topics"),

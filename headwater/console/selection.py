@@ -1,4 +1,4 @@
-"""A selection: which records of a topic are wanted, by key, by text and by an expression; asked of whole batches."""
+"""A selection: the records of a topic that are wanted, by key, by text and by a filter; asked of whole batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 import headwater.core.compute as pc
-from headwater.console.expression import InvalidExpression, parse
 from headwater.core.errors import InvalidConfiguration
+from headwater.core.filter import Filter
 from headwater.core.schema import Schema
-from headwater.streams.topic import PARTITION
 
 _LONGEST: Final = 1000
 
@@ -32,20 +31,18 @@ class Selection:
     """What is wanted of a topic of one schema. With nothing asked for, everything is."""
 
     def __init__(self, schema: Schema, *, key: str = "", text: str = "", where: str = "") -> None:
-        """Raises InvalidExpression, or InvalidConfiguration."""
+        """Raises InvalidConfiguration; of its kind InvalidFilter, for what is wrong with `where`."""
         if max(len(key), len(text)) > _LONGEST:
             raise InvalidConfiguration(f"what is looked for has at most {_LONGEST} characters")
         self._schema = schema
         self._key = key.encode()
         self._text = text
-        self._partition = schema.system("partition")
-        columns = pa.schema([pa.field(self._partition, PARTITION), *schema.full])
-        self._where = parse(where, columns) if where.strip() else None
+        self._filter = Filter.parse(where).bind(schema) if where.strip() else None
 
     @property
     def all(self) -> bool:
         """Whether every record is wanted."""
-        return not self._key and not self._text and self._where is None
+        return not self._key and not self._text and self._filter is None
 
     def of(self, batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         """The records of a batch that are wanted."""
@@ -55,7 +52,7 @@ class Selection:
             batch = batch.filter(pc.match_substring(batch.column(self._schema.system("key")), self._key))
         if self._text:
             batch = batch.filter(self._with_text(batch))
-        return self._where_true(batch, partition) if self._where is not None else batch
+        return batch if self._filter is None else batch.filter(self._filter.matches(batch, partition))
 
     def _with_text(self, batch: pa.RecordBatch) -> pa.Array:
         found = None
@@ -65,16 +62,6 @@ class Selection:
                 mask = pc.fill_null(pc.match_substring(column, self._text, ignore_case=True), False)
                 found = mask if found is None else pc.or_(found, mask)
         return pa.array([False] * batch.num_rows) if found is None else found
-
-    def _where_true(self, batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-        numbers = pa.repeat(pa.scalar(partition, PARTITION), batch.num_rows)
-        table = pa.Table.from_batches([batch]).append_column(self._partition, numbers)
-        try:
-            chosen = table.filter(self._where).drop_columns([self._partition]).combine_chunks()
-        except (pa.ArrowException, OSError) as error:
-            raise InvalidExpression(f"the expression cannot be asked of these records: {str(error)[:200]}") from None
-        batches = chosen.to_batches()
-        return batches[0] if batches else batch.slice(0, 0)
 
     def rows(self, batch: pa.RecordBatch, partition: int) -> list[Row]:
         """The records of a batch, as Python objects."""

@@ -37,6 +37,14 @@ class InvalidConfiguration(HeadwaterError, ValueError):
     """A configuration value is out of its range or contradicts another one."""
 
 
+class InvalidFilter(InvalidConfiguration):
+    """A filter cannot be understood, or does not fit the records. `position` is the index in its text, if known."""
+
+    def __init__(self, problem: str, position: int | None = None) -> None:
+        super().__init__(problem if position is None else f"{problem}, at character {position + 1}")
+        self.position = position
+
+
 class InvalidRecord(HeadwaterError, ValueError):
     """A record or a batch cannot be stored as it is: a wrong type, a wrong length, or over a limit."""
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import time as clock
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Literal
 
 from headwater.core.errors import InvalidConfiguration, OffsetOutOfRange
+from headwater.core.times import parse_time
 from headwater.log import Partition
-
-_AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_LONGEST_AGO: Final = 200 * 365 * 86400.0
-"""Longer ago than any record can be: what is asked for beyond that means the same."""
-_SECONDS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +30,7 @@ def time(when: str | datetime | int) -> Time:
     if isinstance(when, int):
         return Time(when)
     if isinstance(when, str):
-        ago = _AGO.fullmatch(when.strip())
-        if ago:
-            seconds = min(float(ago[1]) * _SECONDS[ago[2]], _LONGEST_AGO)
-            return Time(clock.time_ns() - int(seconds * 1e9))
-        try:
-            when = datetime.fromisoformat(when)
-        except ValueError:
-            raise InvalidConfiguration(f"{when!r} is no time: use '-1h', '2026-01-31T12:00' or a datetime") from None
+        return Time(parse_time(when))
     if not isinstance(when, datetime):
         raise InvalidConfiguration(f"{when!r} is no time: use '-1h', '2026-01-31T12:00', a datetime or nanoseconds")
     try:

@@ -150,10 +150,10 @@ def test_a_message_is_produced_by_hand_and_found_by_filters(opened: Opened) -> N
     assert (record.key, json.loads(record.value), record.headers) == (b"me", {"hello": "wörld"}, {"trace": b"7"})
     browser.click(".segmented button", "Browse")
     browser.find(".tail-status", "1 message, that is all")
-    browser.type("input[aria-label=Expression]", 'key = "you"\n')
+    browser.type("input[aria-label=Filter]", "key = 'you'\n")
     browser.find(".vt-empty", "No messages.")
-    browser.find("input[aria-label=Expression]").clear()
-    browser.type("input[aria-label=Expression]", "nonsense =\n")
+    browser.find("input[aria-label=Filter]").clear()
+    browser.type("input[aria-label=Filter]", "nonsense =\n")
     browser.find(".problem", "there is no column 'nonsense'")
 
 
@@ -174,13 +174,13 @@ def test_a_tail_begins_with_the_newest_and_the_address_keeps_what_is_asked_for(o
         browser.find(".vt-row", "message 200")
         assert browser.attribute(".tail-status", "data-missing") == "0"
     browser.choose("select[aria-label=Partition]", "1")
-    browser.type("input[aria-label=Expression]", 'value ends with "9"\n')
+    browser.type("input[aria-label=Filter]", "value ends with '9'\n")
     browser.until(lambda: browser.attribute(".tail-status", "data-seen") == "20")
     browser.click(".segmented button", "Browse")
     browser.find(".tail-status", "20 messages of 100 looked at, that is all")
     browser.driver.refresh()
     browser.find(".tail-status", "20 messages of 100 looked at, that is all")
-    assert browser.attribute("input[aria-label=Expression]", "value") == 'value ends with "9"'
+    assert browser.attribute("input[aria-label=Filter]", "value") == "value ends with '9'"
     assert browser.complaints() == []
 
 

@@ -159,7 +159,7 @@ def test_what_is_wrong_with_a_question_is_told(tmp_path: Path) -> None:
     with served(store) as console:
         assert "is not there yet" in console.ask("GET", "/api/topics/orders/messages/0/0").json["error"]
         for query, says, paths in (
-            ("where=price%20%3E", "there is no column", everywhere),
+            ("where=price%20%3E%201", "there is no column", everywhere),
             ("where=key%20%3E", "a column is expected", everywhere),
             ("from=yesterday", "is no time", everywhere),
             ("from=0001-01-01", "no time that a record can have", everywhere),

@@ -11,14 +11,15 @@ import typer
 
 from headwater.cli.mistake import Mistake
 from headwater.cli.output import Json
-from headwater.cli.records.condition import Condition, Where, filtered
 from headwater.cli.records.span import From, Span, To, nearest, parse_span
+from headwater.cli.records.where import Where, bind_where, matching, parse_where
 from headwater.cli.records.writing import HELP, Writer, writer_of
 from headwater.cli.target import StoreOption, TopicName, complete_group, opened
 from headwater.streams.start import Start
 from headwater.streams.topic import PARTITION, TopicPartition
 
 if TYPE_CHECKING:
+    from headwater.core.filter import BoundFilter, Filter
     from headwater.core.schema import Schema
     from headwater.log import Partition
     from headwater.streams import ConsumedBatch, Consumer, Store, Topic
@@ -32,7 +33,7 @@ _WAIT: Final = 1.0
     epilog="[bold]Examples[/]\n\n"
     "  hw consume orders                                  all there is, and then the end\n"
     "  hw consume orders --from -10 --follow              the last 10 of each partition, and what comes\n"
-    "  hw consume orders --from @-1h --where 'key = cust-7'\n"
+    "  hw consume orders --from @-1h --where \"key = 'cust-7'\"\n"
     "  hw consume orders --from 100:200 --partition 0 --format '%o %k %v'\n"
     "  hw consume trades --columns symbol,price --format parquet > trades.parquet\n"
     "  hw consume orders --group billing --limit 100      acknowledged when written",
@@ -68,13 +69,13 @@ def consume(
 
     Partitions are read one after the other; what comes later is shown as it comes. In a pipe records are lines of JSON.
     """
-    span = parse_span(start, end)
+    span, filters = parse_span(start, end), parse_where(where)
     if span.ends and (follow or group):
         raise Mistake("--to, or a range, ends: leave out --follow and --group")
     if group and output == "parquet":
         raise Mistake("a group's records are done when written, and Parquet is written at the end: use arrow")
     with opened(store) as place:
-        selection = Selection.of(place.topic(topic), partition, where, columns)
+        selection = Selection.of(place.topic(topic), partition, filters, columns)
         writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
         comes = group is not None or follow
         batches = _following(place, selection, span, group, follow) if comes else selection.scan(span)
@@ -90,13 +91,13 @@ class Selection:
     partitions: list[int]
     every: bool
     """Whether no partitions were chosen: then those that come later are read too."""
-    conditions: list[Condition]
+    filters: list[BoundFilter]
     chosen: list[str] | None
     output: pa.Schema
 
     @classmethod
     def of(
-        cls, topic: Topic, partitions: Sequence[int] | None, where: Sequence[str] | None, columns: str | None
+        cls, topic: Topic, partitions: Sequence[int] | None, where: Sequence[Filter], columns: str | None
     ) -> Selection:
         """Check what was asked for."""
         schema, info = topic.schema, topic.info
@@ -114,7 +115,7 @@ class Selection:
             schema,
             sorted(set(partitions)) if partitions else list(range(info.partitions)),
             not partitions,
-            [Condition.parse(one, schema) for one in where or ()],
+            bind_where(where, schema),
             chosen,
             pa.schema([available[name] for name in chosen or available]),
         )
@@ -124,7 +125,11 @@ class Selection:
         """The columns that have to be read; None is all."""
         if self.chosen is None:
             return None
-        names = [*self.chosen, *(condition.column for condition in self.conditions), self.schema.system("offset")]
+        names = [
+            *self.chosen,
+            *(name for each in self.filters for name in sorted(each.columns)),
+            self.schema.system("offset"),
+        ]
         return [name for name in dict.fromkeys(names) if name != self.schema.system("partition")]
 
     def offset(self, partition: Partition, position: Start) -> int:
@@ -205,7 +210,7 @@ def _write(batches: Any, selection: Selection, writer: Writer, limit: int | None
     left = limit
     try:
         for number, batch, acknowledging in batches if left != 0 else ():
-            kept = filtered(batch, number, selection.schema, selection.conditions)
+            kept = matching(batch, number, selection.filters)
             cut = left is not None and kept.num_rows >= left
             if left is not None:
                 kept = kept.slice(0, left)

@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from headwater.core.errors import HeadwaterError, InvalidRecord
+from headwater.core.errors import HeadwaterError, InvalidConfiguration, InvalidRecord
 from headwater.core.schema import Schema
+from headwater.core.times import parse_iso_time
 
 _NUMBER: Final = re.compile(r"-?[0-9]+")
 _NANOSECONDS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
@@ -164,24 +165,10 @@ def written_moment(nanoseconds: int) -> str:
 def moment_of(text: str) -> int:
     """The reverse of `written_moment`; other forms of ISO 8601 are taken too, and numbers as nanoseconds."""
     text = text.strip()
-    if _NUMBER.fullmatch(text):
-        return _in_64_bits(int(text))
-    head, dot, rest = text.partition(".")
-    digits = len(rest) - len(rest.lstrip("0123456789"))
     try:
-        whole = datetime.fromisoformat(head + rest[digits:] if dot else text)
-    except ValueError:
-        raise InvalidRecord(f"{text!r:.60} is no time in ISO 8601") from None
-    if whole.tzinfo is None:
-        whole = whole.astimezone()
-    try:
-        seconds = int(whole.timestamp())
-    except (ValueError, OverflowError):
-        raise InvalidRecord(f"{text!r:.60} is a time that no timestamp has") from None
-    return _in_64_bits(seconds * 1_000_000_000 + int(rest[:digits].ljust(9, "0")[:9] or "0"))
-
-
-def _in_64_bits(nanoseconds: int) -> int:
+        nanoseconds = int(text) if _NUMBER.fullmatch(text) else parse_iso_time(text)
+    except InvalidConfiguration as error:
+        raise InvalidRecord(str(error)) from None
     if not -(1 << 63) <= nanoseconds < 1 << 63:
         raise InvalidRecord(f"a timestamp is nanoseconds in 64 bits, not {nanoseconds}")
     return nanoseconds

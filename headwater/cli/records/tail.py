@@ -15,7 +15,7 @@ import typer
 
 from headwater.cli.descriptors import readable
 from headwater.cli.output import Json, printable
-from headwater.cli.records.condition import Condition, Where, filtered
+from headwater.cli.records.where import Where, bind_where, matching, parse_where
 from headwater.cli.records.writing import HELP, Writer, writer_of
 from headwater.cli.target import StoreOption, complete_topic, opened
 from headwater.core.errors import HeadwaterError
@@ -24,6 +24,7 @@ from headwater.streams.pattern import TopicFilter
 from headwater.streams.topic import TopicPartition
 
 if TYPE_CHECKING:
+    from headwater.core.filter import BoundFilter, Filter
     from headwater.streams import Consumer, Store
 
 app = typer.Typer(add_completion=False)
@@ -59,23 +60,24 @@ def tail(
     """Watch topics live, until Ctrl-C or q. The space bar pauses, and goes on with all that came meanwhile."""
     if output in ("arrow", "parquet", "csv"):
         raise HeadwaterError(f"{output} is for what has an end: hw consume --format {output}")
+    filters = parse_where(where)
     with opened(store) as place:
         names = [name for name in place.topics() if TopicFilter(topics)(name)]
         missing = [one for one in topics if not one.startswith("__") and not any(map(TopicFilter([one]), names))]
         if missing:
             sys.stderr.write(f"hw: there is no topic {printable(', '.join(missing))} yet: waiting for it\n")
         writer = writer_of(output, RAW.full, chosen=False, as_json=as_json, topics=len(names) != 1)
-        Tail(place, writer, where or []).run(topics, names, lines)
+        Tail(place, writer, filters).run(topics, names, lines)
 
 
 class Tail:
     """Writes what comes to some topics."""
 
-    def __init__(self, store: Store, writer: Writer, where: list[str]) -> None:
+    def __init__(self, store: Store, writer: Writer, where: list[Filter]) -> None:
         self._store = store
         self._writer = writer
         self._where = where
-        self._known: dict[str, tuple[Schema, list[Condition]]] = {}
+        self._known: dict[str, tuple[Schema, list[BoundFilter]]] = {}
 
     def run(self, topics: list[str], names: list[str], lines: int) -> None:
         """The last lines of these topics, then what comes to them and to others of these patterns."""
@@ -115,9 +117,9 @@ class Tail:
     def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
         if topic not in self._known:
             schema = self._store.topic(topic).schema
-            self._known[topic] = schema, [Condition.parse(one, schema) for one in self._where]
-        schema, conditions = self._known[topic]
-        kept = filtered(batch, partition, schema, conditions)
+            self._known[topic] = schema, bind_where(self._where, schema)
+        schema, filters = self._known[topic]
+        kept = matching(batch, partition, filters)
         if kept.num_rows:
             self._writer.write(topic, partition, kept, schema)
 

@@ -11,13 +11,14 @@ import { Tail } from '../tail.js';
 
 const PAGE = 200;
 const RECENT = 50;
-const EXPRESSIONS = [
-  ['price > 10 and symbol in ("HW", "WH")', 'compare columns of a typed topic'],
-  ['address.city contains "os"', 'parts of a column; also starts with, ends with'],
-  ['lower(name) matches "^a.*z$"', 'patterns, as RE2 has them'],
+const FILTERS = [
+  ["price > 10 and symbol in ('HW', 'WH')", 'compare columns of a typed topic'],
+  ["address.city like '%os%'", 'parts of a column; also ilike, contains, starts with, ends with'],
+  ["lower(name) matches '^a.*z$'", 'regular expressions, as RE2 has them'],
   ['paid is null or not shipped', 'null, and columns that are true or false'],
-  ['length(value) > 1000', 'raw topics have key, value, timestamp, offset and partition'],
-  ['key = "customer-7" and timestamp > "-1h"', 'typed ones call these _key, _timestamp, …'],
+  ["value.customer.id = 7 and header('kind') = 'order'", 'JSON in a raw topic, and headers'],
+  ['length(value) between 1000 and 2000', 'raw topics have key, value, timestamp, offset and partition'],
+  ["key = 'customer-7' and timestamp > '-1h'", 'typed ones have _key, _timestamp, … beside their columns'],
 ];
 
 /** A key or a value in the list. */
@@ -46,7 +47,7 @@ export function messages({ session, query }, name) {
   const typed = afterTyping(() => restart(), 400);
   const text = h('input', { type: 'search', placeholder: 'Text in the value', 'aria-label': 'Text in the value', oninput: typed });
   const key = h('input', { placeholder: 'Key', 'aria-label': 'Text in the key', oninput: typed });
-  const where = h('input.where-input', { placeholder: 'Expression: price > 10 and symbol = "HW"', 'aria-label': 'Expression', spellcheck: 'false', onchange: () => restart() });
+  const where = h('input.where-input', { placeholder: "Filter: price > 10 and symbol = 'HW'", 'aria-label': 'Filter', spellcheck: 'false', onchange: () => restart() });
   const decode = h('select', { 'aria-label': 'How values are shown', onchange: () => restart() }, [['auto', 'Decode: auto'], ['text', 'UTF-8'], ['json', 'JSON'], ['hex', 'Hexadecimal']].map(([value, title]) => h('option', { value }, title)),
     h('option', { value: 'msgpack', disabled: !session.msgpack }, session.msgpack ? 'MessagePack' : 'MessagePack: pip install msgpack'));
   const wrong = h('p.problem', { role: 'alert', hidden: true });
@@ -75,7 +76,7 @@ export function messages({ session, query }, name) {
     session.write && !name.startsWith('__') && h('button.primary', { type: 'button', onclick: () => trying(async () => produce(name, await get(path), () => live || restart())) }, 'New record')),
   topicTabs(name, 'Messages'),
   h('div.toolbar', {}, modes, partition, from, place, text, key, decode),
-  h('div.toolbar', {}, where, h('button.icon', { type: 'button', 'aria-label': 'About expressions', title: 'About expressions', onclick: explain }, '?'), h('span.grow', {}), toggle, status),
+  h('div.toolbar', {}, where, h('button.icon', { type: 'button', 'aria-label': 'About filters', title: 'About filters', onclick: explain }, '?'), h('span.grow', {}), toggle, status),
   wrong, h('div.split', {}, table.element, drawer.element));
 
   function drawModes() {
@@ -234,8 +235,8 @@ export function messages({ session, query }, name) {
   }
 
   function explain() {
-    dialog('Expressions', () => h('div', {}, h('p', {}, 'An expression chooses records by their columns. It is asked where the records are; it can compare, and no more.'),
-      h('dl.examples', {}, EXPRESSIONS.map(([code, about_]) => [h('dt', {}, h('code', {}, code)), h('dd', {}, about_)])),
+    dialog('Filters', () => h('div', {}, h('p', {}, 'A filter chooses records by their columns, as the where of SQL does. Text is in single quotes.'),
+      h('dl.examples', {}, FILTERS.map(([code, about_]) => [h('dt', {}, h('code', {}, code)), h('dd', {}, about_)])),
       about && h('p.note', {}, `Columns here: ${about.raw ? 'partition, offset, timestamp, key, value' : ['_partition', '_offset', '_timestamp', '_key', ...about.schemas.at(-1).columns.map((one) => one.name)].join(', ')}`)), { wide: true });
   }
 
@@ -245,7 +246,7 @@ export function messages({ session, query }, name) {
     partition.value = query.get('partition') ?? '';
     for (const [input, said] of [[text, 'text'], [key, 'key'], [where, 'where']]) input.value = query.get(said) ?? '';
     if (decode.querySelector(`option[value="${CSS.escape(query.get('decode') ?? '')}"]:enabled`)) decode.value = query.get('decode');
-    if (found.raw) where.placeholder = 'Expression: key = "customer-7" and length(value) > 100';
+    if (found.raw) where.placeholder = "Filter: key = 'customer-7' and length(value) > 100";
     if (query.get('from')) {
       from.value = /^(latest|earliest)$/.test(query.get('from')) ? query.get('from') : /^-?\d+$/.test(query.get('from')) ? 'offset' : 'time';
       place.value = query.get('from');
