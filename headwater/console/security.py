@@ -1,20 +1,20 @@
-"""Security: what a request must be before anything is asked of the store, and what each answer tells the browser.
+"""Security: the checks of a request before the store is asked anything, and the headers of each answer.
 
-A console listens where every web site that the user visits can send requests to. So a request must name this host (a
-site whose name was made to point here does not), must not come from a page of another origin, and what changes
-something must come as JSON, which other origins' pages cannot send unasked. Answers forbid everything that the page
-does not need: scripts, styles and connections from elsewhere, scripts in markup, frames, and guesses about content.
+A request must pass the check of Host and Origin (`headwater.core.cross_site`), and a change must come as JSON, which
+pages of other origins cannot send unasked. Answers forbid everything that the page does not need: scripts, styles and
+connections from elsewhere, scripts in markup, frames, and guesses about content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from ipaddress import ip_address
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headwater.core.cross_site import cross_site_refusal
 
 MAX_BODY: Final = 16 * 1024 * 1024
 """Larger requests are refused: a value of 10 MiB, twice as long in hexadecimal, would be too many for a browser."""
@@ -39,10 +39,10 @@ class Security:
     def __init__(self, app: ASGIApp, names: Collection[str] | None) -> None:
         """`names` are those that requests may call this host by, besides its addresses and `localhost`; None is any.
 
-        Any will do where people come with tokens of their own: a site whose name points here has none of their cookies.
+        Any name will do if people bring tokens of their own: a site whose name points here has none of their cookies.
         """
         self._app = app
-        self._names = None if names is None else {"localhost", *(name.lower().strip("[]") for name in names)}
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,14 +65,9 @@ class Security:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        host = headers.get("host", "").lower()
-        if not self._is_ours(host):
-            return _refused(421, "this is not the host that was asked for")
-        origin = headers.get("origin")
-        if origin is not None and origin.lower().partition("://")[2] != host:
-            return _refused(403, "this is not for other sites' pages")
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not _opens_the_page(scope, headers):
-            return _refused(403, "this is not for other sites' pages")
+        refusal = cross_site_refusal(headers, self._names, may_be_linked=_opens_the_page(scope, headers))
+        if refusal is not None:
+            return _refused(refusal.status, refusal.message)
         if len(scope.get("raw_path", b"")) + len(scope.get("query_string", b"")) > _MAX_TARGET:
             return _refused(414, "the address is too long")
         if scope["method"] not in ("GET", "HEAD"):
@@ -83,21 +78,11 @@ class Security:
                 return _refused(413, f"a request has at most {MAX_BODY:,} bytes")
         return None
 
-    def _is_ours(self, host: str) -> bool:
-        name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
-        if self._names is None or name in self._names:
-            return True
-        try:
-            ip_address(name)
-        except ValueError:
-            return False
-        return True
-
 
 def _opens_the_page(scope: Scope, headers: Headers) -> bool:
-    """Whether someone follows a link to the console, as in a terminal that is itself a web page.
+    """Return whether someone follows a link to the console, as in a terminal that is itself a web page.
 
-    They get the page in a window of its own, which holds nothing yet, and whose own requests are checked like any.
+    They get the page in a window of its own. It holds nothing yet, and its own requests are checked like any.
     """
     asked = (scope["method"], scope["path"], headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
     return asked == ("GET", "/", "navigate", "document")

@@ -1,8 +1,6 @@
 """Pages: a small HTTP server for what machines ask of a program, such as its metrics. It has a thread of its own.
 
-A browser on the same machine is made to ask it by any web site whose name its owner lets point here (DNS rebinding). So
-the host that a request names must be an address, `localhost` or one of the given names, unless pages ask for a secret
-that the site does not have; and a request that a page of another origin has made is refused.
+It refuses requests that another web site has made a browser send; see `headwater.core.cross_site`.
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ import ssl
 import threading
 from collections.abc import Callable, Collection, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from socketserver import TCPServer
 from typing import Any, Final, NamedTuple
 
+from headwater.core.cross_site import cross_site_refusal
 from headwater.core.sources import Connections
 
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -58,7 +56,6 @@ class PageServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`names` are those that requests may call this host by, besides its addresses; None is any."""
-        allowed = None if names is None else {"localhost", *(name.lower() for name in names)}
 
         class Requests(BaseHTTPRequestHandler):
             timeout = _TIMEOUT_SECONDS
@@ -67,7 +64,11 @@ class PageServer:
 
             def do_GET(self) -> None:
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                page = _refusal(headers, allowed) or self._page(Request(headers, self.client_address[0]))
+                refusal = cross_site_refusal(headers, names)
+                if refusal is None:
+                    page = self._page(Request(headers, self.client_address[0]))
+                else:
+                    page = Page(refusal.status, f"{refusal.message}\n")
                 content = page.content.encode()
                 self.send_response(page.status)
                 self.send_header("Content-Type", page.content_type)
@@ -137,22 +138,3 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a connection that broke, or was none of ours."""
-
-
-def _refusal(headers: Mapping[str, str], allowed: Collection[str] | None) -> Page | None:
-    """What is answered to a request that a browser was tricked into; None for the others."""
-    host = headers.get("host", "").lower()
-    name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
-    if allowed is not None and name not in allowed and not _is_address(name):
-        return Page(421, "this is not the host that was asked for\n")
-    if "origin" in headers or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        return Page(403, "this is not for other sites' pages\n")
-    return None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

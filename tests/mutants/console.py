@@ -7,32 +7,35 @@ from tests.mutants.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="other-hosts-answered",
-        promise="the console answers only to its own names",
-        file="headwater/console/security.py",
-        old="        if not self._is_ours(host):\n",
-        new="        if not host:\n",
-        killers=("tests/console/test_security.py",),
+        promise="a server answers only to its own names",
+        file="headwater/core/cross_site.py",
+        old="    if names is not None and not _is_named(host, names):\n",
+        new="    if names is not None and not host:\n",
+        killers=("tests/console/test_security.py", "tests/core/test_pages.py"),
     ),
     Mutant(
         name="other-origins-answered",
         promise="pages of other sites get nothing from the console",
-        file="headwater/console/security.py",
-        old='        if origin is not None and origin.lower().partition("://")[2] != host:\n',
-        new="        if origin is not None and not origin:\n",
+        file="headwater/core/cross_site.py",
+        old='    if origin is not None and origin.lower().partition("://")[2] != host:\n',
+        new="    if origin is not None and not origin:\n",
         killers=("tests/console/test_security.py",),
     ),
     Mutant(
         name="cross-site-fetches-answered",
         promise="the console refuses what a browser says comes from another site",
-        file="headwater/console/security.py",
-        old=(
-            '        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not'
-            " _opens_the_page(scope, headers):\n"
-        ),
-        new=(
-            '        if headers.get("sec-fetch-site", "none") == "nowhere" and not _opens_the_page(scope, headers):\n'
-        ),
+        file="headwater/core/cross_site.py",
+        old='    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not may_be_linked:\n',
+        new='    if headers.get("sec-fetch-site", "none") == "nowhere" and not may_be_linked:\n',
         killers=("tests/console/test_security.py",),
+    ),
+    Mutant(
+        name="filter-rounds-literals",
+        promise="a filter compares whole numbers exactly with fractions",
+        file="headwater/core/filter/kinds.py",
+        old='    return sign, math.ceil(value) if sign in ("<", ">=") else math.floor(value)\n',
+        new="    return sign, round(value)\n",
+        killers=("tests/core/test_filter.py",),
     ),
     Mutant(
         name="forms-accepted",
