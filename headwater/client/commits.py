@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from headwater.client.delayed import DELAYED
 from headwater.core.errors import HeadwaterError
-from headwater.streams.group import Commit, Group, TopicKey
+from headwater.streams.group import Commit, TopicKey
+from headwater.streams.ports import GroupCoordinator
 from headwater.streams.topic import TopicPartition
 
 _PACE: Final = 0.05
@@ -23,7 +24,7 @@ _PACE: Final = 0.05
 class _Wanted(NamedTuple):
     """Positions that are to be set."""
 
-    group: Group
+    group: GroupCoordinator
     member: str | None
     commits: dict[TopicPartition, Commit]
     known: Mapping[TopicKey, int] | None
@@ -46,7 +47,7 @@ class Commits:
 
     def send(
         self,
-        group: Group,
+        group: GroupCoordinator,
         member: str | None,
         commits: dict[TopicPartition, Commit],
         known: Mapping[TopicKey, int] | None,

@@ -39,7 +39,7 @@ from headwater.core.errors import (
 from headwater.core.machine import machine
 from headwater.log import Partition
 from headwater.streams.cursor import Cursor
-from headwater.streams.group import Commit, Group, TopicKey, commit_now
+from headwater.streams.group import Commit, TopicKey, commit_now
 from headwater.streams.ports import Source
 from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
@@ -104,7 +104,9 @@ class _Stream:
 class RemoteFetcher:
     """Records come by fetches from a broker. For one consumer."""
 
-    def __init__(self, store: RemoteStore, connection: Connection, config: ConsumerConfig) -> None:
+    def __init__(
+        self, store: RemoteStore, connection: Connection, config: ConsumerConfig, group: RemoteGroup | None
+    ) -> None:
         self.watch = Notice()
         self._remote = store
         self._connection = connection
@@ -114,7 +116,8 @@ class RemoteFetcher:
         self._streams: list[_Stream] = []
         """One from each broker that leads some of the partitions; a broker on its own leads all."""
         self._commits = Commits()
-        self._group: RemoteGroup | None = None
+        self._group = group
+        self._follows_group = False
         self._pauses = pauses()
         self._failing_since: float | None = None
         self._failed_last = 0.0
@@ -133,13 +136,12 @@ class RemoteFetcher:
         self._sources[place] = source
         return source
 
-    def follow(self, cursors: Sequence[Cursor], group: Group | None) -> None:
+    def follow(self, cursors: Sequence[Cursor]) -> None:
         with self._mutex:
             self._sources = {cursor.place: self._source(cursor) for cursor in cursors}
-        if group is not None and self._group is None:
-            assert isinstance(group, RemoteGroup)
-            self._group = group
-            group.follow(self.watch.ring)
+        if self._group is not None and not self._follows_group:
+            self._follows_group = True
+            self._group.follow(self.watch.ring)
 
     def _source(self, cursor: Cursor) -> FetchedPartition:
         source = cursor.source
@@ -149,20 +151,21 @@ class RemoteFetcher:
 
     # Looking.
 
-    def look(self, cursors: Sequence[Cursor], group: Group | None, member: str | None, *, patiently: bool) -> bool:
+    def look(self, cursors: Sequence[Cursor], member: str | None, *, patiently: bool) -> bool:
+        group = self._group
         self._check_reachable()
         without = [cursor for cursor in cursors if not self._source(cursor).ready]
         if patiently or not (without or group):
             self._fetch(cursors)
             return False
         if without:
-            self._ask(without, group, member)
+            self._ask(without, member)
             behind = [cursor for cursor in without if self._source(cursor).behind]
             for cursor in behind:
                 cursor.fetch(1)  # it goes on where the log begins by now, and says so
             if behind:
-                self._ask(behind, group, member)
-        if isinstance(group, RemoteGroup) and (group.kept_elsewhere or not without):
+                self._ask(behind, member)
+        if group is not None and (group.kept_elsewhere or not without):
             group.ask(member)  # what is held here may be another's by now, or of a place before a reset
         self._fetch(cursors)
         return True
@@ -181,14 +184,14 @@ class RemoteFetcher:
     def _has_some(self, cursors: Sequence[Cursor]) -> bool:
         return any(self._source(cursor).ready for cursor in cursors)
 
-    def _ask(self, cursors: Sequence[Cursor], group: Group | None, member: str | None) -> None:
+    def _ask(self, cursors: Sequence[Cursor], member: str | None) -> None:
         """See what is there at this moment."""
         with self._mutex:
             wanted = {cursor.place: self._source(cursor).tail for cursor in cursors}
         for channel, part in self._by_leader(wanted):
             request = self._request(part, 0.0)
-            if group is not None:
-                request.group = group.name
+            if self._group is not None:
+                request.group = self._group.name
                 request.member_id = member or ""
             request.machine = self._machine(part)
             try:
@@ -206,7 +209,7 @@ class RemoteFetcher:
                     missing = {place: at for place, at in part.items() if self._sources[place].tail == at}
                     unreadable = not self._take(response, missing)
                 if unreadable:
-                    self._ask(cursors, group, member)
+                    self._ask(cursors, member)
 
     def _by_leader(self, wanted: dict[TopicPartition, int]) -> list[tuple[Channel, dict[TopicPartition, int]]]:
         """The way to each broker that is to be asked, and what for."""
@@ -240,7 +243,7 @@ class RemoteFetcher:
             for stream in self._streams:
                 stream.next.pop(source.place, None)  # it is further: what it brings does not fit any more
         if ask and source.cursor is not None:
-            self._ask([source.cursor], None, None)
+            self._ask([source.cursor], None)
 
     def _explain(
         self, failure: grpc.RpcError, channel: Channel, places: Iterable[TopicPartition]
@@ -380,13 +383,14 @@ class RemoteFetcher:
 
     def commit(
         self,
-        group: Group,
         member: str | None,
         commits: dict[TopicPartition, Commit],
         known: dict[TopicKey, int] | None,
         *,
         patiently: bool,
     ) -> tuple[dict[TopicPartition, Commit], frozenset[TopicPartition]]:
+        group = self._group
+        assert group is not None, "there are positions only in a group"
         if patiently:
             return self._commits.send(group, member, commits, known)
         self._commits.finish()
@@ -425,7 +429,7 @@ class RemoteFetcher:
             streams, self._streams = self._streams, []
         for stream in streams:
             stream.end()
-        if self._group is not None:
+        if self._group is not None and self._follows_group:
             self._group.unfollow(self.watch.ring)
         self.watch.close()
 

@@ -6,16 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, Final
 from weakref import ref
 
 from headwater.client.connection import Connection, Repeats
 from headwater.client.joint_commits import commit
-from headwater.core.errors import HeadwaterError, PartitionForked, StaleMember, StoreClosed, StoreError
+from headwater.core.errors import HeadwaterError, PartitionForked, StaleMember, StoreClosed
 from headwater.log.entropy import random_bytes
-from headwater.streams.group import Assignment, Commit, Group, GroupInfo, PartitionsOf, TopicKey
+from headwater.streams.group import Assignment, Commit, GroupInfo, PartitionsOf, TopicKey
 from headwater.streams.membership import Member, Settled
 from headwater.streams.position import Position
 from headwater.streams.topic import TopicPartition
@@ -27,12 +26,12 @@ _FAREWELL: Final = 5.0
 """How long leaving a group is tried. A member that could not is taken out when its session ends. Seconds."""
 
 
-class RemoteGroup(Group):
+class RemoteGroup:
     """A group as its broker keeps it. Thread-safe."""
 
     def __init__(self, connection: Connection, name: str, clustered: Callable[[], bool] = lambda: False) -> None:
         """`clustered` says whether whoever keeps the group may be another one than who has the records."""
-        super().__init__(name)
+        self.name = name
         self._connection = connection
         self._clustered = clustered
         self._mutex = threading.Lock()
@@ -252,9 +251,6 @@ class RemoteGroup(Group):
     def position(self, key: TopicKey) -> Position | None:
         return self.committed().get(key)
 
-    def watched(self) -> list[Path]:
-        return []
-
     def close(self) -> None:
         with self._mutex:
             members, self._members = self._members, set()
@@ -264,24 +260,6 @@ class RemoteGroup(Group):
                 self._connection.call("LeaveGroup", request, timeout=_FAREWELL)
             except HeadwaterError:
                 continue  # it is taken out when its session ends
-
-    # What is done where a group is kept.
-
-    def deciding(self, *_: Any, **__: Any) -> AbstractContextManager[int]:
-        raise self._elsewhere
-
-    def carry_out(self, *_: Any) -> None:
-        raise self._elsewhere
-
-    def expire_unused(self, *_: Any, **__: Any) -> bool:
-        raise self._elsewhere
-
-    def prune(self, *_: Any, **__: Any) -> int:
-        raise self._elsewhere
-
-    @property
-    def _elsewhere(self) -> StoreError:
-        return StoreError(f"group {self.name!r} is kept by {self._connection}, whose transactions and stewards do that")
 
 
 def _wait_for_changes(group: ref[RemoteGroup]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from headwater.client.catalog import RemoteCatalog, RemoteSchemas
+from headwater.client.cleaner import RemoteCleaner
 from headwater.client.cluster_sender import ClusterSender
 from headwater.client.connection import Connection, Repeats
 from headwater.client.credentials import Credentials
@@ -18,10 +18,9 @@ from headwater.client.heartbeats import Heartbeats
 from headwater.client.leaders import Leaders
 from headwater.client.partition import RemotePartition, unpack_statistics
 from headwater.client.sender import Sender
-from headwater.client.steward import RemoteSteward
 from headwater.client.transaction import RemoteTransactionCoordinator
 from headwater.core.address import Address
-from headwater.core.config import ClientConfig, ConsumerConfig, StewardConfig, TopicConfig
+from headwater.core.config import ClientConfig, ConsumerConfig, TopicConfig
 from headwater.core.errors import StoreError, TopicExists, UnknownTopic
 from headwater.core.names import GROUPS, check_name
 from headwater.core.presets import DEFAULT, Preset
@@ -29,10 +28,8 @@ from headwater.core.schema import RAW, Schema
 from headwater.log import Partition, Schemas
 from headwater.log.clock import REAL_CLOCK
 from headwater.streams.catalog import TopicInfo, grown
-from headwater.streams.group import Group
 from headwater.streams.ports import Appender, Fetcher
-from headwater.streams.steward import Steward
-from headwater.streams.store import Store, StoreStatistics, configured, partition_config
+from headwater.streams.store import Store, StoreStatistics, partition_config
 from headwater.streams.topic import TopicStatistics
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.topics import options_to_text
@@ -143,10 +140,12 @@ class RemoteStore(Store):
         appender.open()
         return appender
 
-    def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:
-        return RemoteFetcher(self, self._connection, config)
+    def _new_fetcher(self, config: ConsumerConfig, group: str | None) -> Fetcher:
+        coordinator = None if group is None else self.coordinator(group)
+        assert coordinator is None or isinstance(coordinator, RemoteGroup)
+        return RemoteFetcher(self, self._connection, config, coordinator)
 
-    def _open_group(self, name: str) -> Group:
+    def _open_group(self, name: str) -> RemoteGroup:
         self._heartbeats.begin()
         return RemoteGroup(self.leaders.coordinator(GROUPS, name), name, lambda: self.leaders.clustered)
 
@@ -158,15 +157,10 @@ class RemoteStore(Store):
         self._check_open()
         return sorted(self._connection.call("ListGroups", pb.ListGroupsRequest()).groups)
 
-    def watched(self, partition: Partition) -> list[Path]:  # noqa: ARG002 - the broker has the files
-        return []
-
     # Cleaning.
 
-    def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
-        self._check_open()
-        chosen = configured(self.defaults.steward, config, options)
-        return RemoteSteward(self, chosen, self._clock, self._connection)
+    def _new_cleaner(self) -> RemoteCleaner:
+        return RemoteCleaner(self._connection)
 
     def stewarding(self) -> AbstractContextManager[None]:
         raise StoreError(f"{self} is cleaned by its broker: use steward()")

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from headwater.core.errors import GroupBusy, HeadwaterError, OpenFailed, PartitionForked, StoreClosed, WriteFailed
+from headwater.embedded.group import EmbeddedGroup
 from headwater.embedded.offsets import OffsetTable
 from headwater.log.clock import Clock
 from headwater.log.elapsed import IsOld
@@ -26,7 +27,7 @@ from headwater.log.files.disk import TEMPORARY, Disk, read_plain
 from headwater.log.files.lock import lock_holder, take_lock
 from headwater.log.files.open_files import OPEN_FILES, OpenFile, open_file
 from headwater.log.files.refusals import opening
-from headwater.streams.group import FORGOTTEN, KeptGroup, TopicKey
+from headwater.streams.group import FORGOTTEN, TopicKey
 from headwater.streams.membership import Membership
 from headwater.streams.position import Position
 
@@ -57,7 +58,7 @@ class _Files:
         return os.fstat(self.lock.fd).st_nlink == 0
 
 
-class DirectoryGroup(KeptGroup):
+class DirectoryGroup(EmbeddedGroup):
     """A group in a directory, shared by any number of processes."""
 
     lock_timeout = 10.0
@@ -199,8 +200,10 @@ class DirectoryGroup(KeptGroup):
     def generation(self) -> int:
         return _unpacked(os.pread(self._opened().lock.fd, _VERSION.size, 0))[0]
 
-    def watched(self) -> list[Path]:
-        return [self._directory / _LOCK]
+    @property
+    def generation_file(self) -> Path:
+        """The file that is written with every new generation."""
+        return self._directory / _LOCK
 
     # A member's file is locked for as long as the member lives.
 

@@ -19,6 +19,7 @@ from headwater.core.options import GIB, HOUR, MIB
 from headwater.core.presets import DEFAULT, Preset
 from headwater.core.schema import Schema
 from headwater.embedded.appender import PartitionAppender
+from headwater.embedded.cleaning import EmbeddedCleaner
 from headwater.embedded.directory_group import OFFSETS_FILE, DirectoryGroup
 from headwater.embedded.directory_ledger import DirectoryLedger
 from headwater.embedded.fetcher import PartitionFetcher
@@ -30,10 +31,9 @@ from headwater.log.elapsed import Elapsed
 from headwater.log.files.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.files.lock import PartitionLock
 from headwater.log.files.refusals import opening
-from headwater.log.recover.recovery import STATE_FILE
 from headwater.streams.catalog import TOPIC_FILE, DirectoryCatalog, TopicInfo, partition_uuid
-from headwater.streams.group import Commit, Group
-from headwater.streams.ports import Appender, Fetcher
+from headwater.streams.group import Commit
+from headwater.streams.ports import Appender, Cleaner, Fetcher
 from headwater.streams.store import Store, partition_config
 from headwater.streams.topic import TopicPartition
 
@@ -89,7 +89,9 @@ class DirectoryStore(Store):
         catalog = DirectoryCatalog(self.path, disk)
         ledger = DirectoryLedger(self.path / TRANSACTIONS, disk)
         elapsed = Elapsed(clock, self.path, disk)
-        super().__init__(catalog, lambda store: LedgerCoordinator(store, ledger), clock, defaults, elapsed)
+        super().__init__(
+            catalog, lambda store: LedgerCoordinator(store, self._embedded_group, ledger), clock, defaults, elapsed
+        )
         self._directory = catalog
         self._known: dict[bytes, Schemas] = {}
         if not elapsed.kept:
@@ -215,9 +217,9 @@ class DirectoryStore(Store):
                 continue  # removed since its name was read
             end = partition.bounds().end  # after the position was read, so that no member can be beyond it by right
             if position is not None and position.offset > end:
-                self.group(name).clamp({TopicPartition(info.name, number): Commit(key, end)})
+                self.coordinator(name).clamp({TopicPartition(info.name, number): Commit(key, end)})
 
-    def _open_group(self, name: str) -> Group:
+    def _open_group(self, name: str) -> DirectoryGroup:
         return self.group_kind(self.path / GROUPS / name, name, self._disk, self._clock)
 
     def group_names(self) -> list[str]:
@@ -249,15 +251,23 @@ class DirectoryStore(Store):
         finally:
             lock.close()
 
-    def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:  # noqa: ARG002 - partitions at hand need none
-        return PartitionFetcher(self)
+    def _new_fetcher(self, config: ConsumerConfig, group: str | None) -> Fetcher:  # noqa: ARG002
+        if group is None:
+            return PartitionFetcher(None)
+        coordinator = self._embedded_group(group)
+        return PartitionFetcher(coordinator, [coordinator.generation_file])
+
+    def _embedded_group(self, name: str) -> DirectoryGroup:
+        """Return the coordinator of a group, with all that transactions and cleaning need of it."""
+        coordinator = self.coordinator(name)
+        assert isinstance(coordinator, DirectoryGroup)
+        return coordinator
+
+    def _new_cleaner(self) -> Cleaner:
+        return EmbeddedCleaner(self, self._embedded_group, self._clock, self.stewarding)
 
     def _new_appender(self) -> Appender:
         return PartitionAppender()
-
-    def watched(self, partition: Partition) -> list[Path]:
-        assert isinstance(partition, DirectoryPartition)
-        return [partition.path / STATE_FILE]
 
     def close(self) -> None:
         if not self._closed:

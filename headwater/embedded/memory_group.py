@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from headwater.embedded.group import EmbeddedGroup
 from headwater.log.clock import Clock
-from headwater.streams.group import FORGOTTEN, KeptGroup, TopicKey
+from headwater.streams.group import FORGOTTEN, TopicKey
 from headwater.streams.membership import Membership
 from headwater.streams.position import Position
 
 
-class MemoryGroup(KeptGroup):
+class MemoryGroup(EmbeddedGroup):
     """A group within one process. Its members live for as long as they do not leave."""
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -56,9 +56,6 @@ class MemoryGroup(KeptGroup):
     def position(self, key: TopicKey) -> Position | None:
         found = self._positions.get(key)
         return None if found is None or found.offset == FORGOTTEN else found
-
-    def watched(self) -> list[Path]:
-        return []
 
     def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
         before = before or self._positions.get(key)

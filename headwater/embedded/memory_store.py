@@ -13,6 +13,7 @@ from headwater.core.errors import PartitionBusy
 from headwater.core.presets import DEFAULT, Preset
 from headwater.core.schema import Schema
 from headwater.embedded.appender import PartitionAppender
+from headwater.embedded.cleaning import EmbeddedCleaner
 from headwater.embedded.fetcher import PartitionFetcher
 from headwater.embedded.memory_group import MemoryGroup
 from headwater.embedded.memory_ledger import MemoryLedger
@@ -20,8 +21,7 @@ from headwater.embedded.transactions import LedgerCoordinator
 from headwater.log import MemoryPartition, Partition, Schemas
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.streams.catalog import MemoryCatalog, TopicInfo, partition_uuid
-from headwater.streams.group import Group
-from headwater.streams.ports import Appender, Fetcher
+from headwater.streams.ports import Appender, Cleaner, Fetcher
 from headwater.streams.store import Store, partition_config
 
 
@@ -32,7 +32,12 @@ class MemoryStore(Store):
     """How groups are opened. A broker has a kind of its own: it hears from members that live."""
 
     def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
-        super().__init__(MemoryCatalog(), lambda store: LedgerCoordinator(store, MemoryLedger()), clock, defaults)
+        super().__init__(
+            MemoryCatalog(),
+            lambda store: LedgerCoordinator(store, self._embedded_group, MemoryLedger()),
+            clock,
+            defaults,
+        )
         self._cleaning = threading.Lock()
         self._known: dict[bytes, Schemas] = {}
 
@@ -52,7 +57,7 @@ class MemoryStore(Store):
         config = partition_config(info.config)
         return MemoryPartition(config, schemas=schemas, uuid=uuid, clock=self._clock, elapsed=self.elapsed)
 
-    def _open_group(self, name: str) -> Group:
+    def _open_group(self, name: str) -> MemoryGroup:
         return self.group_kind(name, self._clock)
 
     def group_names(self) -> list[str]:
@@ -68,11 +73,17 @@ class MemoryStore(Store):
         finally:
             self._cleaning.release()
 
-    def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:  # noqa: ARG002 - partitions at hand need none
-        return PartitionFetcher(self)
+    def _new_fetcher(self, config: ConsumerConfig, group: str | None) -> Fetcher:  # noqa: ARG002
+        return PartitionFetcher(None if group is None else self._embedded_group(group))
+
+    def _embedded_group(self, name: str) -> MemoryGroup:
+        """Return the coordinator of a group, with all that transactions and cleaning need of it."""
+        coordinator = self.coordinator(name)
+        assert isinstance(coordinator, MemoryGroup)
+        return coordinator
+
+    def _new_cleaner(self) -> Cleaner:
+        return EmbeddedCleaner(self, self._embedded_group, self._clock, self.stewarding)
 
     def _new_appender(self) -> Appender:
         return PartitionAppender()
-
-    def watched(self, partition: Partition) -> list[Path]:  # noqa: ARG002 - memory has no files
-        return []

@@ -7,7 +7,7 @@ their partitions, the positions are set, and the ledger forgets the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from headwater.core.errors import (
     UnknownTopic,
 )
 from headwater.embedded.decision import Decision, Input
+from headwater.embedded.group import EmbeddedGroup
 from headwater.embedded.ledger import Ledger, Slot
 from headwater.embedded.stage import Stage
 from headwater.log import Appended, Frame, Identity, Partition
@@ -155,8 +156,9 @@ class LedgerTransaction:
 class LedgerCoordinator:
     """Begins the transactions of a store, and carries out what is decided. Thread-safe."""
 
-    def __init__(self, store: Store, ledger: Ledger) -> None:
+    def __init__(self, store: Store, groups: Callable[[str], EmbeddedGroup], ledger: Ledger) -> None:
         self._store = store
+        self._group = groups
         self.ledger = ledger
 
     def begin(self, named: Named | None = None, request: str = "") -> LedgerTransaction:
@@ -220,13 +222,13 @@ class LedgerCoordinator:
             commits = {
                 TopicPartition(topic, at): Commit((uuid, at), offset) for topic, uuid, at, offset in decision.inputs
             }
-            self._store.group(decision.group).carry_out(commits, decision.generation)
+            self._group(decision.group).carry_out(commits, decision.generation)
         self.ledger.finish(decision)
         return applied
 
     def deciding(self, claim: PositionClaim) -> AbstractContextManager[int]:
         """The right to decide that these positions will be set, for the length of a block; gives the generation."""
-        return self._store.group(claim.group).deciding(claim.member, claim.commits, known=claim.known)
+        return self._group(claim.group).deciding(claim.member, claim.commits, known=claim.known)
 
     def make_durable(self, commits: dict[TopicPartition, Commit]) -> None:
         """Sync the partitions whose records before these positions are not durable yet."""

@@ -11,12 +11,14 @@ import os
 import select
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from headwater.embedded.inotify import INOTIFY
+from headwater.log import DirectoryPartition, Partition
+from headwater.log.recover.recovery import STATE_FILE
 
 _SHORTEST: Final = 0.0005
 _LONGEST: Final = 0.05
@@ -116,3 +118,8 @@ class Watch:
         if self._close_signal is not None:
             self._close_signal()
             self.signal = -1
+
+
+def state_files(partitions: Iterable[Partition]) -> list[Path]:
+    """Return the files that are written with every append to these partitions; those in memory have none."""
+    return [partition.path / STATE_FILE for partition in partitions if isinstance(partition, DirectoryPartition)]

@@ -34,7 +34,8 @@ from headwater.log import Partition
 from headwater.log.format.projection import Projection
 from headwater.streams.consumer_statistics import ConsumerStatistics
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
-from headwater.streams.group import Commit, Group, PositionClaim, TopicKey
+from headwater.streams.group import Commit, PositionClaim, TopicKey, was_reset
+from headwater.streams.ports import GroupCoordinator
 from headwater.streams.processing import Handler, Processing, ProcessOptions, ProcessSummary
 from headwater.streams.start import Start, resolve
 from headwater.streams.subscription import Subscription
@@ -62,7 +63,7 @@ class Consumer:
         store: Store,
         topics: str | Iterable[str],
         *,
-        group: Group | None,
+        group: GroupCoordinator | None,
         start: Start,
         config: ConsumerConfig,
         static: tuple[int, int] | None = None,
@@ -104,10 +105,10 @@ class Consumer:
             self._member = self._join(group)
         elif group is not None:
             self._user = self._join(group)
-        self._fetcher = store._new_fetcher(config)
+        self._fetcher = store._new_fetcher(config, None if group is None else group.name)
         self.watch = self._fetcher.watch
 
-    def _join(self, group: Group) -> str:
+    def _join(self, group: GroupCoordinator) -> str:
         wanted = self._subscription
         return group.join(wanted.topics, wanted.partitions_of, static=self._static is not None)
 
@@ -146,7 +147,7 @@ class Consumer:
     def _look(self, *, patiently: bool) -> None:
         """Have the fetcher see what there is; what it hears of the group meanwhile is acted on first."""
         self._refresh()
-        while self._fetcher.look(self._active(), self._group, self._member, patiently=patiently):
+        while self._fetcher.look(self._active(), self._member, patiently=patiently):
             if self._refreshing or self._current_generation() == self._generation:
                 return
             self._refresh()
@@ -286,13 +287,14 @@ class Consumer:
             self._user = self._joined_again(self._group, self._user)
             self._generation = self._current_generation()
         if self._group is not None and before != self._generation:
+            position = self._group.position
             cursors = list(self._cursors.values())
-            self._forget({one.place for one in cursors if self._group.was_reset(one.key, one.generation)})
+            self._forget({cursor.place for cursor in cursors if was_reset(position(cursor.key), cursor.generation)})
         number, total = self._static or (0, 1)
         everything = sorted(self._subscription.partitions())
         return {place for i, place in enumerate(everything) if i % total == number}
 
-    def _joined_again(self, group: Group, user: str) -> str:
+    def _joined_again(self, group: GroupCoordinator, user: str) -> str:
         """As what the group knows this consumer: it may have been taken out, because nothing was heard of it."""
         if user in group.describe().members:
             return user
@@ -357,7 +359,7 @@ class Consumer:
             position, generation = self._position(place, keys[place], partition)
             source = self._fetcher.source(place, keys[place], partition)
             self._cursors[place] = Cursor(place, keys[place], partition, position, generation, self._on_damage, source)
-        self._fetcher.follow(list(self._cursors.values()), self._group)
+        self._fetcher.follow(list(self._cursors.values()))
         if assigned:
             self._order = deque(sorted(self._cursors))
             if self._on_assign is not None:
@@ -428,7 +430,7 @@ class Consumer:
         if self._group is None or self._holding or not changed:
             return frozenset()
         known = self._known(changed)
-        done, refused = self._fetcher.commit(self._group, self._member, changed, known, patiently=patiently)
+        done, refused = self._fetcher.commit(self._member, changed, known, patiently=patiently)
         for place, one in done.items():
             if place in changed:
                 self._cursors[place].committed = one.offset

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.core.config import StewardConfig
 from headwater.log import Appended, Bounds, Frame, Identity, Partition, StoredFrame
 from headwater.log.elapsed import IsOld
 
 if TYPE_CHECKING:
     from headwater.streams.catalog import TopicInfo
     from headwater.streams.cursor import Cursor
-    from headwater.streams.group import Commit, Group, PositionClaim, TopicKey
+    from headwater.streams.group import Assignment, Commit, GroupInfo, PartitionsOf, PositionClaim, TopicKey
+    from headwater.streams.position import Position
     from headwater.streams.receipt import Outcome
     from headwater.streams.staging import Extent, Output, OutputKey, Staged
+    from headwater.streams.steward import StewardReport
+    from headwater.streams.stopping import Stop
     from headwater.streams.topic import Topic, TopicPartition
     from headwater.streams.transaction import Named
 
@@ -104,10 +108,10 @@ class Fetcher(Protocol):
     def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:
         """Where a new cursor reads."""
 
-    def follow(self, cursors: Sequence[Cursor], group: Group | None) -> None:
-        """Be woken by what is appended to these partitions, and by changes in the group."""
+    def follow(self, cursors: Sequence[Cursor]) -> None:
+        """Be woken by what is appended to these partitions, and by changes in the consumer's group."""
 
-    def look(self, cursors: Sequence[Cursor], group: Group | None, member: str | None, *, patiently: bool) -> bool:
+    def look(self, cursors: Sequence[Cursor], member: str | None, *, patiently: bool) -> bool:
         """Before records are taken: see what there is for these cursors by now; whether that took a call.
 
         With `patiently`, the caller waits for news anyway, so nothing need be asked for.
@@ -121,7 +125,6 @@ class Fetcher(Protocol):
 
     def commit(
         self,
-        group: Group,
         member: str | None,
         commits: dict[TopicPartition, Commit],
         known: dict[TopicKey, int] | None,
@@ -224,3 +227,90 @@ class TransactionCoordinator(Protocol):
 
     def close(self) -> None:
         """Give everything back."""
+
+
+class GroupCoordinator(Protocol):
+    """Decides about the members and the positions of one group. Thread-safe."""
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+
+    # Members.
+
+    def join(self, topics: list[str], partitions_of: PartitionsOf, client: str = "", *, static: bool = False) -> str:
+        """Become a member, and return the member's id. A `static` one gets no partitions: it has a fixed share."""
+
+    def leave(self, member_id: str, partitions_of: PartitionsOf) -> None:
+        """Stop being a member; its partitions go to the others."""
+
+    def settle(
+        self,
+        member_id: str,
+        partitions_of: PartitionsOf,
+        max_poll_interval: float,
+        holding: Iterable[TopicPartition] = (),
+    ) -> Assignment:
+        """Rebalance: take partitions that are free, let go those that are no longer the member's, take the dead out.
+
+        A partition that the member is `holding` stays its own until it calls again without it: so it can commit what it
+        has done before the next one begins there. Raises StaleMember when it was taken out: it may join again.
+        """
+
+    def touch(self, member_id: str) -> None:
+        """Note that the member has polled, so its handler lives. Does not block."""
+
+    def generation(self) -> int:
+        """Return the present generation. Every poll calls it, so it takes one small read, or none."""
+
+    def describe(self) -> GroupInfo:
+        """Return the group as it is now."""
+
+    # Positions.
+
+    def committed(self) -> dict[TopicKey, Position]:
+        """Return all positions."""
+
+    def position(self, key: TopicKey) -> Position | None:
+        """Return the position in one partition, None when there is none."""
+
+    def commit(
+        self,
+        member_id: str | None,
+        commits: dict[TopicPartition, Commit],
+        *,
+        known: Mapping[TopicKey, int] | None = None,
+    ) -> frozenset[TopicPartition]:
+        """Set the positions of the partitions that the member owns; return the others, where nothing was set.
+
+        Non-members pass in `known` the generation of each position they resume from. Nothing is set where it is of
+        another one by now, because of a reset. Positions do not move back: raises CommitRefused when one of them would,
+        and sets none then.
+        """
+
+    def reset(self, positions: dict[TopicPartition, Commit]) -> None:
+        """Set positions on purpose, forwards or backwards, under a new generation."""
+
+    def clamp(self, commits: dict[TopicPartition, Commit]) -> None:
+        """Bring positions back to the ends of their partitions: a power loss has taken records that were not synced."""
+
+    def expire(self, before_ns: int, *, dry_run: bool = False) -> bool:
+        """Forget a group with no living member whose last commit was before that time; whether it was one."""
+
+    def close(self) -> None:
+        """Give the resources back; members that did not leave are dead from now on."""
+
+
+class Cleaner(Protocol):
+    """Cleans a store for a steward. Thread-safe."""
+
+    @property
+    def notes_history(self) -> bool:
+        """Whether the backend keeps the store's history itself, so that the steward need not."""
+
+    def clean(self, config: StewardConfig, *, dry_run: bool, stop: Stop) -> StewardReport:
+        """Make one pass over all topics and groups, and return what was done; with `dry_run`, what would be.
+
+        Blocks for the whole pass, and ends early after the partition at hand when `stop` asks for it. A pass that finds
+        another one under way does nothing and says so in the report.
+        """

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from headwater.streams.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
 from headwater.streams.consumer import Consumer, OnChange
 from headwater.streams.cursor import OnLoss
 from headwater.streams.group import Group
-from headwater.streams.ports import Appender, Fetcher, TransactionCoordinator
+from headwater.streams.ports import Appender, Cleaner, Fetcher, GroupCoordinator, TransactionCoordinator
 from headwater.streams.producer import Producer
 from headwater.streams.staging import Staged, Staging
 from headwater.streams.start import Start
@@ -89,7 +88,7 @@ class Store(ABC):
         """How old things are."""
         self._mutex = threading.RLock()
         self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, GroupCoordinator] = {}
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closed = False
 
@@ -337,7 +336,7 @@ class Store(ABC):
         return Consumer(
             self,
             topics,
-            group=None if group is None else self.group(group),
+            group=None if group is None else self.coordinator(group),
             start=start,
             config=configured(self.defaults.consumer, config, options),
             static=static,
@@ -347,13 +346,17 @@ class Store(ABC):
         )
 
     def group(self, name: str) -> Group:
-        """A group of consumers by its name; it comes into being with its first member."""
+        """Return a group of consumers by its name; it comes into being with its first member."""
+        return Group(self.coordinator(name))
+
+    def coordinator(self, name: str) -> GroupCoordinator:
+        """Return the coordinator of a group, which members talk to; opened when it is first asked for."""
         with self._mutex:
             self._check_open()
-            found = self._groups.get(check_name("group", name))
-            if found is None:
-                found = self._groups[name] = self._open_group(name)
-            return found
+            coordinator = self._groups.get(check_name("group", name))
+            if coordinator is None:
+                coordinator = self._groups[name] = self._open_group(name)
+            return coordinator
 
     def has_group(self, name: str) -> bool:
         """Whether there ever was a group of this name. Asking does not make it one."""
@@ -369,9 +372,9 @@ class Store(ABC):
     # Cleaning.
 
     def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
-        """Whoever cleans the store, by what its topics want to keep. Options are those of StewardConfig, by name."""
+        """Return a steward, which cleans the store by what its topics want to keep. Options: StewardConfig, by name."""
         self._check_open()
-        return Steward(self, configured(self.defaults.steward, config, options), self._clock)
+        return Steward(self, configured(self.defaults.steward, config, options), self._clock, self._new_cleaner())
 
     def sweep(self, *, dry_run: bool = False) -> int:
         """Remove what is left of half-deleted topics; of how many."""
@@ -426,7 +429,7 @@ class Store(ABC):
     def _open_partition(self, info: TopicInfo, number: int) -> Partition: ...
 
     @abstractmethod
-    def _open_group(self, name: str) -> Group: ...
+    def _open_group(self, name: str) -> GroupCoordinator: ...
 
     @abstractmethod
     def group_names(self) -> list[str]:
@@ -437,16 +440,16 @@ class Store(ABC):
         """The right to clean, for the length of a block; raises PartitionBusy when someone else is at it."""
 
     @abstractmethod
-    def _new_fetcher(self, config: ConsumerConfig) -> Fetcher:
-        """The fetcher of a new consumer."""
+    def _new_fetcher(self, config: ConsumerConfig, group: str | None) -> Fetcher:
+        """Return the fetcher of a new consumer, which commits to a group if it has one."""
+
+    @abstractmethod
+    def _new_cleaner(self) -> Cleaner:
+        """Return the cleaner of a new steward."""
 
     @abstractmethod
     def _new_appender(self) -> Appender:
         """The appender of a new producer that is no part of a transaction."""
-
-    @abstractmethod
-    def watched(self, partition: Partition) -> list[Path]:
-        """The files that change when something is appended to the partition."""
 
 
 def partition_config(config: TopicConfig) -> PartitionConfig:

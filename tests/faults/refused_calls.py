@@ -24,6 +24,7 @@ import pyarrow as pa
 import headwater as hw
 from headwater.core.errors import HeadwaterError
 from headwater.core.schema import Schema
+from headwater.embedded.directory_group import DirectoryGroup
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import DirectoryPartition
 from headwater.log.files.disk import TEMPORARY
@@ -42,6 +43,13 @@ VALUES: Final = [b"one", b"two", b"three"]
 PLACE: Final = TopicPartition("t", 0)
 NARROW: Final = pa.schema([pa.field("a", pa.int64())])
 WIDE: Final = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())])
+
+
+def coordinator(store: DirectoryStore, name: str) -> DirectoryGroup:
+    """The coordinator of a group, opened if need be."""
+    found = store.coordinator(name)
+    assert isinstance(found, DirectoryGroup)
+    return found
 
 
 class Scene:
@@ -65,6 +73,7 @@ class Scene:
         assert isinstance(self.partition, DirectoryPartition)
         self.log: DirectoryPartition = self.partition
         self.group = self.store.group("g")
+        self.coordinator = coordinator(self.store, "g")
         self.out = self.store.producer("t")
         self.inbox = self.store.consumer("t", group="g")
         self.found = self.inbox.poll(timeout=30)
@@ -147,12 +156,12 @@ def _close(scene: Scene) -> None:
 
 
 def _join(scene: Scene) -> None:
-    member = scene.group.join(["t"], lambda _: [PLACE])
-    scene.group.leave(member, lambda _: [])
+    member = scene.coordinator.join(["t"], lambda _: [PLACE])
+    scene.coordinator.leave(member, lambda _: [])
 
 
 def _decide(scene: Scene) -> None:
-    with scene.store.group("decided").deciding(None, scene.commits(1), known={scene.key: 0}):
+    with coordinator(scene.store, "decided").deciding(None, scene.commits(1), known={scene.key: 0}):
         pass
 
 
@@ -184,6 +193,7 @@ _STORE: Final[dict[str, Call]] = {
     "alter_topic": lambda s: s.store.alter_topic("t", retention_segments=2),
     "close": lambda s: s.store.close(),
     "consumer": _consume,
+    "coordinator": lambda s: s.store.coordinator("fresh").committed(),
     "create_topic": lambda s: s.store.create_topic("new"),
     "delete_topic": lambda s: s.store.delete_topic("doomed"),
     "describe_topic": lambda s: s.store.describe_topic("t"),
@@ -216,7 +226,6 @@ _STORE: Final[dict[str, Call]] = {
     "topics": lambda s: s.store.topics(),
     "transaction": _transact,
     "transactions": lambda s: s.store.transactions.answered("nothing"),
-    "watched": lambda s: s.store.watched(s.partition),
 }
 _TOPIC: Final[dict[str, Call]] = {
     "bounds": lambda s: s.topic.bounds(),
@@ -269,25 +278,37 @@ _CONSUMER: Final[dict[str, Call]] = {
     "store": lambda s: s.inbox.store,
 }
 _GROUP: Final[dict[str, Call]] = {
-    "carry_out": lambda s: s.store.group("fresh").carry_out(s.commits(1), 1),
-    "clamp": lambda s: s.group.clamp(s.commits(0)),
-    "close": lambda s: s.store.group("fresh").close(),
     "commit": lambda s: s.store.group("fresh").commit(None, s.commits(1)),
     "committed": lambda s: s.group.committed(),
-    "deciding": _decide,
     "describe": lambda s: s.group.describe(),
     "expire": lambda s: s.group.expire(1 << 62),
-    "expire_unused": lambda s: s.group.expire_unused(lambda _: True),
     "generation": lambda s: s.group.generation(),
-    "join": _join,
-    "leave": lambda s: s.group.leave(s.member, lambda _: []),
     "position": lambda s: s.group.position(s.key),
-    "prune": lambda s: s.group.prune(set(), lambda _: True),
     "reset": lambda s: s.group.reset(s.commits(1)),
-    "settle": lambda s: s.group.settle(s.member, lambda _: [PLACE], 300),
-    "touch": lambda s: s.group.touch(s.member),
-    "was_reset": lambda s: s.group.was_reset(s.key, 0),
-    "watched": lambda s: s.group.watched(),
+}
+_COORDINATOR: Final[dict[str, Call]] = {
+    "acquire": lambda _: None,  # the lock, which all of these take
+    "abandon_in_child": lambda _: None,  # for forked children
+    "carry_out": lambda s: coordinator(s.store, "fresh").carry_out(s.commits(1), 1),
+    "clamp": lambda s: s.coordinator.clamp(s.commits(0)),
+    "close": lambda s: coordinator(s.store, "fresh").close(),
+    "commit": lambda s: coordinator(s.store, "fresh").commit(None, s.commits(1)),
+    "committed": lambda s: s.coordinator.committed(),
+    "deciding": _decide,
+    "describe": lambda s: s.coordinator.describe(),
+    "expire": lambda s: s.coordinator.expire(1 << 62),
+    "expire_unused": lambda s: s.coordinator.expire_unused(lambda _: True),
+    "generation": lambda s: s.coordinator.generation(),
+    "generation_file": lambda s: s.coordinator.generation_file,
+    "join": _join,
+    "leave": lambda s: s.coordinator.leave(s.member, lambda _: []),
+    "position": lambda s: s.coordinator.position(s.key),
+    "prune": lambda s: s.coordinator.prune(set(), lambda _: True),
+    "release": lambda _: None,
+    "reset": lambda s: s.coordinator.reset(s.commits(1)),
+    "rest": lambda s: s.coordinator.rest(),
+    "settle": lambda s: s.coordinator.settle(s.member, lambda _: [PLACE], 300),
+    "touch": lambda s: s.coordinator.touch(s.member),
 }
 _TRANSACTION: Final[dict[str, Call]] = {
     "abort": lambda s: s.transaction.abort(),
@@ -359,6 +380,7 @@ _TABLES: Final[dict[type, dict[str, Call]]] = {
     hw.Producer: _PRODUCER,
     hw.Consumer: _CONSUMER,
     hw.Group: _GROUP,
+    DirectoryGroup: _COORDINATOR,
     hw.Transaction: _TRANSACTION,
     hw.Steward: _STEWARD,
     hw.Staging: _STAGING,

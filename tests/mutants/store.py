@@ -21,12 +21,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="commit-by-another-member",
         promise="a commit for a partition that is another member's by now is refused",
-        file="headwater/streams/group.py",
-        old=(
-            "                if membership.owners.get(place) != member_id or (known is not None and"
-            " self.was_reset(key, known[key])):\n"
-        ),
-        new="                if known is not None and self.was_reset(key, known[key]):\n",
+        file="headwater/embedded/group.py",
+        old="                if is_reset or membership.owners.get(place) != member_id:\n",
+        new="                if is_reset:\n",
         killers=(
             "'tests/streams/test_group.py::test_a_member_that_does_not_poll_in_time_loses_all_and_joins_again[directory]'",
         ),
@@ -34,18 +31,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="commit-from-before-a-reset",
         promise="a commit from before a reset is refused",
-        file="headwater/streams/group.py",
-        old=(
-            "                if membership.owners.get(place) != member_id or (known is not None and"
-            " self.was_reset(key, known[key])):\n"
-        ),
+        file="headwater/embedded/group.py",
+        old="                if is_reset or membership.owners.get(place) != member_id:\n",
         new="                if membership.owners.get(place) != member_id:\n",
         killers=("tests/streams/test_group.py -k directory",),
     ),
     Mutant(
         name="positions-move-back",
         promise="positions move back by reset alone",
-        file="headwater/streams/group.py",
+        file="headwater/embedded/group.py",
         old="        if before is not None and offset < before.offset:\n            raise CommitRefused(",
         new="        if before is not None and offset < -1:\n            raise CommitRefused(",
         killers=("tests/streams/test_group.py -k directory",),
@@ -53,7 +47,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="carried-out-over-a-reset",
         promise="a decided transaction does not undo a later reset",
-        file="headwater/streams/group.py",
+        file="headwater/embedded/group.py",
         old=("                if before is None or (before.offset <= offset and before.generation <= generation):\n"),
         new="                if before is None or before.offset <= offset:\n",
         killers=(
@@ -65,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="reset-below-an-older-decision",
         promise="a reset has a newer generation than every decision before it",
-        file="headwater/streams/group.py",
+        file="headwater/embedded/group.py",
         old="            membership.generation = self._newest_generation(membership, positions) + 1\n",
         new="            membership.generation += 1\n",
         killers=("tests/streams/test_transactions_unfinished.py -k power_loss_took",),
@@ -73,7 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="reset-keeps-owners",
         promise="after a reset members go on from the new positions",
-        file="headwater/streams/group.py",
+        file="headwater/embedded/group.py",
         old=("            for place in positions:\n                membership.owners.pop(place, None)\n"),
         new="",
         killers=("tests/streams/test_group.py -k directory",),
@@ -81,7 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="transaction-of-a-lost-partition",
         promise="a transaction does not commit positions of a partition that is another member's by now",
-        file="headwater/streams/group.py",
+        file="headwater/embedded/group.py",
         old="                if membership.owners.get(place) != member_id\n                or (known",
         new="                if (known",
         killers=("tests/streams/test_group.py -k directory", "tests/streams/test_transactions.py -k directory"),
@@ -89,7 +83,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="dead-members-keep-partitions",
         promise="a dead member's partitions go to others",
-        file="headwater/streams/group.py",
+        file="headwater/embedded/group.py",
         old="                if other != member_id and not self._lives(other, oldest):\n",
         new="                if other != member_id and not other:\n",
         killers=("tests/streams/test_group_processes.py", "tests/streams/test_group.py -k directory"),
@@ -97,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="groups-with-members-expire",
         promise="a group with a living member is not forgotten",
-        file="headwater/streams/group.py",
+        file="headwater/embedded/group.py",
         old="            known = self.committed() if len(dead) == len(membership.members) else {}\n",
         new="            known = self.committed()\n",
         killers=("tests/streams/test_group.py -k directory", "tests/streams/test_steward.py -k directory"),
@@ -113,7 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unread-records-deleted",
         promise="retention keeps what a group has not read yet",
-        file="headwater/streams/steward.py",
+        file="headwater/embedded/cleaning.py",
         old="        return min(self.readers.values(), default=None)\n",
         new="        return None\n",
         killers=("tests/streams/test_steward.py -k directory",),
@@ -121,7 +115,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unfinished-transactions-left",
         promise="a steward finishes transactions whose program died after deciding",
-        file="headwater/streams/steward.py",
+        file="headwater/embedded/cleaning.py",
         old="            finished = self._store.roll_forward(dry_run=self._dry_run)\n",
         new="            finished = 0\n",
         killers=("tests/streams/test_steward.py -k directory", "tests/streams/test_transactions_unfinished.py"),
@@ -129,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="dry-run-forgets-groups",
         promise="a dry run changes nothing",
-        file="headwater/streams/group.py",
+        file="headwater/embedded/group.py",
         old="            if not dry_run:\n                for member_id in dead:",
         new="            if dead or not dry_run:\n                for member_id in dead:",
         killers=("tests/streams/test_group_processes.py -k dry_run",),

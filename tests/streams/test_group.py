@@ -13,6 +13,7 @@ import pytest
 import headwater as hw
 from headwater import Consumer, Store, TopicPartition
 from headwater.embedded.directory_group import DirectoryGroup
+from headwater.embedded.group import EmbeddedGroup
 from headwater.streams.group import Commit, Group, TopicKey
 from headwater.testing import ManualClock
 from tests.support.backends import Handles
@@ -330,13 +331,21 @@ def test_positions_in_topics_that_are_gone_are_pruned_after_a_time(handle: Handl
         return committed_ns < before_ns
 
     assert other.group("g").position((gone, 0)) is not None
-    assert group.prune({kept}, is_old, dry_run=True) == 1
+    coordinator = embedded(store)
+    assert coordinator.prune({kept}, is_old, dry_run=True) == 1
     assert len(group.committed()) == 3
-    assert group.prune({kept}, is_old) == 1
-    assert group.prune({kept}, is_old) == 0
+    assert coordinator.prune({kept}, is_old) == 1
+    assert coordinator.prune({kept}, is_old) == 0
     for one in (group, other.group("g")):
         assert {key: found.offset for key, found in one.committed().items()} == {(gone, 1): 7, (kept, 0): 6}
         assert one.position((gone, 0)) is None
+
+
+def embedded(store: Store) -> EmbeddedGroup:
+    """The coordinator of the group, where the store keeps it itself."""
+    coordinator = store.coordinator("g")
+    assert isinstance(coordinator, EmbeddedGroup)
+    return coordinator
 
 
 def commit_and_look(group: Group, key: TopicKey) -> Iterator[str]:
@@ -365,19 +374,19 @@ def test_pruning_disturbs_neither_those_who_commit_nor_those_who_read(handle: Ha
     uuid, stop = handle().describe_topic("orders").uuid, threading.Event()
     keys = [(uuid, number) for number in range(4)]
 
-    def prune(group: Group) -> None:
+    def prune(group: EmbeddedGroup) -> None:
         while not stop.is_set():
             group.prune({uuid}, lambda _: True)
 
     with ThreadPoolExecutor(6) as pool:
-        pruner = pool.submit(prune, handle().group("g"))
+        pruner = pool.submit(prune, embedded(handle()))
         reader = pool.submit(list, look(handle().group("g"), keys, stop))
         committers = [pool.submit(list, commit_and_look(handle().group("g"), key)) for key in keys]
         assert [one.result() for one in committers] == [[], [], [], []]
         stop.set()
         pruner.result()
         assert reader.result() == []
-    group = handle().group("g")
+    group = embedded(handle())
     group.prune({uuid}, lambda _: True)
     assert {key: found.offset for key, found in group.committed().items()} == dict.fromkeys(keys, 299)
 
@@ -407,7 +416,7 @@ def test_members_of_a_closed_store_are_dead(tmp_path: Path) -> None:
         other.close()
         with store.consumer("orders", group="g") as one:
             assert len(one.assignment()) == 4
-            group = store.group("g")
+            group = store.coordinator("g")
             assert isinstance(group, DirectoryGroup)
             assert len(group.describe().members) == 1
 
@@ -453,7 +462,7 @@ def test_a_fixed_share_that_was_taken_out_uses_the_group_again(handle: Handles) 
         share.poll(timeout=300)
         user = share._user
         assert user is not None
-        handle().group("g").leave(user, lambda _: [])  # as if nothing had been heard of it for too long
+        handle().coordinator("g").leave(user, lambda _: [])  # as if nothing had been heard of it for too long
         patience = Patience(60)
         while share._user == user and not patience.exhausted():
             share.poll(timeout=0.01)

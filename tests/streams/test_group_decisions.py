@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headwater import TopicPartition
-from headwater.streams.group import Commit, KeptGroup
+from headwater.embedded.group import EmbeddedGroup
+from headwater.streams.group import Commit
 from tests.support.backends import OpenStore, inside
 
 PLACE = TopicPartition("orders", 0)
@@ -12,8 +13,8 @@ PLACE = TopicPartition("orders", 0)
 def test_an_older_decision_does_not_undo_a_reset_though_the_generations_began_anew(open_store: OpenStore) -> None:
     store = open_store()
     uuid = store.create_topic("orders").info.uuid
-    group = inside(store).group("g")
-    assert isinstance(group, KeptGroup)
+    group = inside(store).coordinator("g")
+    assert isinstance(group, EmbeddedGroup)
     key = (uuid, 0)
     # Positions outlive a power loss, and the members do not: their generation begins at 0 again.
     group.carry_out({PLACE: Commit(key, 5)}, 7)

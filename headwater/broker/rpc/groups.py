@@ -18,9 +18,10 @@ from headwater.broker.rpc.sessions import Session, Sessions, sessions_of
 from headwater.broker.security.access import Caller
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, StaleMember, StoreClosed, UnknownTopic
 from headwater.core.options import HOUR, MIB
-from headwater.streams.group import Commit, Group, GroupInfo, TopicKey
+from headwater.streams.group import Commit, GroupInfo, TopicKey
 from headwater.streams.membership import Member, Settled
 from headwater.streams.pattern import TopicFilter
+from headwater.streams.ports import GroupCoordinator
 from headwater.streams.subscription import partitions_of
 from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
@@ -298,7 +299,7 @@ class Groups:
         return pb.CommitResponse(refused=_packed(refused))
 
     def commits_of(
-        self, group: Group, positions: Iterable[pb.Advance]
+        self, group: GroupCoordinator, positions: Iterable[pb.Advance]
     ) -> tuple[dict[TopicPartition, Commit], dict[TopicKey, int]]:
         """The positions to set, and for non-members the generation of each position that they go on from.
 
@@ -322,7 +323,7 @@ class Groups:
             known[key] = one.known_generation if one.HasField("known_generation") else self._present(group, key)
         return commits, known
 
-    def _present(self, group: Group, key: TopicKey) -> int:
+    def _present(self, group: GroupCoordinator, key: TopicKey) -> int:
         """The generation for those who do not say which one they know: the position's own."""
         found = group.position(key)
         return group.generation() if found is None else found.generation

@@ -16,9 +16,10 @@ from typing import Any
 from headwater.core.errors import StaleMember, StoreError
 from headwater.embedded.directory_group import DirectoryGroup
 from headwater.embedded.directory_store import DirectoryStore
+from headwater.embedded.group import EmbeddedGroup
 from headwater.embedded.memory_group import MemoryGroup
 from headwater.embedded.memory_store import MemoryStore
-from headwater.streams.group import KeptGroup, PartitionsOf
+from headwater.streams.group import PartitionsOf
 from headwater.streams.store import Store
 from headwater.streams.topic import TopicPartition
 
@@ -47,7 +48,7 @@ class Session:
         return self.max_poll_interval is not None and boot_ns - self.polled_ns > self.max_poll_interval * 1e9
 
 
-class Sessions(KeptGroup):
+class Sessions(EmbeddedGroup):
     """What a broker's groups have in place of locks: sessions. Thread-safe."""
 
     def __init__(self, *args: Any, timeout: float) -> None:
@@ -153,6 +154,6 @@ def sessions_in(store: Store, timeout: float) -> Iterator[None]:
 
 def sessions_of(store: Store, name: str) -> Sessions:
     """A group of a store that a broker serves, made if need be."""
-    group = store.group(name)
+    group = store.coordinator(name)
     assert isinstance(group, Sessions), "a broker's groups have sessions"
     return group

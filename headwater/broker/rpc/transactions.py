@@ -21,7 +21,8 @@ from headwater.broker.rpc.groups import Groups
 from headwater.broker.rpc.sessions import sessions_of
 from headwater.broker.security.access import BROKER, Caller
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreError, UntrustedFrame
-from headwater.streams.group import Commit, Group, PositionClaim, TopicKey
+from headwater.streams.group import Commit, PositionClaim, TopicKey
+from headwater.streams.ports import GroupCoordinator
 from headwater.streams.staging import Extent, Output, Staged, Staging
 from headwater.streams.store import Store
 from headwater.streams.topic import TopicPartition
@@ -211,7 +212,7 @@ class _Inputs:
     """The progress of a consumer that is somewhere else."""
 
     store: Store
-    group: Group
+    group: GroupCoordinator
     member_id: str | None
     commits: dict[TopicPartition, Commit]
     known: dict[TopicKey, int] | None

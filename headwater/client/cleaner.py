@@ -1,4 +1,4 @@
-"""A steward behind a broker: the broker cleans, when it is told to."""
+"""Cleaning a store behind a broker: the broker does it, when it is told to."""
 
 from __future__ import annotations
 
@@ -9,34 +9,28 @@ from typing import Any
 from headwater.client.connection import Connection
 from headwater.core.config import StewardConfig
 from headwater.log import CompactionReport
-from headwater.log.clock import Clock
-from headwater.streams.steward import CleanedPartition, Steward, StewardReport
+from headwater.streams.steward import CleanedPartition, StewardReport
 from headwater.streams.stopping import Stop
-from headwater.streams.store import Store
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.topics import options_to_text
 
 
-class RemoteSteward(Steward):
-    """Has the broker make the passes, with the options of this one."""
+class RemoteCleaner:
+    """Has the broker make the passes, with the options of the caller's steward."""
 
-    def __init__(self, store: Store, config: StewardConfig, clock: Clock, connection: Connection) -> None:
-        super().__init__(store, config, clock)
+    notes_history = True
+
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def _run(self, dry_run: bool, stop: Stop) -> StewardReport:  # noqa: ARG002 - a pass at the broker goes on
-        options = {field.name: getattr(self.config, field.name) for field in fields(self.config)}
+    def clean(self, config: StewardConfig, *, dry_run: bool, stop: Stop) -> StewardReport:  # noqa: ARG002 - it goes on
+        options = {field.name: getattr(config, field.name) for field in fields(config)}
         request = pb.RunStewardRequest(dry_run=dry_run, options=options_to_text(options, StewardConfig))
-        found = json.loads(self._connection.call("RunSteward", request, slow=True).report)
-        self.last_report = unpack_report(found)
-        return self.last_report
-
-    def _history(self) -> None:
-        """The broker's own steward notes what there is to note."""
+        return unpack_report(json.loads(self._connection.call("RunSteward", request, slow=True).report))
 
 
 def unpack_report(found: dict[str, Any]) -> StewardReport:
-    """The report that plain values tell of."""
+    """Return the report that these plain values, from JSON, describe."""
     partitions = [
         CleanedPartition(
             **one
