@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from headwater.log.recover.survivors import Survivors
 from headwater.log.write.commit import Appended, CommitQueue, Extent, Stretch, Ticket
 from headwater.log.write.producers import ProducerTable, load_producers
 from headwater.log.write.rewrite import Rewriter, cut_beginning
+from headwater.log.write.role import WriterRole
 from headwater.log.write.writer import Writer
 
 _READS = 3
@@ -123,7 +125,11 @@ class DirectoryPartition(Partition):
 
     def _append(self, group: tuple[Frame, ...]) -> Appended:
         self._writer.check_open()  # a forked child has no leader to wait for in its copy of the queue
-        return self._queue.append(Ticket(group))
+        ticket = Ticket(group)
+        if self._writer.role is None:
+            return self._queue.append(ticket)
+        self._writer.commit([ticket])  # by the one thread that keeps the role: there is nobody to share a sync with
+        return ticket.outcome()
 
     def append_all(
         self, groups: Sequence[Sequence[Frame]], stretches: list[Stretch] | None = None
@@ -153,6 +159,7 @@ class DirectoryPartition(Partition):
         What was identified there is known as a repeat here. Where one does not fit, the whole groups before it stay.
         Below `compacted_until` the other one has been compacted, and offsets may be missing. Below `joined_until`, by
         default the same, one of the two has, and the first frame may begin before the end. Else either is an error.
+        The copies are durable when this returns, whatever the mode: a follower tells its leader so.
         """
         tickets: list[Ticket] = []
         group: list[tuple[Frame, FrameHeader]] = []
@@ -167,7 +174,7 @@ class DirectoryPartition(Partition):
                 group = []
         if group:
             raise PartitionError(f"{self}: the frames to be copied end within a group")
-        self._writer.commit(tickets)
+        self._writer.commit(tickets, durable=True)
         for ticket in tickets:
             ticket.outcome()
 
@@ -190,9 +197,28 @@ class DirectoryPartition(Partition):
         with opening(self.path):
             return load_producers(self.path, self._state().partition, offset).pack()
 
+    @property
+    def guard(self) -> threading.RLock:
+        """The lock that every writer of this handle holds. Hold it to do something between two appends."""
+        return self._writer.mutex
+
     def lead(self, epoch: int) -> None:
-        """Give frames this leader's epoch from now on."""
-        self._writer.leader_epoch = epoch
+        """Take appends from now on, and no copies. Frames get this epoch."""
+        with self.guard:
+            self._writer.role = WriterRole(epoch, leads=True)
+
+    def follow(self, epoch: int) -> None:
+        """Take copies of what the leader of this epoch has from now on, and no appends."""
+        with self.guard:
+            self._writer.role = WriterRole(epoch, leads=False)
+
+    def leading(self, epoch: int | None = None) -> AbstractContextManager[None]:
+        """Keep the right to append for the length of a block, in this epoch if one is named; raises NotLeading."""
+        return self._writer.acting(leads=True, epoch=epoch)
+
+    def following(self, epoch: int) -> AbstractContextManager[None]:
+        """Keep the right to copy from the leader of an epoch for the length of a block; raises NotLeading."""
+        return self._writer.acting(leads=False, epoch=epoch)
 
     def sync(self) -> None:
         self._writer.sync()

@@ -10,6 +10,7 @@ import pytest
 from headwater import PartitionError
 from headwater.core.config import PartitionConfig
 from headwater.log import Appended, DirectoryPartition, Identity, encode
+from headwater.log.write.role import NotLeading
 from headwater.testing import ManualClock, RecordingDisk
 
 UUID = bytes(range(16))
@@ -51,6 +52,36 @@ def test_copies_survive_reopening_and_go_over_segments(leader: DirectoryPartitio
         follower.copy(list(leader.frames(10)))
         assert follower.statistics().segments > 1
         assert list(follower.records()) == list(leader.records())
+
+
+def test_the_role_decides_who_may_write(leader: DirectoryPartition, tmp_path: Path) -> None:
+    frames = list(leader.frames())
+    partition = opened(tmp_path / "replica")
+    with pytest.raises(NotLeading), partition.leading():
+        pass  # a partition that is not replicated has no leader
+    partition.follow(3)
+    with pytest.raises(NotLeading):
+        partition.append(encode([b"x"]))
+    with pytest.raises(NotLeading), partition.following(2):
+        pass
+    with partition.following(3):
+        partition.copy(frames[:1])
+    partition.lead(8)
+    with pytest.raises(NotLeading):
+        partition.copy(frames[1:])
+    with pytest.raises(NotLeading), partition.leading(3):
+        pass
+    with partition.leading(8):
+        partition.append(encode([b"x"]))
+    assert [frame.header.leader_epoch for frame in partition.frames()] == [3, 8]
+
+
+def test_a_copy_is_durable_whatever_the_mode(leader: DirectoryPartition, tmp_path: Path) -> None:
+    follower = opened(tmp_path / "follower", sync="never", segment_bytes=4096)
+    leader.append(encode([bytes(4000)]))
+    follower.copy(list(leader.frames()))
+    assert follower.statistics().segments > 1
+    assert follower.bounds() == leader.bounds()
 
 
 def test_a_copy_knows_the_producers(leader: DirectoryPartition, tmp_path: Path) -> None:

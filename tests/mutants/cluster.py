@@ -175,22 +175,17 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="copies-unsynced",
         promise="a follower tells what is durable, whatever the topic's mode",
-        file="headwater/cluster/replication/durable_log.py",
-        old="            self.partition.sync()  # whatever the mode: a follower tells what is durable\n",
-        new="",
+        file="headwater/log/directory.py",
+        old="        self._writer.commit(tickets, durable=True)\n",
+        new="        self._writer.commit(tickets)\n",
         killers=("'tests/cluster/test_sync_modes.py::test_what_is_acknowledged_is_durable_at_every_replica[never]'",),
     ),
     Mutant(
         name="copies-of-another-leader",
         promise="a follower copies from the leader that it follows alone",
         file="headwater/cluster/replication/durable_log.py",
-        old=(
-            "        with self._mutex:\n"
-            "            if self._followed != epoch:\n"
-            "                raise NotLeading\n"
-            "            if self._kept.state"
-        ),
-        new="        with self._mutex:\n            if self._kept.state",
+        old="        with self.partition.following(epoch):\n            if self._kept.state",
+        new="        with self.partition.guard:\n            if self._kept.state",
         killers=("tests/cluster/test_durable_log.py::test_only_a_leader_appends_and_only_its_follower_copies",),
     ),
     Mutant(
@@ -215,8 +210,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="cut-before-the-watermark-is-kept",
         promise="a crash in the middle of a forced cut leaves no short log",
         file="headwater/cluster/replication/durable_log.py",
-        old="                    self._keep(offset)\n                if offset",
-        new="                    pass\n                if offset",
+        old="                self._keep(offset)\n            if offset",
+        new="                pass\n            if offset",
         killers=(
             "tests/cluster/test_forced_election.py::test_a_partition_is_led_again_by_one_that_lacks_records_and_all_others_copy_it",
         ),
@@ -224,9 +219,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="append-after-losing-leadership",
         promise="a broker that no longer leads appends nothing",
-        file="headwater/cluster/replication/durable_log.py",
-        old="            if self._led is None or epoch not in (None, self._led):\n",
-        new="            if self._led is None:\n",
+        file="headwater/log/write/writer.py",
+        old="            if role is None or role.leads != leads or epoch not in (None, role.epoch):\n",
+        new="            if role is None or role.leads != leads:\n",
         killers=("tests/cluster/test_durable_log.py", "tests/cluster/test_local_replica.py"),
     ),
 )

@@ -60,6 +60,14 @@ MUTANTS: tuple[Mutant, ...] = (
         killers=("'tests/broker/test_producing.py::test_frames_that_are_not_sane_are_refused[from the future]'",),
     ),
     Mutant(
+        name="role-unchecked-by-the-writer",
+        promise="a leader takes no copies, and a follower no appends",
+        file="headwater/log/write/writer.py",
+        old="            if role is not None and any(bool(ticket.copied) is role.leads for ticket in tickets):\n",
+        new="            if role is not None and not tickets:\n",
+        killers=("tests/log/test_copying.py::test_the_role_decides_who_may_write",),
+    ),
+    Mutant(
         name="body-of-untrusted-frames-unchecked",
         promise="an untrusted frame whose body does not match its checksum is refused",
         file="headwater/log/format/untrusted.py",

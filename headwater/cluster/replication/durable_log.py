@@ -17,7 +17,7 @@ import logging
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from crc32c import crc32c
 
 from headwater.cluster.replication.markers import ALL_THERE, Markers, new_state
-from headwater.cluster.replication.replica import EpochEnd, NotLeading
+from headwater.cluster.replication.replica import EpochEnd
 from headwater.core.config import StewardConfig
 from headwater.core.errors import Damaged, FrameDamaged
 from headwater.log import ClosedSegment, CompactionReport, DirectoryPartition, StoredFrame
@@ -74,12 +74,10 @@ class DurableLog:
         """Reads files: not for the event loop."""
         self.partition = partition
         self._disk = disk
-        self._mutex = threading.Lock()
         self._watermark_mutex = threading.Lock()
         self._compacting = threading.Lock()
         self._compacted_last = (0, 0)
-        self._led: int | None = None
-        self._followed: int | None = None
+        partition.follow(0)  # nobody, until the cluster says who leads
         self.start, self.end, self.durable_end = partition.bounds()
         self._epochs_guessed = False
         """Whether the file of epochs was lost, and the frames that are here do not tell where all of them begin."""
@@ -152,27 +150,20 @@ class DurableLog:
 
     def lead(self, epoch: int) -> None:
         """Take appends, in this epoch, until `follow`."""
-        with self._mutex:
-            self._followed = None
+        with self.partition.guard:
+            self.partition.follow(0)  # no copy may come in between
             self._note([EpochStart(epoch, self.partition.bounds().end)])
             self.partition.lead(epoch)
-            self._led = epoch
             if self._state:  # whoever copies it may have copied another leader's in between
                 self._state = new_state()
 
     def follow(self, epoch: int) -> None:
         """Take no more appends, but copies of what the leader of this epoch has."""
-        with self._mutex:
-            self._led = None
-            self._followed = epoch
+        self.partition.follow(epoch)
 
-    @contextmanager
-    def leading(self, epoch: int | None = None) -> Iterator[None]:
-        """The right to append, in this epoch if one is named, for the length of a block; raises NotLeading."""
-        with self._mutex:
-            if self._led is None or epoch not in (None, self._led):
-                raise NotLeading
-            yield
+    def leading(self, epoch: int | None = None) -> AbstractContextManager[None]:
+        """Keep the right to append for the length of a block, in this epoch if one is named; raises NotLeading."""
+        return self.partition.leading(epoch)
 
     def copy(
         self,
@@ -190,9 +181,7 @@ class DurableLog:
         there may be none left, and `producers`, where they are given, tell who has written what up to there. It must
         fit behind what is here: see `fits_behind`.
         """
-        with self._mutex:
-            if self._followed != epoch:
-                raise NotLeading
+        with self.partition.following(epoch):
             if self._kept.state and self.partition.bounds().end >= markers.until:
                 self._keep_markers(self._kept.until)  # from here on it is a copy of whichever log is the leader's
             if compacted_until > max(self.compacted_until, self.partition.bounds().end):
@@ -203,27 +192,25 @@ class DurableLog:
             self._note(sorted([*epochs, *told]))
             joined_until = max(compacted_until, self.compacted_until)
             self.partition.copy(frames, compacted_until=compacted_until, joined_until=joined_until)
-            self.partition.sync()  # whatever the mode: a follower tells what is durable
 
     def cut(self, epoch: int, offset: int) -> None:
         """Remove what the leader of an epoch does not have, for good; raises NotLeading like `copy`."""
         forced = offset < self.watermark  # by an operator's command
-        with self._compacting if forced else nullcontext(), self._mutex:
-            if self._followed != epoch:
-                raise NotLeading
-            with self._watermark_mutex:
-                if forced:  # the watermark first, or a crash would make the log short
-                    if offset < self.compacted_until:  # what is to be removed was the reason to remove others
-                        offset = self.partition.bounds().start
-                    self._keep(offset)
-                if offset < self.partition.bounds().end:
-                    self.partition.truncate(offset)
+        with (
+            self._compacting if forced else nullcontext(),
+            self._watermark_mutex,
+            self.partition.following(epoch),
+        ):
+            if forced:  # the watermark first, or a crash would make the log short
+                if offset < self.compacted_until:  # what is to be removed was the reason to remove others
+                    offset = self.partition.bounds().start
+                self._keep(offset)
+            if offset < self.partition.bounds().end:
+                self.partition.truncate(offset)
 
     def begin_anew(self, epoch: int, markers: Markers) -> None:
         """Remove everything, to copy all of a log that lacks delete markers; raises NotLeading like `copy`."""
-        with self._compacting, self._mutex:
-            if self._followed != epoch:
-                raise NotLeading
+        with self._compacting, self.partition.following(epoch):
             self.partition.truncate(self.partition.bounds().start)
             self._keep_markers(*markers)  # not before: what was here is no copy
 
@@ -290,7 +277,7 @@ class DurableLog:
 
     def cut_damage(self) -> None:
         """Remove everything from the first damage on: for a replica that nobody counts on."""
-        with self._mutex:
+        with self.partition.guard:
             offset = self.damaged_at()
             if offset is not None:
                 offset = self._sound_end(offset)
@@ -337,7 +324,7 @@ class DurableLog:
             done, markers_done = self._compacted_last
             if until in (0, done) and markers_until <= markers_done:
                 return None
-            with self._mutex:
+            with self.partition.guard:
                 if until > self.compacted_until:
                     self._keep_compacted(until)
             with self._forgetting(markers_until) if markers_until else nullcontext():
@@ -348,7 +335,7 @@ class DurableLog:
     @contextmanager
     def _forgetting(self, until: int) -> Iterator[None]:
         """Delete markers go, for the length of a block."""
-        with self._mutex:
+        with self.partition.guard:
             self._state = 0
             if until > self._kept.until:
                 self._keep_markers(until, self._kept.state)
@@ -359,9 +346,7 @@ class DurableLog:
 
     def restart(self, epoch: int, offset: int, producers: bytes, epochs: Sequence[EpochStart]) -> None:
         """Go on where the leader's log begins by now, which is beyond this one's end; raises NotLeading like `copy`."""
-        with self._mutex:
-            if self._followed != epoch:
-                raise NotLeading
+        with self.partition.following(epoch):
             self.partition.restart(offset, producers)
             self._write(EPOCHS_FILE, epochs)
             self._epochs, self._epochs_guessed = list(epochs), False
@@ -392,7 +377,7 @@ class DurableLog:
         Where the file was lost, it was made anew from the frames. The first ones of an epoch may have been damaged, or
         compacted away: then only another replica can tell where that epoch begins.
         """
-        with self._mutex:
+        with self.partition.guard:
             told = [one for one in epochs if one.start < below]
             if told == self.epochs_before(below) or not self._epochs_guessed:
                 return told == self.epochs_before(below)
@@ -411,12 +396,12 @@ class DurableLog:
 
         The records of an epoch are one leader's, and so is what is before them.
         """
-        with self._mutex:
+        with self.partition.guard:
             return until <= self.end and [one for one in epochs if one.start < until] == self.epochs_before(until)
 
     def note_compacted(self, until: int) -> None:
         """Frames of a replica that was compacted are about to come in: before `until` offsets may be missing."""
-        with self._mutex:
+        with self.partition.guard:
             if until > self.compacted_until:
                 self._keep_compacted(until)
 
@@ -435,17 +420,17 @@ class DurableLog:
         self.watermark = watermark
 
     def _keep_compacted(self, offset: int) -> None:
-        """The mutex is held."""
+        """The partition's guard is held."""
         self._write(COMPACTED_FILE, offset)
         self.compacted_until = offset
 
     def _keep_markers(self, until: int, state: int = 0) -> None:
-        """The mutex is held."""
+        """The partition's guard is held."""
         self._write(MARKERS_FILE, (until, state))
         self._kept = Markers(until, state)
 
     def _note(self, starts: Sequence[EpochStart]) -> None:
-        """Make epochs known that are about to begin. The mutex is held."""
+        """Make epochs known that are about to begin. The partition's guard is held."""
         end = self.partition.bounds().end
         epochs = [one for one in self._epochs if one.start < end]
         for one in starts:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headwater.cluster.control.election import LogEnd
 from headwater.cluster.control.metadata import Members, PartitionState, Proposal
+from headwater.log.write.role import NotLeading as NotLeading
 
 
 class EpochEnd(NamedTuple):
@@ -76,10 +77,6 @@ class FetchResponse(NamedTuple):
     diverging: EpochEnd | None = None
     mark: int = 0
     """The last that the leader has made, in this epoch."""
-
-
-class NotLeading(Exception):
-    """This replica does not lead the partition, or not in that epoch."""
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +72,7 @@ from headwater.log.recover.report import Damage, RecoveryReport
 from headwater.log.write.commit import Appended, Stretch, Ticket
 from headwater.log.write.flush import Flush
 from headwater.log.write.producers import ProducerTable, load_producers
+from headwater.log.write.role import NotLeading, WriterRole
 from headwater.log.write.syncer import sync_later
 
 LOCK_FILE: Final = "lock"
@@ -100,7 +101,8 @@ class Writer:
         self.clock = clock
         self.elapsed = elapsed
         self.schemas = schemas
-        self.leader_epoch = 0
+        self.role: WriterRole | None = None
+        """The role of a replica, which changes only while the mutex is held; None for a log that is not replicated."""
         self.reports: deque[RecoveryReport] = deque(maxlen=REPORTS_KEPT)
         self.mutex = threading.RLock()
         self.used = True
@@ -317,9 +319,28 @@ class Writer:
 
     # Appending.
 
-    def commit(self, tickets: Sequence[Ticket], stretches: list[Stretch] | None = None) -> None:
-        """Write the frames, sync as the mode says, publish. Tickets get results or errors; `stretches`, the bytes."""
+    @contextmanager
+    def acting(self, *, leads: bool, epoch: int | None = None) -> Iterator[None]:
+        """Keep the role of a replica for the length of a block; raise NotLeading if it has another role or epoch."""
+        with self.mutex:
+            role = self.role
+            if role is None or role.leads != leads or epoch not in (None, role.epoch):
+                raise NotLeading
+            yield
+
+    def commit(
+        self, tickets: Sequence[Ticket], stretches: list[Stretch] | None = None, *, durable: bool = False
+    ) -> None:
+        """Write the frames, sync as the mode says, or in any case if `durable`, and publish them.
+
+        Appends of a leader and copies of a follower both pass here: a ticket says which it is, and the role of this
+        replica says which may be written, or NotLeading is raised. Tickets get results or errors; `stretches` get the
+        bytes.
+        """
         with self.locked() as state:
+            role = self.role
+            if role is not None and any(bool(ticket.copied) is role.leads for ticket in tickets):
+                raise NotLeading
             waiting = list(tickets)
             while waiting:
                 if self._roll_due(state, waiting[0].size):
@@ -329,7 +350,7 @@ class Writer:
                 while waiting and waiting[0].size <= room:
                     room -= waiting[0].size
                     run.append(waiting.pop(0))
-                state = self._append(state, run, stretches)
+                state = self._append(state, run, stretches, durable=durable)
                 self._start_writing(state)
         if state.durable_end < state.end and not self._sync_scheduled and self.config.sync != "never":
             self._sync_scheduled = True
@@ -341,10 +362,13 @@ class Writer:
         age = self.clock.now_ns() - state.segment_created_ns
         return state.position + size > self.config.segment_bytes or age > self.config.segment_age * 1e9
 
-    def _append(self, state: State, tickets: Sequence[Ticket], stretches: list[Stretch] | None) -> State:
-        """One vectored write, at most one sync, one publication."""
+    def _append(
+        self, state: State, tickets: Sequence[Ticket], stretches: list[Stretch] | None, *, durable: bool
+    ) -> State:
+        """Append with one vectored write, at most one sync, and one publication."""
         before = state
-        flush = Flush(state, seed=self.seed, leader_epoch=self.leader_epoch, index_interval=self.config.index_interval)
+        epoch = 0 if self.role is None else self.role.epoch
+        flush = Flush(state, seed=self.seed, leader_epoch=epoch, index_interval=self.config.index_interval)
         outcomes: list[tuple[Ticket, Appended]] = []
         for ticket in tickets:
             try:
@@ -357,7 +381,7 @@ class Writer:
             if flush.size:
                 self.disk.writev(self._log_fd, flush.buffers, state.position, flush.size)
                 state = flush.published(self.clock.now_ns(), self._write_index(state, flush.index_entries()))
-            if self._sync_due() or awaited > state.durable_end:
+            if durable or self._sync_due() or awaited > state.durable_end:
                 state = self._sync(state)
             if state is not before:
                 self.state = state = self.page.write(state)
