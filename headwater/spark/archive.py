@@ -37,7 +37,7 @@ OnLost = Callable[[int, int], None]
 
 
 def archive_path(given: str) -> str:
-    """Where an archive is, the same for every process."""
+    """Return the absolute path of an archive, which is the same for every process."""
     if given.startswith("file:"):
         given = unquote(urlsplit(given).path)
     if not given or "://" in given:
@@ -64,7 +64,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the archive of one partition holds. Offsets in no file were gone before they could be archived."""
+    """The content of one partition's archive. Offsets in no file were gone before they could be archived."""
 
     topic: str
     id: str
@@ -74,16 +74,16 @@ class Manifest:
     end: int
     files: tuple[ArchivedFile, ...] = ()
     pending: tuple[str, ...] = ()
-    """What a run was about to add: to be removed if it did not get to it."""
+    """The files that a run was about to add. The next run removes them if that one died."""
 
     def pack(self) -> bytes:
-        """As JSON for people, with a checksum."""
+        """Return the manifest as JSON, which people can read, with a checksum."""
         content = {"format": _FORMAT, **asdict(self)}
         return json.dumps(content | {"checksum": _checksum(content)}, indent=1).encode() + b"\n"
 
     @classmethod
     def unpack(cls, content: bytes, where: Path) -> Manifest:
-        """The reverse of `pack`; raises Damaged."""
+        """Read what `pack` has written. Raises Damaged."""
         try:
             found = json.loads(content)
             checksum = found.pop("checksum")
@@ -110,7 +110,7 @@ class PartitionArchive:
 
     @classmethod
     def find(cls, archive: str, topic: str, topic_id: str, partition: int) -> PartitionArchive | None:
-        """The archive of a partition; None when nothing of it has been archived yet."""
+        """Return the archive of a partition, or None if nothing of it has been archived yet."""
         directory = place(archive, topic, partition)
         path = directory / MANIFEST
         try:
@@ -127,7 +127,7 @@ class PartitionArchive:
 
     @classmethod
     def of(cls, archive: str | None, topic: Topic, partition: int) -> PartitionArchive | None:
-        """The archive of a topic's partition for its readers; None without one."""
+        """Return the archive of a topic's partition for its readers, or None if they gave no archive."""
         if archive is None:
             return None
         if topic.info.config.compact:
@@ -177,7 +177,7 @@ class PartitionArchive:
         return None
 
     def resolve(self, position: Start, schema: Schema) -> int | None:
-        """The archived offset that a position means; None when it is for the log to say."""
+        """Return the archived offset that a position means, or None if the log has to resolve it."""
         if position == "earliest":
             return self.start
         if isinstance(position, Time):
@@ -195,12 +195,12 @@ class PartitionArchive:
 
 
 def place(archive: str, topic: str, partition: int) -> Path:
-    """Where the files of a partition are: named so that readers of plain Parquet see a column with its number."""
+    """Return the directory of a partition. Its name gives readers of plain Parquet a column with the number."""
     return Path(archive) / topic / f"partition={partition}"
 
 
 def has_files(directory: Path) -> bool:
-    """Whether there are archived files, with a manifest or without."""
+    """Return whether there are archived files, with a manifest or without."""
     return any(directory.glob("*.parquet"))
 
 

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 _LOCK: Final = "_lock"
 _ATTEMPTS: Final = 5
 _GROUP_BYTES: Final = 32 * 1024 * 1024
-"""Row groups hold about so much of the log: what a reader has in memory at a time."""
+"""The size of a row group, about: a reader holds one of them in memory at a time."""
 FILE_BYTES: Final = 256 * 1024 * 1024
-"""Segments are put together until a file holds about so much of the log."""
+"""The size of a file, about: segments are put together until they are as large as that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedPartition:
-    """What was done in one partition."""
+    """The result of archiving one partition."""
 
     topic: str
     partition: int
@@ -63,9 +63,9 @@ class ArchivedPartition:
     files: int
     rows: int
     bytes: int
-    """What was added."""
+    """The number of files, rows and bytes that this run added."""
     log_start: int
-    """Where the log begins now."""
+    """The first offset of the log now."""
     protected_by: tuple[str, ...]
     """Groups that have not read what else would have been trimmed."""
 
@@ -98,7 +98,7 @@ def archive(
     file_bytes: int = FILE_BYTES,
     on_progress: OnProgress | None = None,
 ) -> list[ArchivedPartition]:
-    """Bring the archive of a topic up to its last closed segment. Run it again after whatever happens.
+    """Bring the archive of a topic up to its last closed segment. It may be run again after any failure.
 
     `roll` closes the growing segments first. `skip_lost` goes on where records were removed before they were archived.
     `trim` removes from the log what has been in the archive for `grace` seconds and every group has read.
@@ -124,7 +124,7 @@ def archive(
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One run at a time: the other would take what this one has in hand for remains."""
+    """Allow one run at a time: a second one would remove the unfinished files of the first."""
     REAL_DISK.make_directory(directory)
     lock = PartitionLock(directory / _LOCK)
     try:
@@ -293,7 +293,7 @@ class _Run:
             pass
 
     def report(self, protected: dict[int, tuple[str, ...]]) -> list[ArchivedPartition]:
-        """What was done in each partition."""
+        """Return the result for each partition."""
         bounds = self._topic.bounds()
         return [
             ArchivedPartition(

@@ -21,7 +21,7 @@ _INT: Final = pa.int32()
 _KAFKA_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _KAFKA_ORDER: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _ALWAYS: Final = ("topic", "partition", "offset", "timestamp", "timestampType")
-"""What every record has."""
+"""The columns that every record has."""
 _CREATE_TIME: Final = 0
 """As Kafka calls it when a record's timestamp is the producer's."""
 
@@ -65,10 +65,10 @@ def usual(schema: Schema, *, headers: bool, several: bool) -> tuple[str, ...]:
 
 
 def spark_schema(schema: Schema, names: Sequence[str]) -> StructType:
-    """These columns as Spark sees them.
+    """Return these columns as Spark sees them.
 
-    What a record always has is never null: Spark then spares itself the question, for each of them in each row. All
-    else may be: a delete marker has nothing but a key.
+    Columns that every record has are declared not null, which saves Spark a test for each of them in each row. Others
+    may be null: a delete marker (tombstone) has only a key.
     """
     known = available(schema)
     unknown = [name for name in names if name not in known]
@@ -137,7 +137,7 @@ class Conversion:
             self._constants["timestampType"] = pa.scalar(_CREATE_TIME, _INT)
         self._repeated: dict[str, pa.Array] = {}
         self.columns = [name for name in wanted.names if name not in self._constants] or [schema.system("offset")]
-        """What to read from the log: nothing else is decoded."""
+        """The columns to read from the log. The others are not decoded."""
 
     def batches(self, stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records as Spark takes them, in batches that are worth a trip to the JVM."""

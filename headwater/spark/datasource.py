@@ -1,4 +1,4 @@
-"""The data source `headwater`: what Spark asks for readers and writers of topics."""
+"""The data source `headwater`: gives Spark readers and writers of topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeadwaterSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What is passed to `format`."""
+        """Return the name that users pass to `format`."""
         return "headwater"
 
     def schema(self) -> StructType:
@@ -38,26 +38,26 @@ class HeadwaterSource(DataSource):
         return describe(self._source_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what is there."""
+        """Return a reader of the records that are there now."""
         from headwater.spark.reader import HeadwaterReader
 
         return HeadwaterReader(self._source_options(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - named by Spark
-        """Reads what is there and what comes."""
+        """Return a reader of the records that are there and of those that come."""
         begin()
         from headwater.spark.stream import HeadwaterStreamReader
 
         return HeadwaterStreamReader(self._source_options(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Appends the rows of a DataFrame."""
+        """Return a writer that appends the rows of a DataFrame."""
         from headwater.spark.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - as above
-        """Appends the rows of a stream, each exactly once."""
+        """Return a writer that appends the rows of a stream, each exactly once."""
         from headwater.spark.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

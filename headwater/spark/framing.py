@@ -127,7 +127,7 @@ class _TopicFraming:
 
     @property
     def waiting(self) -> int:
-        """How many bytes wait for their frames to fill."""
+        """The number of bytes that wait for their frames to fill."""
         return sum(self._sizes.values())
 
     def add(self, rows: pa.RecordBatch) -> None:

@@ -1,4 +1,4 @@
-"""Jobs: work on a cluster in pieces, each of which is told of as soon as it is done."""
+"""Jobs: run a function on many pieces of work in Spark, and give each result as soon as it is there."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _Done = TypeVar("_Done")
 _PAUSE: Final = 0.25
 
 OnProgress = Callable[[int, int], None]
-"""Called with how much is done and how much there is."""
+"""Called with the amount of work that is done, and the total."""
 
 
 @dataclass(frozen=True)
 class _Failed:
-    """What went wrong in a task, as text: not every error can be sent, and Spark's own account of it fills pages."""
+    """The error of a task, as text: not every error can be pickled, and Spark's own account of it fills pages."""
 
     message: str
 
 
 def each(spark: SparkSession, work: Callable[[_Piece], _Done], pieces: Sequence[_Piece]) -> Iterator[tuple[int, _Done]]:
-    """Do `work` on every piece, as many at a time as there is room, and give each one's number and what came of it.
+    """Do `work` on every piece, as many at a time as there is room, and yield the number and the result of each.
 
-    In the order in which they are done. The first error ends the rest and is raised.
+    Results come in the order in which they are done. The first error cancels the rest and is raised.
     """
     context = spark.sparkContext
     tag = f"headwater-{threading.get_ident()}"
@@ -72,7 +72,7 @@ def each(spark: SparkSession, work: Callable[[_Piece], _Done], pieces: Sequence[
 
 @contextmanager
 def watched(spark: SparkSession, on_progress: OnProgress | None) -> Iterator[None]:
-    """Tell, during the block, how many tasks of its jobs are done and how many are known of."""
+    """During the block, report how many tasks of its jobs are done, and how many are known."""
     if on_progress is None:
         yield
         return

@@ -27,7 +27,7 @@ _READ_ONLY: Final = ("offset", "timestampType")
 
 
 def prefix(schema: Schema) -> str:
-    """What the names of Headwater's own columns begin with beside this schema's."""
+    """Return the prefix of the names of Headwater's own columns beside those of this schema."""
     return "" if schema.raw else "_"
 
 

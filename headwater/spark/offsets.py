@@ -1,4 +1,4 @@
-"""Offsets of a stream: where it is in every partition, as Spark keeps them in its checkpoint.
+"""Offsets of a stream: its position in every partition, as Spark keeps it in the checkpoint.
 
 As JSON they look like those of Spark's Kafka source, `{"orders": {"0": 23, "1": 7}}`, with each topic's id beside its
 partitions. Spark compares them as text, so their order is fixed.
@@ -13,7 +13,7 @@ ID = "id"
 
 
 class TopicOffsets(NamedTuple):
-    """Where a stream is in the partitions of one topic; the id tells topics of one name apart."""
+    """The position of a stream in the partitions of one topic. The id tells topics of one name apart."""
 
     id: str
     partitions: dict[int, int]
@@ -39,7 +39,7 @@ def from_json(found: Mapping[str, Any]) -> Offsets:
 
 
 def shares(sizes: Mapping[Any, int], limit: int) -> dict[Any, int]:
-    """How `limit` records are taken from these: one of each, then in proportion, so that all end about together.
+    """Divide `limit` records among keys of these sizes: one each, then in proportion, so that all end about together.
 
     The sum is the limit, or all there is.
     """

@@ -21,7 +21,7 @@ from headwater.spark.archive import archive_path
 from headwater.streams import Time, time
 
 Position = Literal["earliest", "latest"] | int | Time
-"""Where to begin or to end in a partition."""
+"""A position at which reading of a partition begins or ends."""
 
 Positions = dict[str, dict[int, Position]]
 """By topic and partition."""
@@ -59,7 +59,7 @@ SOURCE_OPTIONS: Final = (
 
 
 class Options:
-    """What was given, by the names that there are."""
+    """The options that the user gave, under their proper names."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
         names = {name.lower(): name for name in known}
@@ -143,7 +143,7 @@ def _unknown(key: str, known: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What to read, of which store, from where to where, and how."""
+    """The options of a source: which store and topics to read, from where to where, and how."""
 
     store: str
     topics: tuple[str, ...] | None
@@ -151,7 +151,7 @@ class SourceOptions:
     pattern: str
     """A regular expression for whole names of topics."""
     several: bool
-    """Whether more than one topic may be meant: then rows say which one they are from."""
+    """True if the options may mean more than one topic. Then rows say which one they are from."""
     partitions: dict[str, frozenset[int]] | frozenset[int] | None
     columns: tuple[str, ...]
     headers: bool
@@ -165,7 +165,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     group: str | None
     archive: str | None
-    """Where the older part of the topics is."""
+    """The directory of the archive that has the older part of the topics."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -212,11 +212,11 @@ class SourceOptions:
         )
 
     def means(self, topic: str) -> bool:
-        """Whether a topic is to be read, if there is one of that name."""
+        """Return whether the options mean a topic of this name."""
         return topic in self.topics if self.topics is not None else bool(re.fullmatch(self.pattern, topic))
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Whether a partition of a wanted topic is to be read."""
+        """Return whether the options include this partition of a wanted topic."""
         chosen = self.partitions
         if isinstance(chosen, dict):
             chosen = chosen.get(topic, frozenset())
@@ -250,7 +250,7 @@ def _are_numbers(found: Any) -> bool:
 
 
 def _position(options: Options, side: str) -> Position | Positions | None:
-    """Where to begin or to end: by offsets or by time, for all partitions or for each."""
+    """Return the position to begin or to end at: by offsets or by time, for all partitions or for each."""
     names = (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp")
     if options.text(*names) is None:
         return None

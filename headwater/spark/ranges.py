@@ -1,4 +1,4 @@
-"""Ranges of offsets: what is to be read of each partition, and how tasks share it."""
+"""Ranges of offsets: the part of each partition that a query reads, divided among tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Range(InputPartition):
 
     @property
     def size(self) -> int:
-        """How many offsets; there may be fewer records."""
+        """The number of offsets. There may be fewer records."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -83,10 +83,10 @@ def read(task: Range, options: SourceOptions, wanted: StructType) -> Iterator[pa
 
 
 def _stored(topic: Topic, task: Range, columns: list[str], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The batches of a range as they are stored. What was removed meanwhile is an error, or passed over.
+    """Yield the batches of a range as they are stored. Records that were removed meanwhile raise, or are passed over.
 
-    With an archive, what it has comes from there. That is looked up when it is needed, and again when the log no longer
-    has what the archive did not have yet.
+    Archived records come from the archive. It is looked up when it is needed, and again if the log has lost records
+    that the archive did not have before.
     """
 
     def on_lost(first: int, last: int) -> None:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VIEW: Final = "source"
-"""What the topic is called in the statement."""
+"""The name of the topic in the statement."""
 
 
 class Replayed(NamedTuple):
-    """What a replay did. When it was done before, under the same name, nothing is written again."""
+    """The result of a replay. A replay that was done before, under the same name, writes nothing."""
 
     writer: str
     rows: int
@@ -86,5 +86,5 @@ def replay(
 
 
 def _done(store: str, writer: str) -> bool:
-    """Whether this writer has committed. Opening the store has finished what was decided."""
+    """Return whether this writer has committed. Opening the store has completed decided transactions."""
     return DirectoryLedger(Path(store) / TRANSACTIONS, REAL_DISK).used(named_writer(writer)) >= 0

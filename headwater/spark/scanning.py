@@ -1,4 +1,4 @@
-"""A scan: what topics hold now as a DataFrame, by Arrow alone.
+"""A scan: the current records of topics as a DataFrame, by Arrow alone.
 
 The rows are those of `spark.read.format("headwater")`. But Java makes each row of a data source in Python twice, and
 adds up figures about it every hundred rows; of what a function gives as Arrow it makes each row once. Where rows are
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def scan(spark: SparkSession, **options: object) -> DataFrame:
-    """What topics hold at this moment, as a DataFrame. It has these very records however often it is evaluated.
+    """Return the current records of topics as a DataFrame. It has the same records however often it is evaluated.
 
     The options are those of `spark.read.format("headwater")`, by their names: `store`, `topic`, `columns`,
-    `startingOffsets` and so on. What is damaged, or gone when it is read, fails the query as it does there.
+    `startingOffsets` and so on. A damaged or missing record fails the query as it does there.
     """
     chosen = SourceOptions.parse({name: as_text(value) for name, value in options.items()})
     schema = describe(chosen)
@@ -41,6 +41,6 @@ def scan(spark: SparkSession, **options: object) -> DataFrame:
 
 
 def _at_once(spark: SparkSession) -> int | None:
-    """How many tasks run at a time; None through Spark Connect, which does not tell."""
+    """Return the number of tasks that run at a time, or None through Spark Connect, which does not tell."""
     context = getattr(spark, "sparkContext", None)
     return None if context is None else context.defaultParallelism

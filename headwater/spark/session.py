@@ -45,7 +45,7 @@ def session(
     remote: str | None = None,
     config: Mapping[str, object] | None = None,
 ) -> SparkSession:
-    """The Spark session of this process, started if need be. Raises SparkUnavailable, which says what to install.
+    """Return the Spark session of this process, started if need be. SparkUnavailable says what to install.
 
     `master` is where Spark runs: `local[*]` unless given (or what `spark-submit` says), `local-cluster[2,1,1024]` for
     several processes on this machine, or a cluster such as `spark://host:7077`. `remote` connects to Spark Connect
@@ -74,12 +74,12 @@ def session(
 
 
 def as_text(value: object) -> str:
-    """A value as Spark takes it in settings and options."""
+    """Return a value as Spark takes it in settings and options."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _pyspark() -> Path:
-    """Where PySpark is."""
+    """Return the directory of PySpark."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise SparkUnavailable("PySpark is not installed: run pip install 'headwater[spark]'")
@@ -118,7 +118,7 @@ def _settings(place: str | None) -> dict[str, str]:
 
 
 def _prepare_environment(package: Path, *, here: bool) -> None:
-    """What Spark takes from the environment, where it is not there already."""
+    """Set the environment variables that Spark needs, unless they are set already."""
     # Else workers run whatever `python3` is on the path, without the packages of this one.
     if os.environ.get("PYSPARK_PYTHON") in (None, sys.executable, str(_scratch() / _LAUNCHED_BY)):
         os.environ["PYSPARK_PYTHON"] = _launcher() if here else sys.executable
@@ -137,7 +137,7 @@ def _scratch() -> Path:
 
 @cache
 def _launcher() -> str:
-    """What starts this Python as a worker of Spark, without jars on its path.
+    """Return a script that starts this Python as a worker of Spark, without jars on its path.
 
     Spark puts its own largest one there, before everything else: a worker would read its list of contents, and look for
     each module in it. A stream plans its batches in a worker of its own, which begins a third sooner this way.

@@ -30,7 +30,7 @@ _QUERY = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task has staged, and for which query."""
+    """The rows that a task has staged, and the query that they are for."""
 
     staged: Staged
     query: str | None
@@ -38,7 +38,7 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a batch is to write where. Made by the driver for each batch, and sent to its tasks."""
+    """The topics and the columns of a batch. The driver makes it for each batch and sends it to the tasks."""
 
     options: SinkOptions
     rows: StructType
@@ -47,7 +47,7 @@ class Plan:
 
     @classmethod
     def make(cls, options: SinkOptions, rows: StructType) -> Plan:
-        """Raises for what can be seen before anything is written: unknown topics, and columns that do not fit."""
+        """Make the plan, or raise for an unknown topic or columns that do not fit, before anything is written."""
         with open_existing(options.store) as store:
             if options.topic is not None:
                 topic = store.topic(options.topic)

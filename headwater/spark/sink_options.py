@@ -12,20 +12,20 @@ from headwater.spark.options import STORE, Options
 
 SINK_OPTIONS: Final = (*STORE, "topic", "txnId", "txnVersion", "txnOwner", "txnTakeover")
 _SPARKS_OWN: Final = ("checkpointLocation", "queryName")
-"""What Spark passes on of its own."""
+"""Options that Spark adds by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where to write, and under which name and number it counts once."""
+    """The options of a sink: the store and topic, and the name and number under which a write counts once."""
 
     store: str
     topic: str | None
-    """None: rows say it themselves."""
+    """None if the rows name their topic themselves."""
     txn_id: str | None
     txn_version: int | None
     owner: str | None
-    """Whose numbers the versions of a batch are. Those of a stream are its query's."""
+    """The owner of the version numbers of batches. For a stream it is the query."""
     takeover: bool
 
     @classmethod

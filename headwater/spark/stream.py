@@ -29,8 +29,8 @@ from headwater.streams import Commit, Store, Topic, TopicPartition
 _log = logging.getLogger(__name__)
 
 PATIENCE: Final = 0.05
-"""How long to wait for records before saying that there are none, in seconds. It saves turns of an idle query's loop.
-Longer would hold up the other sources of the query, which Spark asks one after the other."""
+"""The reader waits so many seconds for records before it says that there are none. It saves turns of an idle query's
+loop. A longer wait would hold up the other sources of the query, which Spark asks one after the other."""
 
 
 class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,10 +45,10 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: Offsets | None = None
         self._last_batch = time.monotonic()
 
-    # Where the stream is, and how far it can go.
+    # The position of the stream, and how far it can go.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - these are named by Spark
-        """Where a new query begins."""
+        """Return the offsets at which a new query begins."""
         topics = chosen_topics(self._store(), self._options)
         positions_exist(topics, self._options)
         begin = self._options.starting or "latest"
@@ -60,22 +60,22 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a batch may hold."""
+        """Return the limit of a batch."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is all that the query reads before it ends."""
+        """Fix the end: the query reads the records that are there now, and ends."""
         self._target = self._ends()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where the topics end: with it the query's progress shows how far behind it is."""
+        """Return the ends of the topics, from which the query's progress computes its lag."""
         return to_json(self._ends())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next batch ends; the same as `start` when there is nothing for one.
+        """Return the offsets at which the next batch ends, or `start` if there is nothing to read.
 
-        Spark calls this when the batch before is done. So `start` is also what is done.
+        Spark calls this when the batch before is done, so everything before `start` is done.
         """
         done = from_json(start)
         self._mirror(done)
@@ -92,14 +92,14 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_json(ends)
 
     def _too_few(self, available: int) -> bool:
-        """Whether to wait for more, because the user wants larger batches and has not waited for too long."""
+        """Return whether to wait for more, since the user wants larger batches and has not waited for too long."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or available >= least:
             return False
         return time.monotonic() - self._last_batch < self._options.max_trigger_delay
 
     def _ends_beyond(self, done: Offsets) -> Offsets:
-        """Where the topics end as soon as that is not what is done, or after a short while."""
+        """Return the ends of the topics once they differ from what is done, or after a short while."""
         ends = self._ends()
         if ends != done:
             return ends
@@ -119,7 +119,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ends
 
     def _ends(self) -> Offsets:
-        """Where the topics end now, with those that have come since."""
+        """Return the current ends of the topics, new topics included."""
         found: Offsets = {}
         for topic in self._topics():
             if topic.info.uuid.hex() not in self._checked:
@@ -136,7 +136,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return [store.topic(name) for name in store.topics() if self._options.means(name)]
 
     def _begin(self, done: Offsets, ends: Offsets) -> Offsets:
-        """Where the next batch begins in each partition, after looking whether all that is unread is still there.
+        """Return where the next batch begins in each partition, after a check that all unread records are still there.
 
         A new partition is read from offset 0, a new topic from where its log starts. Topics that are lost, and those
         that the options no longer name, are left out.
@@ -229,14 +229,14 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._opened
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Close the store when the query has ended."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
 
 def _sizes(begin: Offsets, ends: Offsets) -> dict[tuple[str, int], int]:
-    """How many offsets there are in each partition, where there are any."""
+    """Return the number of offsets in each partition that has any."""
     return {
         (name, number): end - begin[name].partitions[number]
         for name, one in ends.items()

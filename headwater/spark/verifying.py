@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class VerifiedPartition:
-    """What was found in one partition."""
+    """The findings in one partition."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class VerifiedPartition:
 
     @property
     def damaged(self) -> bool:
-        """Whether records that were acknowledged cannot be read as they were written."""
+        """True if acknowledged records cannot be read as they were written."""
         return any(finding.kind == "damage" for finding in self.findings)
 
 
@@ -52,7 +52,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Result:
-    """What was found in one segment."""
+    """The findings in one segment."""
 
     findings: list[Finding]
     end: int
@@ -64,7 +64,7 @@ class _Result:
 def verify(
     spark: SparkSession, store: str, topics: Sequence[str] = (), *, on_progress: OnProgress | None = None
 ) -> list[VerifiedPartition]:
-    """Check all topics of a store in a directory, or those named."""
+    """Check all topics of a store in a directory, or the named ones."""
     if "://" in store:
         raise InvalidConfiguration(f"{store} is no directory: files are checked where they are")
     check_present(store)

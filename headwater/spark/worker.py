@@ -8,9 +8,10 @@ from functools import cache
 
 
 def begin() -> None:
-    """Have the garbage collector pass over what PySpark has imported, before as much again is imported.
+    """Keep the garbage collector away from the modules that PySpark has imported, before as many again are imported.
 
-    It would go through it in the midst of that, for a quarter of the time. In a program of the user's nothing is done.
+    Otherwise it goes through them during the imports, for a quarter of the time. In a user's own program this does
+    nothing.
     """
     if _is_worker():
         gc.freeze()
@@ -18,10 +19,10 @@ def begin() -> None:
 
 @cache
 def settle() -> None:
-    """Take what a worker holds after its first piece of work out of the sight of the garbage collector.
+    """Keep the garbage collector away from everything that a worker holds after its first piece of work.
 
-    Spark collects garbage after every task. That goes through all that was ever imported, some 50 ms of it, while the
-    next task waits. In a program of the user's nothing is done.
+    Spark collects garbage after every task. That goes through all imported modules for some 50 ms while the
+    next task waits. In a user's own program this does nothing.
     """
     if _is_worker():
         gc.collect()

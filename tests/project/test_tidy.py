@@ -40,6 +40,7 @@ CLEAN = (
     "SECURITY.md",
     "docs/compatibility.md",
     "docs/glossary.md",
+    "headwater/spark",
     "headwater/v1",
     "tests/golden",
     "tests/project/test_tidy.py",

@@ -31,7 +31,7 @@ class Checkpoint:
             return None
 
     def done(self) -> Offsets | None:
-        """Where the query is in the topics that it reads; None when no batch is done."""
+        """Return the query's position in the topics that it reads, or None if no batch is done."""
         batch = self.last_batch
         if batch is None:
             return None

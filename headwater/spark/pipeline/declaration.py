@@ -21,7 +21,7 @@ DEAD_LETTERS: Final = "__dead_letters"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """How late rows may be, by a column that has their time."""
+    """The longest delay of rows, by a column that has their time."""
 
     column: str
     delay: str
@@ -43,7 +43,7 @@ class Node:
 
     name: str
     line: int = 1
-    """Where it is declared."""
+    """The line of the declaration."""
     watermark: Watermark | None = None
     expectations: tuple[Expectation, ...] = ()
 
@@ -80,7 +80,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Node):
-    """What is made of earlier names: by SQL, or by a function of DataFrames."""
+    """A result made of earlier names, by SQL or by a function of DataFrames."""
 
     sql: str | None
     function: str | Function | None
@@ -92,7 +92,7 @@ class Step(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where the rows of a name go."""
+    """The topic, table or console that takes the rows of a name."""
 
     name: str
     line: int = 1
@@ -130,14 +130,14 @@ class ConsoleSink(Sink):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How often a sink that fails is started again, without a batch in between, and after which pauses."""
+    """The number of times that a failing sink is started again without a batch in between, and the pauses."""
 
     times: int = 3
     backoff: float = 1.0
     longest: float = 60.0
 
     def pause(self, failures: int) -> float:
-        """How long to wait after so many failures in a row."""
+        """Return how many seconds to wait after so many failures in a row."""
         return float(min(self.longest, self.backoff * 2 ** min(failures - 1, 60)))
 
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 FAILED: Final = "HEADWATER_EXPECTATION"
-"""How the error of a rule that ends the pipeline begins: trying again would not help."""
+"""The error of a rule that ends the pipeline begins with this. Another try would not help."""
 _COUNTS: Final = "expectations:"
-"""How the name of a step's counts in Spark's progress begins."""
+"""The prefix of a step's counts in Spark's progress."""
 
 
 def checked(frame: DataFrame, node: Node) -> DataFrame:
@@ -55,7 +55,7 @@ def dropped(frame: DataFrame, node: Node, pipeline: str) -> DataFrame:
 
 
 def violations(observed: dict[str, Any]) -> dict[str, int]:
-    """How many rows of a batch broke each rule, as `step.rule`, from Spark's progress."""
+    """Return how many rows of a batch broke each rule, by `step.rule`, from Spark's progress."""
     return {
         f"{name.removeprefix(_COUNTS)}.{rule}": int(count or 0)
         for name, counts in observed.items()
@@ -65,13 +65,13 @@ def violations(observed: dict[str, Any]) -> dict[str, int]:
 
 
 def broken_rule(message: str) -> str | None:
-    """What a failure says about a rule that ends the pipeline, if it is about one."""
+    """Return what a failure says about a rule that ends the pipeline, or None if it is about something else."""
     at = message.find(FAILED)
     return None if at < 0 else message[at + len(FAILED) :].strip().split("\n")[0]
 
 
 def severities(nodes: Sequence[Node]) -> dict[str, str]:
-    """What each rule does, by `step.rule`."""
+    """Return what each rule does with rows that break it, by `step.rule`."""
     return {f"{node.name}.{one.name}": one.otherwise for node in nodes for one in node.expectations}
 
 

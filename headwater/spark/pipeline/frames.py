@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Starts = Mapping[str, Mapping[str, Mapping[str, int]]]
-"""Where sources begin, by the source's name: an offset for each partition of each topic."""
+"""The starts of sources, by the source's name: an offset for each partition of each topic."""
 
 
 class Frames:

@@ -55,7 +55,7 @@ class Graph:
             self.vertices.append(Vertex("sink", DEAD_LETTERS, f"topic {declaration.dead_letters}", dropping))
 
     def consumers(self, name: str) -> list[Vertex]:
-        """Who reads a name."""
+        """Return the vertices that read a name."""
         return [vertex for vertex in self.vertices if name in vertex.inputs]
 
     def upstream(self, name: str) -> set[str]:
@@ -145,7 +145,7 @@ class Graph:
 
 
 def drops(node: Node) -> bool:
-    """Whether a rule of a node takes rows out."""
+    """Return whether a rule of a node drops rows."""
     return any(one.otherwise == "drop" for one in node.expectations)
 
 

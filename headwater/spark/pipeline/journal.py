@@ -66,7 +66,7 @@ class Journal:
 
 
 def entries(address: str, pipeline: str) -> list[dict[str, Any]]:
-    """What the journal has of a pipeline, the oldest first."""
+    """Return the journal's entries about a pipeline, the oldest first."""
     with open_existing(address) as store:
         if JOURNAL not in store.topic_names():
             return []

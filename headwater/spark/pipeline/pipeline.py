@@ -92,7 +92,7 @@ class Pipeline:
 
 
 def _caller() -> tuple[str, int]:
-    """Who calls, outside of this file."""
+    """Return the file and the line of the caller outside of this module."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back

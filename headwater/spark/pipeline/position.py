@@ -18,7 +18,7 @@ Place = tuple[str, str, int]
 
 
 def slowest(positions: Iterable[Offsets | None]) -> dict[Place, int]:
-    """How far all queries have come: in each partition, as far as the last of those that read it."""
+    """Return the position that all queries have reached: in each partition that of the slowest reader."""
     found: dict[Place, int] = {}
     for offsets in positions:
         for name, one in (offsets or {}).items():
@@ -42,7 +42,7 @@ class Position:
         self._shown: dict[Place, int] = {}
 
     def show(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Look how far the queries are, and set the group to it. What goes wrong is logged: it stops no pipeline."""
+        """Set the group to the position of the queries. Errors are logged, and stop no pipeline."""
         positions = [one.done() for one in checkpoints]
         if None in positions:
             return

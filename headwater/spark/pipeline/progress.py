@@ -19,10 +19,10 @@ class Batch:
     at: str
     """When it began, as ISO 8601."""
     rows: int
-    """How many were read. What a query reads twice counts twice."""
+    """The number of rows read. Rows that a query reads twice count twice."""
     seconds: float
     lag: int
-    """How many records there were, when it ended, that this sink has not read."""
+    """The number of records that this sink had not read when the batch ended."""
     state_rows: int
     state_bytes: int
     watermark: str | None
@@ -30,12 +30,12 @@ class Batch:
 
     @property
     def rows_per_second(self) -> float:
-        """How fast it was."""
+        """The speed of the batch."""
         return self.rows / self.seconds if self.seconds else 0.0
 
     @classmethod
     def of(cls, sink: str, progress: dict[str, Any]) -> Batch:
-        """What Spark says about a batch."""
+        """Make a batch from Spark's report about it."""
         operators = progress.get("stateOperators", [])
         return cls(
             sink=sink,
@@ -75,7 +75,7 @@ def _parsed(offsets: Any) -> Any:
 
 @dataclass(slots=True)
 class SinkSummary:
-    """What a run did for one sink."""
+    """The work of a run for one sink."""
 
     batches: int = 0
     rows: int = 0
@@ -85,14 +85,14 @@ class SinkSummary:
 
 @dataclass(slots=True)
 class Summary:
-    """What a run did."""
+    """The result of a run."""
 
     pipeline: str
     sinks: dict[str, SinkSummary]
     violations: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     stopped: bool = False
-    """Whether someone asked it to end."""
+    """True if someone asked it to end."""
     error: str | None = None
 
     def add(self, batch: Batch) -> None:

@@ -240,7 +240,7 @@ class Query:
             self._query = self._writers.start(self.sink, takeover=self._state.may_replace(self.sink.name))
 
     def has_ended(self) -> bool:
-        """Whether it is not running; notes whether it is done or has failed."""
+        """Return whether it has stopped, and note whether it is done or has failed."""
         if self._query is None or self._query.isActive:
             return self.is_done
         error = self._query.exception()
@@ -251,7 +251,7 @@ class Query:
         return True
 
     def new_batches(self) -> list[Batch]:
-        """What it has written since the last look."""
+        """Return the batches that it has written since the last call."""
         last = self._query.lastProgress if self._query is not None else None
         if self._query is None or last is None or last["batchId"] <= self._seen:
             return []
@@ -279,7 +279,7 @@ class Query:
 
 
 def _counted(declaration: Declaration, sinks: Sequence[Sink]) -> dict[str, set[str]]:
-    """Which steps' violations each sink tells: the first one that a step leads to."""
+    """Return the steps whose violations each sink reports: the first sink that a step leads to does."""
     graph = Graph(declaration)
     dropping = {node.name for node in declaration.nodes.values() if drops(node)}
     taken: set[str] = set()
@@ -292,7 +292,7 @@ def _counted(declaration: Declaration, sinks: Sequence[Sink]) -> dict[str, set[s
 
 
 def _reason(message: str) -> str:
-    """What a failure of Spark is about, without the pages around it."""
+    """Return the reason of a failure of Spark, without the pages around it."""
     rule = broken_rule(message)
     if rule is not None:
         return message

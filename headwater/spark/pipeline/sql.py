@@ -21,7 +21,7 @@ _BEFORE_PARENTHESIS: Final = _ENDS_OF_FROM | frozenset(_NAME.findall(_WORDS_BEFO
 
 
 def read_names(query: str) -> list[str]:
-    """What follows FROM and JOIN, in order, each once, without what the query itself names by WITH.
+    """Return the names behind FROM and JOIN, in order, each once, without those that the query defines by WITH.
 
     Names with a dot (tables of a catalogue, files) and functions are left out.
     """

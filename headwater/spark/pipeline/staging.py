@@ -111,7 +111,7 @@ class StagedFile:
         return DataFile(self._name, self._place, self._rows, size)
 
     def abandon(self) -> None:
-        """Write no more. What there is stays staged until it is cleared."""
+        """Write no more. The rows written so far stay staged until they are cleared."""
         self._file.let_go()
 
 

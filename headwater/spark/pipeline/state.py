@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headwater.spark.pipeline.frames import Starts
 
 _PATIENCE: Final = 30.0
-"""How long a run waits for the one before: Spark takes some seconds to notice that its program was killed."""
+"""A run waits so many seconds for the one before, since Spark is slow to notice that its program was killed."""
 
 
 class State:
@@ -34,7 +34,7 @@ class State:
         self.path = declaration.checkpoint
         self._lock: Any = None
 
-    # Who runs it.
+    # The lock of a run.
 
     def lock(self, spark: SparkSession) -> None:
         """Make this run the only one. Raises PipelineRunning.
@@ -66,7 +66,7 @@ class State:
             self._lock = None
 
     def is_running(self) -> bool:
-        """Whether someone runs it now."""
+        """Return whether a run is under way."""
         try:
             fd = os.open(self.path / "run.lock", os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -82,7 +82,7 @@ class State:
     # Where new queries begin.
 
     def starts(self, queries: list[str]) -> Starts:
-        """Where the queries that have not begun yet begin, the same for all of them, and after a crash.
+        """Return where the queries that have not begun yet begin: the same for all of them, and after a crash.
 
         `latest` and times are looked up once: else two sinks of one source would begin at two places.
         """
@@ -129,7 +129,7 @@ class State:
         (self.path / "starts.json").unlink(missing_ok=True)
 
     def may_replace(self, query: str) -> bool:
-        """Whether a query takes the place of one that was reset."""
+        """Return whether a query takes the place of one that was reset."""
         return query in self._read("replaced.json").get("queries", ())
 
     def has_replaced(self, query: str) -> None:

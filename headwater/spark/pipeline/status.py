@@ -16,7 +16,7 @@ from headwater.spark.pipeline.writers import all_sinks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a pipeline is."""
+    """The state of a pipeline."""
 
     pipeline: str
     running: bool
@@ -57,7 +57,7 @@ def streamed_stores(declaration: Declaration) -> list[str]:
 
 
 def lag(declaration: Declaration) -> int:
-    """How many records a pipeline's group has not read. Where it has no position, all of them."""
+    """Return how many records a pipeline's group has not read. A partition without a position counts whole."""
     total = 0
     seen = set()
     for source in declaration.sources:

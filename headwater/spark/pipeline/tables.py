@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task has written, for which query. Without rows there is no file."""
+    """The file that a task has written, and its query. Without rows there is no file."""
 
     query: str
     files: tuple[DataFile, ...]
@@ -63,14 +63,14 @@ class TableWriter(DataSourceStreamArrowWriter):
 
     @abstractmethod
     def directory(self) -> Path:
-        """Where its files go."""
+        """Return the directory that its files go to."""
 
     @abstractmethod
     def publish(self, files: Sequence[DataFile], query: str, batch: int) -> bool:
         """Add files to the table, unless this batch of this query is there; whether they were added."""
 
     def staging(self, query: str) -> Staging:
-        """Where the files of a query are until they are published."""
+        """Return the staging area that holds the files of a query until they are published."""
         return Staging(private_directory(self.directory()), query)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -191,7 +191,7 @@ class TableSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What is passed to `format`."""
+        """Return the name that is passed to `format`."""
         return "headwater_table"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802 - Spark's

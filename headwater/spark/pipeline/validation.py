@@ -33,7 +33,7 @@ from headwater.spark.pipeline.declaration import (
 from headwater.spark.pipeline.sql import read_names
 
 CHECKPOINTS: Final = "__checkpoints"
-"""Where the checkpoints of pipelines are in a store: they are copied, moved and restored with what they are about."""
+"""The folder of pipelines' checkpoints in a store, so that they are copied, moved and restored with its topics."""
 _TOPICS: Final = {"topic": "topic", "topics": "topics", "pattern": "topicPattern"}
 _IMPORT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _TABLES: Final = ("parquet", "delta", "iceberg")
@@ -344,7 +344,7 @@ class _Reader:
             **common,
         )
 
-    # What only the whole shows.
+    # Checks of the declaration as a whole.
 
     def _check_streams(self, declaration: Declaration) -> None:
         """Every sink needs a source that goes on."""
@@ -376,7 +376,7 @@ def parse_trigger(section: Section) -> Trigger:
 
 
 def start_options(start: Any) -> dict[str, str]:
-    """Where a source begins, as its options say it."""
+    """Return the options of a source that begins at `start`."""
     if isinstance(start, dict):
         return {"startingOffsets": json.dumps(start)}
     if start in ("earliest", "latest"):

@@ -81,7 +81,7 @@ class Writers:
                 ParquetTable(path).open(checkpoint.query, checkpoint.last_batch)
 
     def checkpoint(self, sink: Sink) -> Checkpoint:
-        """Where a sink's query keeps how far it is."""
+        """Return the checkpoint of a sink's query."""
         return Checkpoint(self._declaration.checkpoint / "queries" / sink.name)
 
     def start(self, sink: Sink, *, takeover: bool) -> StreamingQuery:
@@ -126,7 +126,7 @@ class Writers:
             return writer.format("headwater").options(**options)
 
         def write(rows: DataFrame, batch: int) -> None:
-            """Spark lets sinks in Python only append. What it calls an update is appended too: as a numbered batch."""
+            """Append an update as a numbered batch: Spark lets sinks in Python only append."""
             numbered = {"txnVersion": batch, "txnOwner": self.checkpoint(sink).query}
             rows.write.format("headwater").mode("append").options(**options, **numbered).save()
 
