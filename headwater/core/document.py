@@ -22,11 +22,6 @@ Key = tuple[str, ...]
 
 SUFFIXES: Final = (".yaml", ".yml", ".toml")
 
-_BARE: Final = r"[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*'"
-_DOTTED: Final = re.compile(rf"(?:{_BARE})(?:\s*\.\s*(?:{_BARE}))*")
-_PART: Final = re.compile(_BARE)
-_QUOTES: Final = ('"""', "'''")
-
 
 @dataclass
 class Document:
@@ -96,31 +91,32 @@ def _toml(path: Path, text: str, kind: Kind) -> Document:
 
 
 def _toml_lines(text: str) -> dict[Key, int]:
-    """The line of each key that stands at the beginning of one. Others are on the line of their inline table."""
+    """The line on which each key's statement begins. A statement ends where tomllib can parse it by itself."""
     lines: dict[Key, int] = {}
     table: Key = ()
-    open_quotes = ""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if open_quotes:
-            open_quotes = "" if open_quotes in line else open_quotes
-            continue
-        stripped = line.strip()
-        found = _DOTTED.match(stripped.lstrip("[ "))
-        if found is None or stripped.startswith("#"):
-            continue
-        key = tuple(part.strip("\"'") for part in _PART.findall(found[0]))
-        if stripped.startswith("["):
-            table = key
-            _note(lines, table, number)
-        elif stripped[found.end() :].lstrip().startswith("="):
-            _note(lines, table + key, number)
-            open_quotes = next((quotes for quotes in _QUOTES if stripped.count(quotes) % 2), "")
+    rows = text.split("\n")
+    begin = 0
+    for end in range(1, len(rows) + 1):
+        statement = "\n".join(rows[begin:end])
+        try:
+            keys = list(_toml_keys(tomllib.loads(statement), ()))
+        except tomllib.TOMLDecodeError:
+            continue  # it goes on
+        if statement.lstrip().startswith("["):
+            table = ()
+        for key in keys:
+            lines.setdefault(table + key, begin + 1)
+        if statement.lstrip().startswith("["):
+            table = keys[-1]
+        begin = end
     return lines
 
 
-def _note(lines: dict[Key, int], key: Key, number: int) -> None:
-    for length in range(1, len(key) + 1):
-        lines.setdefault(key[:length], number)
+def _toml_keys(content: Any, key: Key) -> Iterator[Key]:
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield (*key, name)
+            yield from _toml_keys(value, (*key, name))
 
 
 # YAML.
