@@ -1,7 +1,6 @@
 """The commands and what they have in common: one line per error, quiet ends, help with examples.
 
-A command is a module with an `app`, imported when it is called: so `hw --help` takes no longer than Python needs to
-start, however much the commands need.
+A command is a module with an `app`, imported when it is called: so `hw --help` waits for none of them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
@@ -146,8 +144,6 @@ def main() -> NoReturn:
     """Run the command line and exit."""
     debug = "--debug" in sys.argv[1:]
     _fill_streams()
-    if len(sys.argv) == 1 or not {"-h", "--help"}.isdisjoint(sys.argv):
-        _hasten_help()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to fail
     try:
@@ -179,19 +175,6 @@ def _fill_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
-
-
-def _hasten_help() -> None:
-    """Import what shows help, without its Markdown and tracebacks: a third of the time, and no help has either."""
-    spared = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
-    for module, name in spared.items():
-        sys.modules[module] = ModuleType(module)
-        setattr(sys.modules[module], name, None)
-    try:
-        importlib.import_module("typer.rich_utils")
-    finally:
-        for module in spared:
-            del sys.modules[module]
 
 
 def _told(error: Exception) -> str:

@@ -93,9 +93,6 @@ def test_help_imports_neither_arrow_nor_the_commands() -> None:
         "grpc",
         "duckdb",
         "numpy",
-        "markdown_it",
-        "pygments",
-        "rich.traceback",
         "headwater.cli.topics.topic",
     )
     program = f"""
