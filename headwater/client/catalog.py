@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Final
 
-from headwater.client.connection import Connection
-from headwater.core.errors import StoreError, UnknownSchema, UnknownTopic
+from headwater.client.connection import Connection, Repeats
+from headwater.core.errors import StoreError, TopicExists, UnknownSchema, UnknownTopic
 from headwater.core.names import check_name
-from headwater.core.schema import Schema
+from headwater.core.schema import RAW, Schema
 from headwater.log import Schemas
-from headwater.streams.catalog import Catalog, TopicInfo
+from headwater.streams.catalog import TopicInfo, grown
 from headwater.v1 import broker_pb2 as pb
-from headwater.wire.topics import unpack_topic
+from headwater.wire.topics import options_to_text, unpack_topic
 
 _KEPT: Final = 1.0
-"""How long a description is used. Seconds."""
+"""A description is used for so many seconds."""
 _RENEWED: Final = 0.5
 """One that is older than this is asked for anew, without waiting for the answer."""
 
 
-class RemoteCatalog(Catalog):
+class RemoteCatalog:
     """The topics of a broker. Thread-safe.
 
-    Descriptions are remembered: a producer looks at its topic for every batch. Who uses a topic steadily never waits
-    for one, because it is renewed before it is too old.
+    Descriptions are remembered: a producer looks at its topic for every batch. A description in steady use is renewed
+    before it is too old, so nobody waits for it.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -33,12 +35,13 @@ class RemoteCatalog(Catalog):
         self._mutex = threading.Lock()
         self._known: dict[str, tuple[float, TopicInfo]] = {}
         self._renewing: set[str] = set()
+        self._schemas: dict[bytes, Schemas] = {}
 
     def names(self) -> list[str]:
         return sorted(self.all())
 
     def all(self) -> dict[str, TopicInfo]:
-        """Every topic, as it is now."""
+        """Return every topic, as it is now."""
         response = self._connection.call("ListTopics", pb.ListTopicsRequest(internal=True))
         found = {topic.name: unpack_topic(topic) for topic in response.topics}
         now = time.monotonic()
@@ -64,7 +67,7 @@ class RemoteCatalog(Catalog):
         return self.learn(response)
 
     def recall(self, name: str) -> TopicInfo:
-        """The topic as it was when it was last described, however long ago; it is asked for anew then."""
+        """Return the topic as it was last described, however long ago; an old description is asked for anew."""
         known = self._known.get(name)
         if known is None:
             return self.get(name)
@@ -89,7 +92,7 @@ class RemoteCatalog(Catalog):
         return known[1] if known is not None and known[1] == info else info
 
     def forget(self, name: str) -> None:
-        """What is known of the topic is wrong."""
+        """Ask for the topic the next time: the known description is wrong."""
         with self._mutex:
             self._known.pop(name, None)
 
@@ -104,7 +107,7 @@ class RemoteCatalog(Catalog):
             future = channel.stub.DescribeTopic.future(
                 pb.DescribeTopicRequest(name=name), timeout=_KEPT, metadata=self._connection.metadata
             )
-        except (StoreError, ValueError):  # closed: who needs the description is told
+        except (StoreError, ValueError):  # closed: the next caller that needs the description is told
             self._renewing.discard(name)
             return
         future.add_done_callback(lambda done: self._renewed(name, asked, done))
@@ -114,23 +117,62 @@ class RemoteCatalog(Catalog):
         if not done.cancelled() and done.exception() is None:
             self.learn(done.result(), asked)
 
-    # Changes are made by calls of the store's own.
+    # Changes, by calls.
 
-    def create(self, *_: Any) -> TopicInfo:
-        raise self._elsewhere
+    def refresh(self, name: str) -> TopicInfo:
+        self.forget(name)
+        return self.get(name)
 
-    def change(self, *_: Any) -> TopicInfo:
-        raise self._elsewhere
+    def schemas(self, info: TopicInfo) -> Schemas:
+        return self._schemas.setdefault(info.uuid, RemoteSchemas(self._connection, info.name))
 
-    def delete(self, *_: Any) -> TopicInfo:
-        raise self._elsewhere
+    def create(self, info: TopicInfo, schema: Schema) -> None:
+        repeats = Repeats()
+        request = pb.CreateTopicRequest(
+            name=info.name,
+            partitions=info.partitions,
+            schema=b"" if schema is RAW else schema.serialize(),
+            options=options_to_text({field.name: getattr(info.config, field.name) for field in fields(info.config)}),
+            internal=info.name.startswith("__"),
+        )
+        try:
+            response = self._connection.call("CreateTopic", request, on_repeat=repeats)
+        except TopicExists:
+            # The first attempt may have made it, and only its answer was lost.
+            found = self.get(info.name) if repeats else None
+            if found is None or (found.partitions, found.schemas, found.config) != (
+                info.partitions,
+                info.schemas,
+                info.config,
+            ):
+                raise
+        else:
+            self.learn(response)
 
-    @property
-    def _elsewhere(self) -> StoreError:
-        return StoreError(f"topics of {self._connection} are made, changed and deleted by calls of the store")
+    def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> TopicInfo:
+        request = pb.AlterTopicRequest(
+            name=check_name("topic", name, internal=True),
+            partitions=0 if partitions is None else grown(self.get(name), partitions).partitions,
+            options=options_to_text(dict(options)),
+        )
+        return self.learn(self._connection.call("AlterTopic", request))
+
+    def evolve(self, name: str, schema: Schema) -> TopicInfo:
+        request = pb.EvolveTopicRequest(name=name, schema=schema.serialize())
+        return self.learn(self._connection.call("EvolveTopic", request))
+
+    def delete(self, name: str) -> None:
+        repeats = Repeats()
+        try:
+            self._connection.call("DeleteTopic", pb.DeleteTopicRequest(name=name), on_repeat=repeats)
+        except UnknownTopic:
+            if not repeats:  # the first attempt may have deleted it, and only its answer was lost
+                raise
+        finally:
+            self.forget(name)
 
     def sweep(self, *, dry_run: bool = False) -> int:  # noqa: ARG002
-        """What is left of half-deleted topics is the broker's to remove: it does when it begins, and when it cleans."""
+        """Do nothing: the broker removes the remains of topics when it begins, and when it cleans."""
         return 0
 
 

@@ -15,18 +15,20 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import ref
 
 import grpc
 
 from headwater.client import fork
+from headwater.client.catalog import RemoteCatalog
 from headwater.client.commits import Commits
 from headwater.client.connection import Channel, Connection, pauses
 from headwater.client.delayed import DELAYED
 from headwater.client.direct import read_extents
 from headwater.client.group import RemoteGroup
 from headwater.client.held import REST, FetchedPartition, Held
+from headwater.client.leaders import Leaders
 from headwater.client.notice import Notice
 from headwater.core.config import ConsumerConfig
 from headwater.core.errors import (
@@ -45,9 +47,6 @@ from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
 from headwater.wire.packing import Fetched
-
-if TYPE_CHECKING:
-    from headwater.client.store import RemoteStore
 
 _log = logging.getLogger(__name__)
 _FORGOTTEN: Final = 15.0
@@ -105,11 +104,17 @@ class RemoteFetcher:
     """Records come by fetches from a broker. For one consumer."""
 
     def __init__(
-        self, store: RemoteStore, connection: Connection, config: ConsumerConfig, group: RemoteGroup | None
+        self,
+        connection: Connection,
+        leaders: Leaders,
+        catalog: RemoteCatalog,
+        config: ConsumerConfig,
+        group: RemoteGroup | None,
     ) -> None:
         self.watch = Notice()
-        self._remote = store
         self._connection = connection
+        self._leaders = leaders
+        self._catalog = catalog
         self._fetch_bytes = config.fetch_bytes
         self._mutex = threading.Lock()
         self._sources: dict[TopicPartition, FetchedPartition] = {}
@@ -213,7 +218,7 @@ class RemoteFetcher:
 
     def _by_leader(self, wanted: dict[TopicPartition, int]) -> list[tuple[Channel, dict[TopicPartition, int]]]:
         """The way to each broker that is to be asked, and what for."""
-        leaders = self._remote.leaders
+        leaders = self._leaders
         if not leaders.clustered:
             return [(self._connection.channel(), wanted)]
         found: dict[int, tuple[Channel, dict[TopicPartition, int]]] = {}
@@ -221,7 +226,7 @@ class RemoteFetcher:
             try:
                 channel = leaders.channel(place)
             except UnknownTopic:
-                self._remote.forget_topic(place.topic)  # the consumer finds out by itself
+                self._catalog.forget(place.topic)  # the consumer finds out by itself
                 continue
             found.setdefault(id(channel), (channel, {}))[1][place] = offset
         return list(found.values())
@@ -257,7 +262,7 @@ class RemoteFetcher:
     def _lose(self, channel: Channel, places: Iterable[TopicPartition]) -> None:
         self._connection.lose(channel)
         for place in places:
-            self._remote.leaders.lose(place, channel)
+            self._leaders.lose(place, channel)
 
     # Fetching ahead.
 
@@ -366,9 +371,9 @@ class RemoteFetcher:
             source.unsound = source.unsound and bool(found.extents)
             error = unpack_error(found.error) if found.HasField("error") else None
             if isinstance(error, UnknownTopic | PartitionDeleted):
-                self._remote.forget_topic(place.topic)
+                self._catalog.forget(place.topic)
             if isinstance(error, NotLeader):
-                self._remote.leaders.moved(place, error)
+                self._leaders.moved(place, error)
                 source.rest_until = time.monotonic() + REST
                 DELAYED.call(REST, self.watch.ring)
             elif error is not None or found.next_offset > start:

@@ -1,4 +1,4 @@
-"""A store in memory: for tests, and for what need not outlive its process."""
+"""A store in memory: for tests, and for data that need not outlive its process."""
 
 from __future__ import annotations
 
@@ -11,58 +11,67 @@ from pathlib import Path
 from headwater.core.config import ConsumerConfig
 from headwater.core.errors import PartitionBusy
 from headwater.core.presets import DEFAULT, Preset
-from headwater.core.schema import Schema
 from headwater.embedded.appender import PartitionAppender
 from headwater.embedded.cleaning import EmbeddedCleaner
 from headwater.embedded.fetcher import PartitionFetcher
+from headwater.embedded.groups import OpenGroups
+from headwater.embedded.memory_catalog import MemoryCatalog
 from headwater.embedded.memory_group import MemoryGroup
 from headwater.embedded.memory_ledger import MemoryLedger
 from headwater.embedded.transactions import LedgerCoordinator
-from headwater.log import MemoryPartition, Partition, Schemas
+from headwater.log import MemoryPartition
 from headwater.log.clock import REAL_CLOCK, Clock
-from headwater.streams.catalog import MemoryCatalog, TopicInfo, partition_uuid
-from headwater.streams.ports import Appender, Cleaner, Fetcher
-from headwater.streams.store import Store, partition_config
+from headwater.log.elapsed import Elapsed
+from headwater.streams.catalog import TopicInfo, partition_uuid
+from headwater.streams.configuring import partition_config
+from headwater.streams.store import Store
 
 
-class MemoryStore(Store):
-    """Topics in this process's memory, gone when the store is closed."""
+class MemoryBackend:
+    """Topics, groups and transactions in this process's memory."""
 
-    group_kind: Callable[[str, Clock], MemoryGroup] = MemoryGroup
-    """How groups are opened. A broker has a kind of its own: it hears from members that live."""
-
-    def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
-        super().__init__(
-            MemoryCatalog(),
-            lambda store: LedgerCoordinator(store, self._embedded_group, MemoryLedger()),
-            clock,
-            defaults,
-        )
+    def __init__(self, clock: Clock, open_group: Callable[[str], MemoryGroup]) -> None:
+        self.catalog = MemoryCatalog()
+        self.clock = clock
+        self.elapsed = Elapsed(clock)
+        self.groups = OpenGroups(open_group)
         self._cleaning = threading.Lock()
-        self._known: dict[bytes, Schemas] = {}
 
     def __str__(self) -> str:
         return "memory:"
 
-    def _create(self, info: TopicInfo, schema: Schema) -> None:
-        self._catalog.create(info)
-        self._schemas(info).put(schema)
+    def transactions(self, store: Store) -> LedgerCoordinator:
+        return LedgerCoordinator(store, self.groups.get, MemoryLedger())
 
-    def _schemas(self, info: TopicInfo) -> Schemas:
-        return self._known.setdefault(info.uuid, Schemas())
+    def holds_partition(self, info: TopicInfo, number: int) -> bool:  # noqa: ARG002 - only files can be missing
+        return True
 
-    def _open_partition(self, info: TopicInfo, number: int) -> Partition:
-        uuid = partition_uuid(info.uuid, number)
-        schemas = self._schemas(info)
-        config = partition_config(info.config)
-        return MemoryPartition(config, schemas=schemas, uuid=uuid, clock=self._clock, elapsed=self.elapsed)
+    def open_partition(self, info: TopicInfo, number: int) -> MemoryPartition:
+        return MemoryPartition(
+            partition_config(info.config),
+            schemas=self.catalog.schemas(info),
+            uuid=partition_uuid(info.uuid, number),
+            clock=self.clock,
+            elapsed=self.elapsed,
+        )
 
-    def _open_group(self, name: str) -> MemoryGroup:
-        return self.group_kind(name, self._clock)
+    def coordinator(self, name: str) -> MemoryGroup:
+        return self.groups.get(name)
+
+    def has_group(self, name: str) -> bool:
+        return name in self.groups
 
     def group_names(self) -> list[str]:
-        with self._mutex:
-            return sorted(self._groups)
+        return self.groups.names()
+
+    def new_fetcher(self, config: ConsumerConfig, group: str | None) -> PartitionFetcher:  # noqa: ARG002
+        return PartitionFetcher(None if group is None else self.groups.get(group))
+
+    def new_appender(self) -> PartitionAppender:
+        return PartitionAppender()
+
+    def new_cleaner(self, store: Store) -> EmbeddedCleaner:
+        return EmbeddedCleaner(store, self.groups.get, self.clock, self.stewarding)
 
     @contextmanager
     def stewarding(self) -> Iterator[None]:
@@ -73,17 +82,23 @@ class MemoryStore(Store):
         finally:
             self._cleaning.release()
 
-    def _new_fetcher(self, config: ConsumerConfig, group: str | None) -> Fetcher:  # noqa: ARG002
-        return PartitionFetcher(None if group is None else self._embedded_group(group))
+    def statistics(self) -> None:
+        """Leave it to the store."""
 
-    def _embedded_group(self, name: str) -> MemoryGroup:
-        """Return the coordinator of a group, with all that transactions and cleaning need of it."""
-        coordinator = self.coordinator(name)
-        assert isinstance(coordinator, MemoryGroup)
-        return coordinator
+    def close(self) -> None:
+        self.groups.close()
 
-    def _new_cleaner(self) -> Cleaner:
-        return EmbeddedCleaner(self, self._embedded_group, self._clock, self.stewarding)
 
-    def _new_appender(self) -> Appender:
-        return PartitionAppender()
+class MemoryStore(Store):
+    """Topics in this process's memory, gone when the store is closed."""
+
+    group_kind: Callable[[str, Clock], MemoryGroup] = MemoryGroup
+    """Opens a group. A broker has a kind of its own: it hears from members that live."""
+
+    def __init__(self, *, clock: Clock = REAL_CLOCK, defaults: Preset = DEFAULT) -> None:
+        self._memory = MemoryBackend(clock, lambda name: self.group_kind(name, clock))
+        super().__init__(self._memory, defaults)
+
+    def reopen_groups(self) -> None:
+        """Close the groups: from now on they are opened by the present `group_kind`."""
+        self._memory.groups.close()

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.core.errors import InvalidConfiguration
+from headwater.embedded.directory_catalog import DirectoryCatalog
 from headwater.log.files.disk import REAL_DISK
 from headwater.log.format.schemas import SchemaDirectory
 from headwater.log.maintain.check import Check, Finding
 from headwater.spark.address import check_present
 from headwater.spark.jobs import OnProgress, each
-from headwater.streams.catalog import DirectoryCatalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

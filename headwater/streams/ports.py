@@ -7,11 +7,14 @@ broker takes, unless its description says that it does not, and raises Headwater
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.core.config import StewardConfig
-from headwater.log import Appended, Bounds, Frame, Identity, Partition, StoredFrame
-from headwater.log.elapsed import IsOld
+from headwater.core.config import ConsumerConfig, StewardConfig
+from headwater.core.schema import Schema
+from headwater.log import Appended, Bounds, Frame, Identity, Partition, Schemas, StoredFrame
+from headwater.log.clock import Clock
+from headwater.log.elapsed import Elapsed, IsOld
 
 if TYPE_CHECKING:
     from headwater.streams.catalog import TopicInfo
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from headwater.streams.staging import Extent, Output, OutputKey, Staged
     from headwater.streams.steward import StewardReport
     from headwater.streams.stopping import Stop
-    from headwater.streams.topic import Topic, TopicPartition
+    from headwater.streams.store import Store
+    from headwater.streams.topic import Topic, TopicPartition, TopicStatistics
     from headwater.streams.transaction import Named
 
 
@@ -314,3 +318,101 @@ class Cleaner(Protocol):
         Blocks for the whole pass, and ends early after the partition at hand when `stop` asks for it. A pass that finds
         another one under way does nothing and says so in the report.
         """
+
+
+class Catalog(Protocol):
+    """The topics of a store, and their schemas. Thread-safe."""
+
+    def names(self) -> list[str]:
+        """Return every topic's name, sorted, internal ones too."""
+
+    def get(self, name: str) -> TopicInfo:
+        """Return a topic as it is now, or as it was within the last second; raises UnknownTopic."""
+
+    def recall(self, name: str) -> TopicInfo:
+        """Return a topic as it was last described, however long ago; raises UnknownTopic.
+
+        Does not block if the topic is known. Producers call it for every batch.
+        """
+
+    def refresh(self, name: str) -> TopicInfo:
+        """Return a topic as it is now, whatever is remembered; raises UnknownTopic."""
+
+    def schemas(self, info: TopicInfo) -> Schemas:
+        """Return the schemas that a topic has or had. Does not block; reading one of them may."""
+
+    def create(self, info: TopicInfo, schema: Schema) -> None:
+        """Add a topic with its first schema, or raise TopicExists; of two callers at once, one succeeds."""
+
+    def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> TopicInfo:
+        """Change options of a topic by name, and give it more partitions unless that is None; return it as it is then.
+
+        Raises UnknownTopic, and InvalidConfiguration for unknown options and fewer partitions.
+        """
+
+    def evolve(self, name: str, schema: Schema) -> TopicInfo:
+        """Give a typed topic a schema with more, nullable columns; raises UnknownTopic and SchemaError."""
+
+    def delete(self, name: str) -> bytes | None:
+        """Remove a topic with all its records; return its uuid if its partitions may be open here.
+
+        Raises UnknownTopic.
+        """
+
+    def sweep(self, *, dry_run: bool = False) -> int:
+        """Remove the remains of topics whose creator or deleter died in the middle; return the number of topics."""
+
+
+class StoreBackend(Protocol):
+    """All that a store needs of the place where its topics are. Thread-safe."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The topics."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of new topics and of stewards."""
+
+    @property
+    def elapsed(self) -> Elapsed:
+        """Tells the age of things by the time that was observed to pass."""
+
+    def transactions(self, store: Store) -> TransactionCoordinator:
+        """Return the transaction coordinator of a new store. Does not block."""
+
+    def open_partition(self, info: TopicInfo, number: int) -> Partition:
+        """Open a partition of a topic. The store keeps it open, and calls this once for each."""
+
+    def holds_partition(self, info: TopicInfo, number: int) -> bool:
+        """Whether anything is kept of a partition, which may never have been used."""
+
+    def coordinator(self, name: str) -> GroupCoordinator:
+        """Return the coordinator of a group, the same for every call."""
+
+    def has_group(self, name: str) -> bool:
+        """Whether there ever was a group of this name."""
+
+    def group_names(self) -> list[str]:
+        """Return the names of all groups that ever were, sorted."""
+
+    def new_fetcher(self, config: ConsumerConfig, group: str | None) -> Fetcher:
+        """Return the fetcher of a new consumer, which commits to a group if it has one."""
+
+    def new_appender(self) -> Appender:
+        """Return the appender of a new producer that is no part of a transaction."""
+
+    def new_cleaner(self, store: Store) -> Cleaner:
+        """Return the cleaner of a new steward. Does not block."""
+
+    def stewarding(self) -> AbstractContextManager[None]:
+        """The right to clean, for the length of a block; raises PartitionBusy when someone else is at it.
+
+        Raises StoreError if the backend cleans by itself.
+        """
+
+    def statistics(self) -> list[TopicStatistics] | None:
+        """Return all topics that users see in numbers, if one call tells; None if the store has to add them up."""
+
+    def close(self) -> None:
+        """Close the groups, and give everything else back. The store has closed the partitions before."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import threading
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
 
-from headwater.core.config import ConsumerConfig, PartitionConfig, ProducerConfig, StewardConfig, TopicConfig
+from headwater.core.config import ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.core.errors import (
     InvalidConfiguration,
     PartitionDeleted,
-    SchemaError,
     StoreClosed,
     TopicExists,
     UnknownSchema,
@@ -24,24 +22,23 @@ from headwater.core.errors import (
 from headwater.core.names import check_name
 from headwater.core.presets import Preset
 from headwater.core.schema import RAW, Schema
-from headwater.log import Partition, PartitionStatistics, Schemas
-from headwater.log.clock import Clock
-from headwater.log.elapsed import Elapsed
+from headwater.log import Partition, PartitionStatistics
 from headwater.log.entropy import random_bytes
-from headwater.streams.catalog import MAX_PARTITIONS, Catalog, TopicInfo, grown
+from headwater.streams.catalog import MAX_PARTITIONS, TopicInfo
+from headwater.streams.configuring import configured, partition_config
 from headwater.streams.consumer import Consumer, OnChange
 from headwater.streams.cursor import OnLoss
 from headwater.streams.group import Group
-from headwater.streams.ports import Appender, Cleaner, Fetcher, GroupCoordinator, TransactionCoordinator
+from headwater.streams.ports import Appender, Fetcher, GroupCoordinator, StoreBackend, TransactionCoordinator
 from headwater.streams.producer import Producer
 from headwater.streams.staging import Staged, Staging
 from headwater.streams.start import Start
 from headwater.streams.steward import Steward
-from headwater.streams.topic import Topic, TopicStatistics, check_evolution
+from headwater.streams.topic import Topic, TopicStatistics
 from headwater.streams.transaction import Transaction, begin_transaction
 
 _Producer = TypeVar("_Producer", bound=Producer)
-_PARTITION_FIELDS: Final = tuple(field.name for field in fields(PartitionConfig))
+_NOTHING: Final[dict[str, Any]] = {field.name: 0 for field in fields(PartitionStatistics)} | {"poisoned": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,31 +63,27 @@ class StoreStatistics:
         )
 
 
-class Store(ABC):
+class Store:
     """Topics, producers, consumers and groups. Thread-safe.
 
     `defaults` is what they are made with when nothing else is said.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        transactions: Callable[[Store], TransactionCoordinator],
-        clock: Clock,
-        defaults: Preset,
-        elapsed: Elapsed | None = None,
-    ) -> None:
+    def __init__(self, backend: StoreBackend, defaults: Preset) -> None:
         self.defaults = defaults
-        self._catalog = catalog
-        self._transactions = transactions(self)
-        self._clock = clock
-        self.elapsed = elapsed or Elapsed(clock)
-        """How old things are."""
+        self._backend = backend
+        self._catalog = backend.catalog
+        self._clock = backend.clock
+        self.elapsed = backend.elapsed
+        """Tells the age of things."""
+        self._transactions = backend.transactions(self)
         self._mutex = threading.RLock()
         self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
-        self._groups: dict[str, GroupCoordinator] = {}
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closed = False
+
+    def __str__(self) -> str:
+        return str(self._backend)
 
     # Topics.
 
@@ -131,7 +124,7 @@ class Store(ABC):
         config = configured(self.defaults.topic, config, options)
         info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns())
         try:
-            self._create(info, payload)
+            self._catalog.create(info, payload)
         except TopicExists:
             if not exist_ok:
                 raise
@@ -148,7 +141,8 @@ class Store(ABC):
         return [name for name in self._catalog.names() if not name.startswith("__")]
 
     def topic_names(self) -> list[str]:
-        """The names of all topics, sorted, internal ones too."""
+        """Return the names of all topics, sorted, internal ones too."""
+        self._check_open()
         return self._catalog.names()
 
     def describe_topic(self, name: str) -> TopicInfo:
@@ -157,8 +151,9 @@ class Store(ABC):
         return self._catalog.get(name)
 
     def recall_topic(self, name: str) -> TopicInfo:
-        """How a topic was set up a moment ago."""
-        return self.describe_topic(name)
+        """Return a topic as it was described a moment ago, without waiting for anybody if it is known."""
+        self._check_open()
+        return self._catalog.recall(name)
 
     def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
         """Change a topic: more partitions, or options of TopicConfig by name. Other processes see it within a second.
@@ -166,47 +161,35 @@ class Store(ABC):
         More partitions send keys elsewhere from now on: what is there stays where it is.
         """
         self._check_open()
-
-        def change(info: TopicInfo) -> TopicInfo:
-            info = replace(info, config=configured(info.config, None, options))
-            return info if partitions is None else grown(info, partitions)
-
-        return self._catalog.change(name, change)
+        return self._catalog.alter(name, partitions, options)
 
     def evolve_topic(self, name: str, schema: Schema) -> TopicInfo:
         """Give a typed topic a schema with more, nullable columns."""
         self._check_open()
-
-        def change(info: TopicInfo) -> TopicInfo:
-            current = self.schema_of(info)
-            if schema == current:
-                return info
-            if current.raw:
-                raise SchemaError(f"topic {name!r} is raw: its records have no columns to add to")
-            check_evolution(current, schema)
-            self._schemas(info).put(schema)
-            return replace(info, schemas=(*info.schemas, schema.id))
-
-        return self._catalog.change(name, change)
+        return self._catalog.evolve(name, schema)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with all its records. Whoever has it open gets PartitionDeleted."""
         self._check_open()
-        info = self._catalog.delete(name)
+        uuid = self._catalog.delete(name)
+        if uuid is not None:
+            self._close_partitions(uuid)
+
+    def _close_partitions(self, topic: bytes) -> None:
         with self._mutex:
-            for key in [key for key in self._partitions if key[0] == info.uuid]:
+            for key in [key for key in self._partitions if key[0] == topic]:
                 _, partition = self._partitions.pop(key)
                 partition.close()
 
     def schema_of(self, info: TopicInfo) -> Schema:
         """The schema that new records of a topic have."""
-        return self._schemas(info).get(info.schemas[-1])
+        return self._catalog.schemas(info).get(info.schemas[-1])
 
     def schema_by_id(self, info: TopicInfo, schema_id: int) -> Schema:
         """One of the schemas that a topic has or had; raises UnknownSchema."""
         if schema_id not in info.schemas:
             raise UnknownSchema(schema_id, f"topic {info.name!r}")
-        return self._schemas(info).get(schema_id)
+        return self._catalog.schemas(info).get(schema_id)
 
     def partition(self, info: TopicInfo, number: int) -> Partition:
         """One partition of a topic, opened when it is first asked for."""
@@ -214,6 +197,8 @@ class Store(ABC):
         known = self._partitions.get(key)
         if known is not None and (known[0] is info.config or known[0] == info.config):
             return known[1]  # without the mutex: another partition that takes long to open holds up nobody here
+        if number >= info.partitions:  # the caller may have heard of partitions that came since
+            info = self._catalog.refresh(info.name)
         with self._mutex:
             self._check_open()
             known = self._partitions.get(key)
@@ -225,16 +210,18 @@ class Store(ABC):
                 return self._reconfigure(key, info, known[1])
             if self._catalog.get(info.name).uuid != info.uuid:
                 raise PartitionDeleted(f"topic {info.name!r}")
-            partition = self._open_partition(info, number)
+            partition = self._backend.open_partition(info, number)
             self._partitions[key] = (info.config, partition)
             return partition
 
-    def holds_partition(self, info: TopicInfo, number: int) -> bool:  # noqa: ARG002 - only files can be missing
+    def holds_partition(self, info: TopicInfo, number: int) -> bool:
         """Whether anything is kept of a partition, which may never have been used."""
-        return True
+        return self._backend.holds_partition(info, number)
 
     def partition_statistics(self, info: TopicInfo, number: int) -> PartitionStatistics:
-        """One partition of a topic in numbers."""
+        """Return one partition of a topic in numbers. One that was never used is not made by this."""
+        if not self._backend.holds_partition(info, number):
+            return PartitionStatistics(**_NOTHING)
         return self.partition(info, number).statistics()
 
     def _reconfigure(self, key: tuple[bytes, int], info: TopicInfo, partition: Partition) -> Partition:
@@ -351,30 +338,40 @@ class Store(ABC):
 
     def coordinator(self, name: str) -> GroupCoordinator:
         """Return the coordinator of a group, which members talk to; opened when it is first asked for."""
-        with self._mutex:
-            self._check_open()
-            coordinator = self._groups.get(check_name("group", name))
-            if coordinator is None:
-                coordinator = self._groups[name] = self._open_group(name)
-            return coordinator
+        self._check_open()
+        return self._backend.coordinator(check_name("group", name))
 
     def has_group(self, name: str) -> bool:
         """Whether there ever was a group of this name. Asking does not make it one."""
-        return check_name("group", name) in self._groups or name in self.group_names()
+        self._check_open()
+        return self._backend.has_group(check_name("group", name))
 
-    def reopen_groups(self) -> None:
-        """Close the groups: from now on they are opened as another kind."""
-        with self._mutex:
-            for group in self._groups.values():
-                group.close()
-            self._groups.clear()
+    def group_names(self) -> list[str]:
+        """Return the names of all groups that ever were, sorted."""
+        self._check_open()
+        return self._backend.group_names()
+
+    def _new_fetcher(self, config: ConsumerConfig, group: str | None) -> Fetcher:
+        return self._backend.new_fetcher(config, group)
+
+    def _new_appender(self) -> Appender:
+        return self._backend.new_appender()
 
     # Cleaning.
 
     def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
         """Return a steward, which cleans the store by what its topics want to keep. Options: StewardConfig, by name."""
         self._check_open()
-        return Steward(self, configured(self.defaults.steward, config, options), self._clock, self._new_cleaner())
+        return Steward(
+            self, configured(self.defaults.steward, config, options), self._clock, self._backend.new_cleaner(self)
+        )
+
+    def stewarding(self) -> AbstractContextManager[None]:
+        """The right to clean, for the length of a block; raises PartitionBusy when someone else is at it.
+
+        Raises StoreError for a store behind a broker, which cleans by itself.
+        """
+        return self._backend.stewarding()
 
     def sweep(self, *, dry_run: bool = False) -> int:
         """Remove what is left of half-deleted topics; of how many."""
@@ -384,17 +381,20 @@ class Store(ABC):
     # The handle.
 
     def statistics(self) -> StoreStatistics:
-        """The store in numbers."""
-        return StoreStatistics.of(self.topic(name).statistics() for name in self.topics())
+        """Return the store in numbers. Of a cluster, topics with a partition that nobody leads are left out."""
+        self._check_open()
+        found = self._backend.statistics()
+        if found is None:
+            found = [self.topic(name).statistics() for name in self.topics()]
+        return StoreStatistics.of(found)
 
     def close(self) -> None:
         """Close everything that was opened here, after writing what is pending. Closing twice does no harm."""
         with ExitStack() as stack, self._mutex:
             if self._closed:
                 return
+            stack.callback(self._backend.close)
             stack.callback(self._transactions.close)
-            for group in self._groups.values():
-                stack.callback(group.close)
             for _, partition in self._partitions.values():
                 stack.callback(partition.close)
             stack.callback(self._shut)
@@ -405,7 +405,6 @@ class Store(ABC):
         with self._mutex:
             self._closed = True
             self._partitions.clear()
-            self._groups.clear()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -416,57 +415,3 @@ class Store(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # What kinds of stores differ in.
-
-    @abstractmethod
-    def _create(self, info: TopicInfo, schema: Schema) -> None: ...
-
-    @abstractmethod
-    def _schemas(self, info: TopicInfo) -> Schemas: ...
-
-    @abstractmethod
-    def _open_partition(self, info: TopicInfo, number: int) -> Partition: ...
-
-    @abstractmethod
-    def _open_group(self, name: str) -> GroupCoordinator: ...
-
-    @abstractmethod
-    def group_names(self) -> list[str]:
-        """The names of all groups that ever were, sorted."""
-
-    @abstractmethod
-    def stewarding(self) -> AbstractContextManager[None]:
-        """The right to clean, for the length of a block; raises PartitionBusy when someone else is at it."""
-
-    @abstractmethod
-    def _new_fetcher(self, config: ConsumerConfig, group: str | None) -> Fetcher:
-        """Return the fetcher of a new consumer, which commits to a group if it has one."""
-
-    @abstractmethod
-    def _new_cleaner(self) -> Cleaner:
-        """Return the cleaner of a new steward."""
-
-    @abstractmethod
-    def _new_appender(self) -> Appender:
-        """The appender of a new producer that is no part of a transaction."""
-
-
-def partition_config(config: TopicConfig) -> PartitionConfig:
-    """The part of a topic's configuration that its partitions need."""
-    return PartitionConfig(**{name: getattr(config, name) for name in _PARTITION_FIELDS})
-
-
-_Config = TypeVar("_Config", TopicConfig, ProducerConfig, ConsumerConfig, StewardConfig)
-
-
-def configured(default: _Config, config: _Config | None, options: dict[str, Any]) -> _Config:
-    """What is made explicitly, or else the default, with the options by name over it."""
-    kind = type(default)
-    if config is not None and not isinstance(config, kind):
-        raise InvalidConfiguration(f"config must be a {kind.__name__}, not {config!r:.60}")
-    known = [field.name for field in fields(kind)]
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise InvalidConfiguration(f"unknown options {unknown}; there are {', '.join(known)}")
-    return replace(config or default, **options)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from headwater.core.errors import InvalidConfiguration, PartitionDeleted, SchemaError
 from headwater.core.record import Record
 from headwater.core.schema import Schema
-from headwater.log import Bounds, Partition, PartitionStatistics
-from headwater.streams.catalog import TopicInfo
+from headwater.log import Bounds, Partition, PartitionStatistics, Schemas
+from headwater.streams.catalog import TopicInfo, grown
+from headwater.streams.configuring import configured
 from headwater.streams.start import Start, resolve
 
 if TYPE_CHECKING:
@@ -205,6 +206,24 @@ def _last(partition: Partition, count: int) -> list[Record]:
         if len(found) >= count or first == start:
             return found[-count:]
         span *= 2
+
+
+def altered(info: TopicInfo, partitions: int | None, options: Mapping[str, Any]) -> TopicInfo:
+    """Return a topic with options changed by name, and with more partitions unless `partitions` is None."""
+    info = replace(info, config=configured(info.config, None, options))
+    return info if partitions is None else grown(info, partitions)
+
+
+def evolved(info: TopicInfo, schema: Schema, schemas: Schemas) -> TopicInfo:
+    """Return a typed topic with a schema that has more, nullable columns, and keep the schema; raises SchemaError."""
+    current = schemas.get(info.schemas[-1])
+    if schema == current:
+        return info
+    if current.raw:
+        raise SchemaError(f"topic {info.name!r} is raw: its records have no columns to add to")
+    check_evolution(current, schema)
+    schemas.put(schema)
+    return replace(info, schemas=(*info.schemas, schema.id))
 
 
 def check_evolution(old: Schema, new: Schema) -> None:

@@ -36,7 +36,7 @@ ELSEWHERE: dict[str, set[str]] = {
     "Store": {
         *("drop", "evolve_topic", "has_group", "holds_partition", "internal_topic", "look_after"),
         *("open_partitions", "partition", "partition_statistics", "producer_config", "recall_topic"),
-        *("reopen_groups", "schema_by_id", "schema_of", "stage"),
+        *("schema_by_id", "schema_of", "stage"),
         *("coordinator", "stewarding", "transactions"),
     },
     "Topic": {"partition", "partitions", "pinned", "recent_info"},

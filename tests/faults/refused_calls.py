@@ -211,7 +211,6 @@ _STORE: Final[dict[str, Call]] = {
     "producer": lambda s: s.store.producer("kept").close(),
     "producer_config": lambda s: s.store.producer_config(None, {}),
     "recall_topic": lambda s: s.store.recall_topic("t"),
-    "reopen_groups": lambda s: s.store.reopen_groups(),
     "roll_forward": lambda s: s.store.roll_forward(),
     "schema_by_id": lambda s: s.store.schema_by_id(s.info, s.info.schemas[0]),
     "schema_of": lambda s: s.store.schema_of(s.store.describe_topic("typed")),

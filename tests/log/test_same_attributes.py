@@ -10,7 +10,7 @@ from headwater.log import encode
 from tests.support.backends import OpenStore
 
 ON_A_CLUSTER = True
-PLACE_DEPENDENT = {"MemoryStore.group_kind", "MemoryPartition.schemas"}
+PLACE_DEPENDENT = {"MemoryStore.group_kind", "MemoryStore.reopen_groups", "MemoryPartition.schemas"}
 """How stores in memory are built, which is no business of those who use them."""
 
 

@@ -230,7 +230,7 @@ def test_what_a_dead_creator_left_is_ignored_and_swept(open_directory_store: Ope
     shutil.copytree(store.path / "orders", store.path / ".new-0123")
     shutil.copytree(store.path / "orders", store.path / ".deleted-4567")
     assert store.topics() == ["orders"]
-    with store._directory._held(1):  # someone is creating a topic just now
+    with store._files.catalog._held(1):  # someone is creating a topic just now
         assert open_directory_store().topics() == ["orders"]
         assert (store.path / ".new-0123").exists()
         assert not (store.path / ".deleted-4567").exists()

@@ -21,7 +21,7 @@ from headwater.core.schema import RAW, Schema
 from headwater.core.version import __version__
 from headwater.log.entropy import random_bytes
 from headwater.streams.catalog import TopicInfo, grown
-from headwater.streams.store import configured
+from headwater.streams.configuring import configured
 from headwater.streams.topic import check_evolution
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.topics import options_from_text, pack_topic
