@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from headwater import HeadwaterError, PartitionConfig, PartitionError, Store
-from headwater.broker.rpc import arrivals
+from headwater.broker import arrivals
 from headwater.client import sender
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Clock, DirectoryPartition, Disk, Partition

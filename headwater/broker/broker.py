@@ -7,49 +7,35 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Any, Final, Self
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from headwater.broker.clustered.access import AccessMethods, go_by_cluster
-from headwater.broker.clustered.groups import ClusterGroups
-from headwater.broker.clustered.history import ClusterHistory
-from headwater.broker.clustered.operations import ClusterOperations
-from headwater.broker.clustered.topics import ClusterTopicMethods
-from headwater.broker.clustered.transactions import ClusterTransactions
+from headwater.broker.arrivals import GROUP, Key
+from headwater.broker.backend import Backend
+from headwater.broker.clustered.backend import ClusteredBackend
 from headwater.broker.core import Core
 from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
-from headwater.broker.rpc.arrivals import GROUP, Key
-from headwater.broker.rpc.call import Calls
-from headwater.broker.rpc.electing import Electing
-from headwater.broker.rpc.groups import Groups
-from headwater.broker.rpc.moving import MovingMethods
-from headwater.broker.rpc.operations import Operations
-from headwater.broker.rpc.producing import Producing
-from headwater.broker.rpc.reading import Reading
-from headwater.broker.rpc.replicating import Replicating
-from headwater.broker.rpc.sessions import sessions_in
-from headwater.broker.rpc.topics import Topics
-from headwater.broker.rpc.transactions import Transactions
+from headwater.broker.rpc.peers import ClusterPeerMethods, NoPeerMethods, PeerMethods
+from headwater.broker.rpc.service import service
+from headwater.broker.runtime import Runtime
 from headwater.broker.security.access import OPEN, Access
-from headwater.broker.security.guard import Guard
 from headwater.broker.security.secrets import Secrets, secrets_of
-from headwater.cluster.control.growing import Growing
+from headwater.broker.sessions import sessions_in
+from headwater.broker.standalone.backend import StandaloneBackend
 from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.node import ClusterNode
 from headwater.core.address import DEFAULT_PORT, Address, parse_address
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import HeadwaterError, StoreError
 from headwater.embedded.directory_store import DirectoryStore
-from headwater.log.clock import REAL_CLOCK
-from headwater.streams.scrubber import Scrubber
-from headwater.streams.steward import Steward
 from headwater.streams.store import Store
 from headwater.streams.topic import TopicPartition
-from headwater.wire.service import SERVICE, handler
+from headwater.wire.service import SERVICE
 
 _log = logging.getLogger(__name__)
 LOOPBACK: Final = Address("127.0.0.1", DEFAULT_PORT)
@@ -92,9 +78,6 @@ class Broker:
         self._peer_credentials = peer_credentials
         self._address: Address | None = None
         self._core: Core | None = None
-        self._groups: Groups | None = None
-        self._transactions: Transactions | ClusterTransactions | None = None
-        self._history: ClusterHistory | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -111,13 +94,13 @@ class Broker:
     @property
     def serving(self) -> bool:
         """Whether it takes calls: it listens, and is not about to stop."""
-        return self._ready.is_set() and self._core is not None and not self._core.draining.is_set()
+        return self._ready.is_set() and self._core is not None and not self._core.runtime.draining.is_set()
 
     def metrics(self) -> str:
         """The broker in numbers, as Prometheus reads them. It looks at files: not for the thread of the event loop."""
         if self._core is None:
             raise StoreError("the broker does not serve: start it first")
-        return broker_metrics(self._core, {} if self._groups is None else self._groups.described())
+        return broker_metrics(self._core)
 
     # In a thread.
 
@@ -163,35 +146,21 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
         secrets = await asyncio.to_thread(secrets_of, self._store)
-        core = self._core = Core(self._store, self.config, self._access, secrets)
         async with AsyncExitStack() as stack:
-            stack.callback(core.close)
+            runtime = Runtime(self.config.threads)
+            stack.callback(runtime.close)
             stack.enter_context(sessions_in(self._store, self.config.session_timeout))
-            if self._etcd is not None:
-                core.cluster = self._node(core, self._etcd())
-                core.joined = False
-            groups = Groups(core) if core.cluster is None else ClusterGroups(core, core.cluster)
-            self._groups = groups
-            server, checks = await self._listening(core, groups)
+            server = self._bound()
+            backend, peers_of = self._backend(runtime, secrets)
+            core = self._core = Core(runtime, backend, self.config, self._access, str(self._store))
+            stack.callback(core.close)
+            checks = await self._listen_with(server, service(core, peers_of(core)))
             stack.push_async_callback(server.stop, None)  # also when what follows fails
-            if core.cluster is not None:
-                stack.push_async_callback(core.cluster.leave)
-                await core.cluster.start(str(self._reached_at()))
-                core.secrets = Secrets(core.cluster.membership.registration.secret)
-                if isinstance(self._access, Guard):
-                    go_by_cluster(core.cluster, self._access)
-                core.joined = True
-                core.cluster.begin(Growing(core.cluster, self.config.replication).run())
-                core.scrubber = self._scrubber()
-                stack.push_async_callback(asyncio.to_thread, core.scrubber.stop)
-            else:
-                steward = await asyncio.to_thread(self._steward)
-                core.scrubber = steward.scrubber
-                stack.push_async_callback(asyncio.to_thread, steward.stop)
-            for work in (core.arrivals.look(self._state_of), groups.sweep()):
-                task = asyncio.create_task(work)
-                task.add_done_callback(_tell_end)
-                stack.callback(task.cancel)
+            stack.push_async_callback(backend.stop)
+            await backend.start(self._reached_at())
+            looking = asyncio.create_task(runtime.arrivals.look(partial(_state_of, backend)))
+            looking.add_done_callback(_tell_end)
+            stack.callback(looking.cancel)
             _log.debug("serving %s at %s", self._store, self.address)
             self._ready.set()
             ready()
@@ -199,24 +168,27 @@ class Broker:
             await self._leave(core, server, checks)
         _log.debug("the broker has stopped")
 
-    def _node(self, core: Core, etcd: Etcd) -> ClusterNode:
+    def _backend(self, runtime: Runtime, secrets: Secrets) -> tuple[Backend, Callable[[Core], PeerMethods]]:
+        """The backend, and the methods by which other brokers call this one. Nothing else knows which it is."""
+        if self._etcd is None:
+            alone = StandaloneBackend(runtime, self._store, self.config, self._access, secrets, self._reached_at())
+            return alone, lambda _: NoPeerMethods()
         if not isinstance(self._store, DirectoryStore):
             raise StoreError("a broker of a cluster serves a directory")
-        tell = core.arrivals.tell
-        return ClusterNode(
-            self._store,
-            core,
-            etcd,
-            self.config,
-            lambda place: tell([place]),
-            self._peer_credentials,
-        )
+
+        def tell(partition: TopicPartition) -> None:
+            runtime.arrivals.tell([partition])
+
+        node = ClusterNode(self._store, runtime, self._etcd(), self.config, tell, self._peer_credentials)
+        clustered = ClusteredBackend(runtime, node, self.config, self._access)
+        return clustered, lambda core: ClusterPeerMethods(core, clustered)
 
     def _reached_at(self) -> Address:
-        """Where clients and other brokers reach it."""
+        """The address at which clients and other brokers reach it."""
         return self.address if self.config.advertise is None else parse_address(self.config.advertise)
 
-    async def _listening(self, core: Core, groups: Groups) -> tuple[grpc.aio.Server, Health]:
+    def _bound(self) -> grpc.aio.Server:
+        """A server with its port."""
         server = grpc.aio.server(options=_options(self.config))
         where = str(self._listen)
         try:
@@ -227,19 +199,11 @@ class Broker:
         except RuntimeError as error:
             raise StoreError(f"the broker cannot listen at {where}: {error}") from error
         self._address = Address(self._listen.host, port)
-        reached, node = self._reached_at(), core.cluster
-        transactions: Transactions | ClusterTransactions = Transactions(core, groups)
-        if node is not None and isinstance(groups, ClusterGroups):
-            transactions = ClusterTransactions(core, node, groups)
-        self._transactions = transactions
-        topics = Topics(core, reached) if node is None else ClusterTopicMethods(core, reached, node)
-        operations = Operations(core) if node is None else ClusterOperations(core, node)
-        if node is not None and isinstance(groups, ClusterGroups) and isinstance(operations, ClusterOperations):
-            self._history = ClusterHistory(core, node, groups, operations)
-            node.begin(self._history.keep())
-        cluster = (Electing(core), MovingMethods(core), AccessMethods(core), Replicating(core))
-        parts = (topics, Producing(core), Reading(core, groups), groups, transactions, operations, *cluster)
-        server.add_generic_rpc_handlers((handler(Calls(core).service(*parts)),))
+        return server
+
+    async def _listen_with(self, server: grpc.aio.Server, methods: grpc.GenericRpcHandler) -> Health:
+        """Begin to answer calls."""
+        server.add_generic_rpc_handlers((methods,))
         checks = Health()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
         names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -247,28 +211,16 @@ class Broker:
         for name in (SERVICE.full_name, ""):
             await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
-        return server, checks
-
-    def _steward(self) -> Steward:
-        steward = self._store.steward()
-        return steward.start() if self.config.steward else steward
-
-    def _scrubber(self) -> Scrubber:
-        """For a broker of a cluster, which has replicas and no steward; what is found damaged there is repaired."""
-        scrubber = Scrubber(self._store.open_partitions, self._store.defaults.steward, REAL_CLOCK)
-        if self.config.steward:
-            scrubber.start()
-        return scrubber
+        return checks
 
     def drain(self) -> None:
         """Stop accepting, finish what was accepted, make it durable, and leave. For the thread of the event loop."""
         self._drained.set()
 
     async def _leave(self, core: Core, server: grpc.aio.Server, checks: Health) -> None:
-        if core.cluster is not None:
-            await core.cluster.drain()
-        core.draining.set()
-        core.arrivals.tell_all()
+        await core.backend.drain()
+        core.runtime.draining.set()
+        core.runtime.arrivals.tell_all()
         await checks.enter_graceful_shutdown()
         stopping = asyncio.create_task(server.stop(self.config.drain_timeout))
         while core.connections and not stopping.done():
@@ -276,7 +228,7 @@ class Broker:
         # Not by a second stop: gRPC does not survive two at once.
         checks.end_watches()
         await stopping
-        await core.write(self._sync)
+        await core.runtime.write(self._sync)
 
     def _sync(self) -> None:
         for partition in self._store.open_partitions():
@@ -285,25 +237,18 @@ class Broker:
             except HeadwaterError as error:
                 _log.error("%s could not be made durable: %s", partition, error)
 
-    def _is_led_here(self, topic: str, number: int) -> bool:
-        node = self._core.cluster if self._core is not None else None
-        return node is None or node.leads(TopicPartition(topic, number))
 
-    def _state_of(self, keys: list[Key]) -> dict[Key, int]:
-        """The end of each partition, or the generation of each group, that someone waits for; -1 where it is gone."""
-        found: dict[Key, int] = {}
-        for name, number in keys:
-            try:
-                if number == GROUP:
-                    found[name, number] = 0 if self._groups is None else self._groups.generation(name)
-                elif not self._is_led_here(name, number):
-                    found[name, number] = -1  # and not opened, which would make it anew where it was just deleted
-                else:
-                    info = self._store.describe_topic(name)
-                    found[name, number] = self._store.partition(info, number).bounds().end
-            except (HeadwaterError, OSError):
-                found[name, number] = -1
-        return found
+def _state_of(backend: Backend, keys: list[Key]) -> dict[Key, int]:
+    """The end of each partition, or the generation of each group, that someone waits for; -1 where it is gone."""
+    found: dict[Key, int] = {}
+    for name, number in keys:
+        try:
+            is_group = number == GROUP
+            state = backend.groups.generation(name) if is_group else backend.logs.end(TopicPartition(name, number))
+            found[name, number] = state
+        except (HeadwaterError, OSError):
+            found[name, number] = -1
+    return found
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:

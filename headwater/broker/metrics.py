@@ -9,18 +9,16 @@ from __future__ import annotations
 import os
 import resource
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from headwater.broker.clustered.metrics import cluster_metrics
-from headwater.core.errors import HeadwaterError
 from headwater.core.exposition import Family, Histogram, Labels, Sample, exposition
 from headwater.core.version import __version__
 from headwater.streams.group import GroupInfo
-from headwater.streams.topic import TopicStatistics
 
 if TYPE_CHECKING:
+    from headwater.broker.backend import LocalTopic, Operations
     from headwater.broker.core import Core
 
 _PREFIX: Final = "headwater_broker_"
@@ -51,9 +49,11 @@ class CallMetrics:
         )
 
 
-def broker_metrics(core: Core, groups: Mapping[str, GroupInfo]) -> str:
-    """All of a broker's metrics, as Prometheus reads them; the groups are those that it keeps."""
-    return exposition((*_broker(core), *cluster_metrics(core.cluster), *_topics(core, groups), *_process()))
+def broker_metrics(core: Core) -> str:
+    """All of a broker's metrics, as Prometheus reads them. It reads files: not for the event loop."""
+    operations = core.backend.operations
+    topics = _topics(operations.topics(), core.backend.groups.described())
+    return exposition((*_broker(core), *_cluster(operations), *topics, *_process()))
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Family:
@@ -65,10 +65,10 @@ def _broker(core: Core) -> Iterator[Family]:
     yield Family(f"{_PREFIX}info", "gauge", "Always 1; the labels say which broker this is.", [Sample(labels, 1)])
     yield from core.calls.families()
     connections = list(core.connections.values())
-    meters, scrubber = core.meters, core.scrubber
+    meters, (segments, size) = core.meters, core.backend.operations.scrubbed()
     for name, kind, meaning, value in (
         ("started_seconds", "gauge", "When the broker began to serve, in seconds since 1970.", meters.started_ns / 1e9),
-        ("draining", "gauge", "1 while the broker is about to stop.", core.draining.is_set()),
+        ("draining", "gauge", "1 while the broker is about to stop.", core.runtime.draining.is_set()),
         ("connections", "gauge", "Connections that have calls.", len(connections)),
         ("calls_in_flight", "gauge", "Calls that have not ended.", sum(one.calls for one in connections)),
         ("produced_records_total", "counter", "Records that were appended.", meters.produced_records),
@@ -79,14 +79,9 @@ def _broker(core: Core) -> Iterator[Family]:
             "scrubbed_segments_total",
             "counter",
             "Closed segments that were verified, whether somebody reads them or not.",
-            scrubber.segments if scrubber is not None else 0,
+            segments,
         ),
-        (
-            "scrubbed_bytes_total",
-            "counter",
-            "Bytes that were read for that.",
-            scrubber.bytes if scrubber is not None else 0,
-        ),
+        ("scrubbed_bytes_total", "counter", "Bytes that were read for that.", size),
     ):
         yield _one(_PREFIX + name, kind, meaning, value)
     budgets = (("requests", core.requests), ("responses", core.responses))
@@ -104,18 +99,30 @@ def _broker(core: Core) -> Iterator[Family]:
     )
 
 
-def _topics(core: Core, groups: Mapping[str, GroupInfo]) -> Iterator[Family]:
-    from headwater.broker.core import statistics_of
+_CLUSTER: Final = {
+    "brokers": "Brokers that are alive, as this one sees it.",
+    "controller": "1 for the broker that is the controller.",
+    "leader_partitions": "Partitions that are led here.",
+    "follower_partitions": "Partitions that are followed here.",
+    "under_replicated_partitions": "Partitions that are led here, and have fewer replicas in sync than wanted.",
+    "under_min_insync_partitions": "Partitions that are led here, and take no writes: too few replicas are in sync.",
+    "leaderless_partitions": "Partitions of the cluster that nobody leads, as this broker sees it.",
+    "moving_partitions": "Partitions of the cluster whose replicas move.",
+    "unconfirmed_seconds": "How long ago etcd has last confirmed that this broker is registered.",
+}
+"""A broker's part in its cluster. All are 0 for a broker that is in none."""
 
-    found: dict[str, TopicStatistics] = {}
-    unhealthy: dict[str, int] = {}
-    uuids: dict[bytes, str] = {}
-    for name in core.store.topics():
-        unhealthy[name] = 1
-        with suppress(HeadwaterError):
-            found[name] = statistics_of(core, name)
-            uuids[core.store.describe_topic(name).uuid] = name
-            unhealthy[name] = int(bool(found[name].unhealthy))
+
+def _cluster(operations: Operations) -> Iterator[Family]:
+    gauges = operations.cluster_gauges()
+    for name, meaning in _CLUSTER.items():
+        yield _one(f"headwater_cluster_{name}", "gauge", meaning, gauges.get(name, 0.0))
+
+
+def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> Iterator[Family]:
+    found = {topic.name: topic.statistics for topic in topics if topic.statistics is not None}
+    uuids = {topic.uuid: topic.name for topic in topics if topic.statistics is not None}
+    unhealthy = {topic.name: int(topic.statistics is None or bool(topic.statistics.unhealthy)) for topic in topics}
     for suffix, kind, meaning, attribute in (
         ("records_total", "counter", "Records that were ever appended.", "total_records"),
         ("appended_bytes_total", "counter", "Bytes that were ever appended.", "total_bytes"),

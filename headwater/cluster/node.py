@@ -30,7 +30,7 @@ from headwater.cluster.control.view import Changes
 from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.etcd.keys import ClusterTopic, Member, PartitionKey
 from headwater.cluster.internal import InternalTopics
-from headwater.cluster.link import PASSWORD_KEY, Links, password_of
+from headwater.cluster.link import Links, password_of
 from headwater.cluster.replication.catch_up import CatchUp
 from headwater.cluster.replication.cleaning import Cleaning
 from headwater.cluster.replication.durable_log import DurableLog, Span
@@ -622,11 +622,6 @@ class ClusterNode:
         while not self.leads(place) and self._leading_elsewhere(place) is None and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK)
 
-    async def forward(self, place: TopicPartition, request: pb.ProduceRequest, timeout: float) -> Appended:
-        """Pass plain records for one partition on to the broker that leads it; raises NotLeader when there is none."""
-        places = (await self.call_leader(place, "Produce", request, timeout)).places
-        return Appended(places[0].offset, places[-1].offset + 1)
-
     async def call_leader(self, place: TopicPartition, method: str, request: Any, timeout: float) -> Any:
         """Call the other broker that leads a partition; raises NotLeader when there is none."""
         member = self._leading_elsewhere(place)
@@ -653,11 +648,10 @@ class ClusterNode:
         """The partitions with stage logs that are led here."""
         return [local.place for local in self._local.values() if local.stage is not None and local.leads]
 
-    def is_broker(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-        """Whether what comes with a call shows that another broker of the cluster makes it."""
-        said = next((value for key, value in metadata if key == PASSWORD_KEY), None)
+    def is_broker(self, password: str) -> bool:
+        """Whether a caller with this password is another broker of the cluster."""
         secret = self._links.secret
-        return bool(secret) and isinstance(said, str) and hmac.compare_digest(said, password_of(secret))
+        return bool(secret) and hmac.compare_digest(password, password_of(secret))
 
     def check_leads(self, place: TopicPartition) -> None:
         """Raise NotLeader unless appends to the partition are taken here."""

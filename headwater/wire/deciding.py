@@ -1,4 +1,4 @@
-"""Who decides over a transaction in a cluster: client and broker have to agree on that."""
+"""The coordinator of a transaction in a cluster: client and broker have to agree which one it is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ _DIGITS: Final = 2
 
 
 def coordinated(request: pb.CommitTransactionRequest) -> tuple[str, str]:
-    """The internal topic and the name whose coordinator decides over a transaction."""
+    """The internal topic and the name whose coordinator decides a transaction."""
     if request.group:
         return GROUPS, request.group
-    return WRITERS, request.writer or request.request_id.hex()[:_DIGITS]
+    return WRITERS, coordinating_name(request.writer, request.request_id)
+
+
+def coordinating_name(writer: str | None, request_id: bytes) -> str:
+    """The name, in the internal topic of writers, whose coordinator decides a transaction."""
+    return writer or request_id.hex()[:_DIGITS]

@@ -14,7 +14,8 @@ import pytest
 
 import headwater as hw
 from headwater import ClientConfig, FrameDamaged, RecordsDamaged
-from headwater.broker.rpc import arrivals, reading
+from headwater.broker import arrivals
+from headwater.broker.rpc import reading
 from headwater.client import direct, fetcher, held, partition
 from headwater.client.direct import read_extents
 from headwater.client.fetcher import RemoteFetcher
@@ -284,7 +285,7 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
         def ask_while_more_comes(self: RemoteFetcher, *arguments: Any) -> None:
             asked(self, *arguments)
             log.append(encode([b"more"]))
-            broker.broker._core.arrivals.tell_from_thread([("t", 0)])  # type: ignore[union-attr]
+            broker.broker._core.runtime.arrivals.tell_from_thread([("t", 0)])  # type: ignore[union-attr]
             time.sleep(0.3)
 
         with (

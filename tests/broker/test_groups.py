@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from headwater.broker.rpc import arrivals
-from headwater.broker.rpc.groups import Groups
-from headwater.broker.security.access import Caller
+from headwater.broker import arrivals
+from headwater.broker.backend import GroupMember, PolledPartition
+from headwater.broker.standalone.groups import StoredGroups
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import CommitRefused, StaleMember
 from headwater.v1 import broker_pb2 as pb
@@ -242,14 +242,14 @@ def test_a_poll_returns_the_next_records(broker: Served) -> None:
 
 
 def test_a_poll_waits_for_records(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[pb.PollRequest] = []
-    look = Groups._poll
+    looks: list[GroupMember] = []
+    look = StoredGroups._read_for
 
-    def counted(self: Groups, request: pb.PollRequest, caller: Caller) -> pb.PollResponse:
-        looks.append(request)
-        return look(self, request, caller)
+    def counted(self: StoredGroups, member: GroupMember, max_records: int) -> list[PolledPartition]:
+        looks.append(member)
+        return look(self, member, max_records)
 
-    monkeypatch.setattr(Groups, "_poll", counted)
+    monkeypatch.setattr(StoredGroups, "_read_for", counted)
     broker.create("t")
     member_id = join(broker, "t").member_id
     waiting = broker.stub.Poll.future(pb.PollRequest(group="g", member_id=member_id, max_wait_ms=600_000))

@@ -362,7 +362,7 @@ def test_a_stream_that_is_cancelled_while_a_request_is_accepted_gives_its_bytes_
         core = broker.broker._core
         assert core is not None
         held = threading.Event()
-        core.readers.submit(held.wait, 120)  # plain records wait for a thread that looks up their topic
+        core.runtime.readers.submit(held.wait, 120)  # plain records wait for a thread that looks up their topic
         try:
             records = [pb.Record(value=bytes(1000))]
             call = broker.stub.ProduceStream(iter([pb.ProduceRequest(topic="t", records=records)]))

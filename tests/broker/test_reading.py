@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from headwater.broker.rpc import arrivals
-from headwater.broker.rpc.reading import Reading
+from headwater.broker import arrivals
+from headwater.broker.reader import ReadRequest, WaitingReader
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import OffsetOutOfRange, StaleMember
 from headwater.embedded.memory_store import MemoryStore
@@ -321,15 +321,15 @@ def test_a_stream_of_fetches_brings_what_comes_and_signs_of_life(broker: Served)
 
 def test_who_waits_gets_what_is_written_without_its_being_read(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    look = Reading._look
+    look = WaitingReader._look
 
-    def counted(self: Reading, request: pb.FetchRequest, *others: Any) -> Any:
+    def counted(self: WaitingReader, request: ReadRequest[bytes], *others: Any) -> Any:
         looks.append(request.positions[0].offset)
         return look(self, request, *others)
 
     monkeypatch.setattr(arrivals, "INTERVAL", 3600)  # so that nobody looks for what was not told
     time.sleep(1.2)
-    monkeypatch.setattr(Reading, "_look", counted)
+    monkeypatch.setattr(WaitingReader, "_look", counted)
     broker.create("t")
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
     requests.put(fetch("t", max_bytes=1 << 20, max_wait_ms=600_000))

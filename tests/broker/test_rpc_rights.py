@@ -20,6 +20,7 @@ import pytest
 
 import headwater as hw
 from headwater.broker import Broker
+from headwater.broker.clustered.backend import ClusteredBackend
 from headwater.broker.security.access import Kind, Right
 from headwater.broker.security.access_file import rights_from_json
 from headwater.broker.security.guard import Guard
@@ -155,8 +156,8 @@ class Scene:
         """The methods as another broker of the cluster calls them."""
         core = self.broker._core
         assert core is not None
-        assert core.cluster is not None
-        return Calling(self.stranger, ((PASSWORD_KEY, password_of(core.cluster._links.secret)),))
+        assert isinstance(core.backend, ClusteredBackend)
+        return Calling(self.stranger, ((PASSWORD_KEY, password_of(core.backend.node._links.secret)),))
 
 
 def ask(stub: Any, method: str, request: Any) -> Any:
@@ -322,10 +323,8 @@ OPERATIONS: Final = (
     Row("GetStatistics", lambda _: pb.GetStatisticsRequest()),
     Row("GetStatistics", lambda scene: pb.GetStatisticsRequest(topics=[scene.topic]), (READ,)),
     Row("ListSegments", lambda scene: pb.ListSegmentsRequest(partition=place(scene)), (READ,)),
-    Row("WorkOnPartition", roll, (ADMIN,), at=("alone",)),
-    Row("WorkOnPartition", roll, at=("cluster",), otherwise={"cluster": hw.StoreError}),
-    Row("RunSteward", lambda _: pb.RunStewardRequest(), (ADMIN_BROKER,), at=("alone",)),
-    Row("RunSteward", lambda _: pb.RunStewardRequest(), at=("cluster",), otherwise={"cluster": hw.StoreError}),
+    Row("WorkOnPartition", roll, (ADMIN,), otherwise={"cluster": hw.StoreError}),
+    Row("RunSteward", lambda _: pb.RunStewardRequest(), (ADMIN_BROKER,), otherwise={"cluster": hw.StoreError}),
     Row("GetStatus", lambda _: pb.GetStatusRequest(), (READ_BROKER,)),
     Row("ElectLeader", elect, (ADMIN,), otherwise=dict.fromkeys(BROKERS, hw.StoreError)),
     Row("PlanMoves", lambda _: pb.PlanMovesRequest(), (ADMIN_BROKER,), otherwise=NO_CLUSTER),

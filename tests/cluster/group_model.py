@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from headwater.broker.coordinator import Coordinator
+from headwater.broker.clustered.coordinator import Coordinator
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.internal import Record
 from headwater.cluster.replication.replica import FetchRequest, NotLeading

@@ -9,7 +9,7 @@ import pytest
 
 import headwater as hw
 from headwater.cluster.replication.durable_log import DurableLog
-from tests.support.backends import SharedCluster
+from tests.support.backends import SharedCluster, clustered
 from tests.support.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
@@ -52,9 +52,4 @@ def test_a_broker_that_was_about_to_lead_it_stays_who_it_is(
 
 
 def _incarnations(cluster: SharedCluster) -> list[int]:
-    found = []
-    for broker in cluster.brokers:
-        assert broker._core is not None
-        assert broker._core.cluster is not None
-        found.append(broker._core.cluster.membership.registration.incarnation)
-    return found
+    return [clustered(broker).node.membership.registration.incarnation for broker in cluster.brokers]

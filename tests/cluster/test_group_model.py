@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.broker.coordinator import Coordinator
+from headwater.broker.clustered.coordinator import Coordinator
 from tests.cluster.group_model import GroupBroker, GroupCluster
 from tests.cluster.model import Violation
 from tests.cluster.stage import Rules, Stage

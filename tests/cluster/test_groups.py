@@ -16,7 +16,8 @@ import pytest
 import headwater as hw
 from headwater import Store, TopicPartition
 from headwater.broker import Broker
-from headwater.broker.clustered.groups import ClusterGroups, Coordination
+from headwater.broker.clustered.coordinator import Coordination
+from headwater.broker.clustered.groups import CoordinatedGroups
 from headwater.client.connection import Connection
 from headwater.client.credentials import Credentials
 from headwater.client.leaders import Leaders
@@ -32,7 +33,7 @@ from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.streams.group import Commit
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.support.backends import SharedCluster
+from tests.support.backends import SharedCluster, clustered
 from tests.support.broker import ANY_PORT
 from tests.support.etcd_server import needs_etcd
 from tests.support.patience import Patience, wait_until
@@ -67,11 +68,10 @@ class Keeper:
 
     def __init__(self, cluster: SharedCluster, group: str) -> None:
         for broker in cluster.brokers:
-            groups = broker._groups
-            assert isinstance(groups, ClusterGroups)
+            groups = clustered(broker).group_home
             found = groups.coordinators.all().get(number_of(group, 2))
             if found is not None:
-                self.groups: ClusterGroups = groups
+                self.groups: CoordinatedGroups = groups
                 self.coordination: Coordination = found
                 self._loop = broker._loop
                 return
@@ -194,14 +194,13 @@ def test_who_is_cut_off_does_not_tell_what_groups_have_read(
 ) -> None:
     commit(store, "g", 3)
     keeper = Keeper(cluster, "g")
-    another = next(one for one in cluster.brokers if one._groups is not keeper.groups)
-    assert isinstance(another._groups, ClusterGroups)
+    another = next(one for one in cluster.brokers if clustered(one).group_home is not keeper.groups)
     with monkeypatch.context() as cut_off:
         cut_off.setattr(internal, "_CONFIRMING", 0.2)
         cut_off.setattr(keeper.coordination._log._local.replica, "confirmed", lambda mark: False)  # noqa: ARG005
         assert keeper.run(keeper.groups.readers()) is None
         assert another._loop is not None
-        asked = asyncio.run_coroutine_threadsafe(another._groups.readers(), another._loop)
+        asked = asyncio.run_coroutine_threadsafe(clustered(another).group_home.readers(), another._loop)
         assert asked.result(PATIENCE) is None
     assert keeper.run(keeper.groups.readers()) is not None
 

@@ -24,6 +24,7 @@ from headwater.core.config import BrokerConfig
 from headwater.core.names import GROUPS
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.streams.group import Commit
+from tests.support.backends import clustered
 from tests.support.broker import ANY_PORT
 from tests.support.etcd_server import EtcdServer, needs_etcd
 from tests.support.patience import wait_until
@@ -54,10 +55,7 @@ class GrowingCluster:
         return broker
 
     def node(self, broker: int = -1) -> ClusterNode:
-        core = self.brokers[broker]._core
-        assert core is not None
-        assert core.cluster is not None
-        return core.cluster
+        return clustered(self.brokers[broker]).node
 
     def topic(self) -> ClusterTopic:
         """What is kept of the topic of groups, as the last broker sees it."""

@@ -13,7 +13,7 @@ import pytest
 
 from headwater import Store, TopicPartition
 from headwater.broker import Broker
-from headwater.broker.clustered.groups import ClusterGroups
+from headwater.broker.clustered.peers import GroupReader, GroupReaders
 from headwater.client.store import RemoteStore
 from headwater.core.errors import BrokerUnavailable, InvalidConfiguration, PermissionDenied
 from headwater.core.names import HISTORY
@@ -22,7 +22,7 @@ from headwater.log.clock import REAL_CLOCK
 from headwater.streams.history import Sample, entries
 from headwater.streams.survey import Survey
 from headwater.v1 import broker_pb2 as pb
-from tests.support.backends import SharedCluster
+from tests.support.backends import SharedCluster, clustered
 from tests.support.etcd_server import needs_etcd
 from tests.support.patience import Patience
 
@@ -60,13 +60,11 @@ def led_by(cluster: SharedCluster) -> Broker:
     patience = Patience(PATIENCE)
     while not patience.exhausted():
         for broker in cluster.brokers:
-            assert broker._core is not None
-            node = broker._core.cluster
-            assert node is not None
-            if node.leads(PLACE) and broker._history is not None and broker._history._led is not None:
+            backend = clustered(broker)
+            if backend.node.leads(PLACE) and backend.history._led is not None:
                 return broker
-            if HISTORY not in node.membership.view.topics and broker._history is not None:
-                in_loop(broker, broker._history.note(time.time_ns()))
+            if HISTORY not in backend.node.membership.view.topics:
+                in_loop(broker, backend.history.note(time.time_ns()))
         time.sleep(0.02)
     raise AssertionError("nobody leads the history")
 
@@ -92,9 +90,7 @@ def test_a_topic_whose_leaders_do_not_answer_is_named(
     create(store, "spread", 3, replication=1)
     write(store, "spread", 3, partitions=3)
     asked = cluster.brokers[0]
-    assert asked._core is not None
-    node = asked._core.cluster
-    assert node is not None
+    node = clustered(asked).node
     call = node.call_broker
 
     async def silent(broker: int, method: str, request: Any, timeout: float) -> Any:
@@ -112,8 +108,7 @@ def test_a_topic_whose_leaders_do_not_answer_is_named(
 def test_whoever_leads_the_history_notes_rates_and_lags_of_all(cluster: SharedCluster, store: Store) -> None:
     create(store, "orders", 3, replication=1)
     write(store, "orders", 30, partitions=3)
-    keeper = led_by(cluster)
-    assert keeper._history is not None
+    led_by(cluster)
     with store.consumer("orders", group="billing") as billing, store.consumer("orders", group="idle") as idle:
         left = 10
         while left:
@@ -125,8 +120,7 @@ def test_whoever_leads_the_history_notes_rates_and_lags_of_all(cluster: SharedCl
         since = time.time_ns()
         for _ in range(2):
             for broker in cluster.brokers:
-                assert broker._history is not None
-                in_loop(broker, broker._history.note(time.time_ns()))
+                in_loop(broker, clustered(broker).history.note(time.time_ns()))
             write(store, "orders", 3, partitions=3)
         patience = Patience(PATIENCE)
         found: list[Sample] = []
@@ -142,12 +136,11 @@ def test_whoever_leads_the_history_notes_rates_and_lags_of_all(cluster: SharedCl
 def test_who_has_no_position_yet_is_behind_by_nothing_and_needs_everything(
     cluster: SharedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups = cluster.brokers[0]._groups
-    assert isinstance(groups, ClusterGroups)
-    readers = [pb.Reader(group="new", partition=0, offset=-1), pb.Reader(group="new", partition=1, offset=7)]
+    groups = clustered(cluster.brokers[0]).group_home
+    readers = [GroupReader("new", (b"", 0), None), GroupReader("new", (b"", 1), 7)]
 
-    async def answers() -> list[pb.ListReadersResponse]:
-        return [pb.ListReadersResponse(groups=["new", "empty"], readers=readers)]
+    async def answers() -> list[GroupReaders]:
+        return [GroupReaders([], ["new", "empty"], readers)]
 
     monkeypatch.setattr(groups, "_ask_all", answers)
     assert in_loop(cluster.brokers[0], groups.positions()) == {"new": {(b"", 1): 7}, "empty": {}}
@@ -164,15 +157,13 @@ def test_the_history_is_bounded_and_written_by_brokers_only(cluster: SharedClust
     with pytest.raises(PermissionDenied):
         store.topic(HISTORY).partition(0).append(encode([b"forged"]))
 
-    assert keeper._history is not None
-    assert keeper._history._led is not None
-    assert keeper._core is not None
-    node, (local, epoch, _) = keeper._core.cluster, keeper._history._led
-    assert node is not None
+    history = clustered(keeper).history
+    assert history._led is not None
+    node, (local, epoch, _) = clustered(keeper).node, history._led
     before = local.log.partition.config
     local.log.partition.configure(replace(before, segment_bytes=4096, retention_bytes=8192))
     for _ in range(8):
-        keeper._history._append(local, epoch, encode([b"x" * 3000]))
+        history._append(local, epoch, encode([b"x" * 3000]))
 
     async def acknowledged() -> None:
         while local.replica.high_watermark < local.log.partition.bounds().end:

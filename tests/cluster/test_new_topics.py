@@ -15,7 +15,7 @@ from headwater.log.clock import REAL_CLOCK
 from headwater.streams.catalog import TopicInfo
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.support.backends import SharedCluster
+from tests.support.backends import SharedCluster, clustered
 from tests.support.broker import refusal
 from tests.support.etcd_server import needs_etcd
 
@@ -26,7 +26,7 @@ pytestmark = needs_etcd
 def test_plain_records_wait_for_a_broker_that_has_yet_to_hear_of_their_topic(
     cluster: SharedCluster, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
-    node = cluster.brokers[2]._core.cluster  # type: ignore[union-attr]
+    node = clustered(cluster.brokers[2]).node
     assert node is not None
     may_hear = asyncio.Event()
     adopt, describe_topic = node._holdings.adopt, node.store.describe_topic

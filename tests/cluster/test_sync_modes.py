@@ -8,7 +8,8 @@ from headwater.broker import Broker
 from headwater.client.store import RemoteStore
 from headwater.core.config import ClientConfig
 from headwater.log.clock import REAL_CLOCK
-from tests.support.backends import SharedCluster
+from headwater.streams.topic import TopicPartition
+from tests.support.backends import SharedCluster, clustered
 from tests.support.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
@@ -16,8 +17,7 @@ pytestmark = needs_etcd
 
 def durable_end(broker: Broker, topic: str) -> int:
     """Before which offset a power loss takes nothing, at the replica of one broker."""
-    assert broker._core is not None
-    store = broker._core.store
+    store = broker._store
     return store.partition(store.describe_topic(topic), 0).bounds().durable_end
 
 
@@ -45,7 +45,7 @@ def test_a_leader_has_synced_what_it_has_appended_when_it_answers(cluster: Share
         with store.producer("numbers") as out:
             receipt = out.send(b"1")
             out.flush()
-            (leader,) = (one for one in cluster.brokers if one._is_led_here("numbers", 0))
+            (leader,) = (one for one in cluster.brokers if clustered(one).node.leads(TopicPartition("numbers", 0)))
             assert durable_end(leader, "numbers") == receipt.offset + 1
 
 

@@ -11,7 +11,6 @@ import pytest
 
 import headwater as hw
 from headwater import Staged, Store, TopicPartition
-from headwater.broker.clustered.transactions import ClusterTransactions
 from headwater.cluster import internal
 from headwater.core.errors import NotLeader, WriteFailed
 from headwater.core.options import DAY, HOUR
@@ -19,7 +18,7 @@ from headwater.log import encode
 from headwater.testing import ManualClock
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.support.backends import SharedCluster
+from tests.support.backends import SharedCluster, clustered
 from tests.support.etcd_server import needs_etcd
 
 pytestmark = needs_etcd
@@ -55,11 +54,9 @@ class Leader:
 
     def __init__(self, cluster: SharedCluster) -> None:
         for broker in cluster.brokers:
-            transactions, self._loop = broker._transactions, broker._loop
-            assert isinstance(transactions, ClusterTransactions)
-            self.transactions = transactions
+            self.transactions, self._loop = clustered(broker).transactions, broker._loop
             try:
-                transactions._node.with_stage(PLACE)
+                self.transactions._node.with_stage(PLACE)
             except NotLeader:
                 continue
             return
@@ -70,7 +67,7 @@ class Leader:
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(60)
 
     def clean(self) -> None:
-        self.run(lambda: self.transactions._stages.free(PLACE, self.transactions._undone))
+        self.run(lambda: self.transactions.stages.free(PLACE, self.transactions._undone))
 
     @property
     def staged(self) -> int:
@@ -109,8 +106,7 @@ def test_old_stages_stay_while_one_who_may_have_decided_over_them_is_cut_off(
     with monkeypatch.context() as cut_off:
         cut_off.setattr(internal, "_CONFIRMING", 0.2)
         for broker in shared_cluster.brokers:
-            assert isinstance(broker._transactions, ClusterTransactions)
-            for log, _ in broker._transactions._writers._serving.values():
+            for log, _ in clustered(broker).transactions._writers._serving.values():
                 cut_off.setattr(log._local.replica, "confirmed", lambda mark: False)  # noqa: ARG005
         leader.clean()
         assert leader.staged == 2
@@ -179,7 +175,7 @@ def test_what_is_decided_and_not_written_stays_however_old_it_is(
         raise NotLeader(*PLACE, None)
 
     with monkeypatch.context() as patch:
-        patch.setattr(leader.transactions._stages, "apply", refuse)
+        patch.setattr(leader.transactions.stages, "apply", refuse)
         quick = hw.ClientConfig(timeout=6.0, attempt_timeout=6.0)
         with (
             hw.open(str(store), client=quick) as other,
@@ -221,8 +217,6 @@ def test_a_topic_without_transactions_has_no_stage_log(store: Store, shared_clus
     with store.producer("orders") as out:
         out.send(b"plain")
     for broker in shared_cluster.brokers:
-        transactions = broker._transactions
-        assert isinstance(transactions, ClusterTransactions)
-        assert PLACE not in transactions._node.staged()
+        assert PLACE not in clustered(broker).node.staged()
     stage(store, b"a")
     assert Leader(shared_cluster).staged == 1

@@ -37,7 +37,7 @@ def as_usual() -> None:
 
 def nothing_is_small() -> None:
     """The same in the other half: what would be sent for being small is not."""
-    from headwater.broker.rpc import arrivals
+    from headwater.broker import arrivals
     from headwater.client import sender
 
     vars(arrivals)["SMALL"] = vars(sender)["_WORTH_BORROWING"] = 0

@@ -8,115 +8,38 @@ from tests.mutants.mutant import Mutant
 
 _CHECKS: Final = (
     (
-        "cluster-access-get-access",
-        "clustered/access",
+        "administration-get-access",
+        "rpc/administration",
         '-> pb.AccessRules:  # noqa: ARG002\n        call.check("admin", "broker", BROKER)',
         "GetAccess",
     ),
     (
-        "cluster-access-set-access",
-        "clustered/access",
+        "administration-set-access",
+        "rpc/administration",
         '-> pb.SetAccessResponse:\n        call.check("admin", "broker", BROKER)',
         "SetAccess",
     ),
     (
-        "cluster-groups-poll",
-        "clustered/groups",
-        '-> pb.PollResponse:\n        call.check("read", "group", request.group)',
-        "Poll",
-    ),
-    ("cluster-groups-poll-2", "clustered/groups", '                call.check("read", "topic", place.topic)', "Poll"),
-    ("cluster-groups-list-readers", "clustered/groups", "        if not call.by_broker:", "ListReaders"),
-    ("cluster-topics-describe-topic", "clustered/topics", "        call.check_seen(request.name)", "DescribeTopic"),
-    ("cluster-topics-get-schema", "clustered/topics", "        call.check_seen(request.topic)", "GetSchema"),
-    (
-        "cluster-topics-create-topic",
-        "clustered/topics",
-        (
-            "    async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:\n"
-            '        call.check("admin", "topic", request.name)'
-        ),
-        "CreateTopic",
+        "administration-elect-leader",
+        "rpc/administration",
+        '        call.check("admin", "topic", partition.topic)',
+        "ElectLeader",
     ),
     (
-        "cluster-topics-alter-topic",
-        "clustered/topics",
-        (
-            "    async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:\n"
-            '        call.check("admin", "topic", request.name)'
-        ),
-        "AlterTopic",
+        "administration-begin-moves",
+        "rpc/administration",
+        '-> pb.BeginMovesResponse:\n        call.check("admin", "broker", BROKER)',
+        "BeginMoves",
     ),
     (
-        "cluster-topics-delete-topic",
-        "clustered/topics",
-        '-> pb.DeleteTopicResponse:\n        call.check("admin", "topic", request.name)',
-        "DeleteTopic",
+        "peers-list-readers",
+        "rpc/peers",
+        "-> pb.ListReadersResponse:  # noqa: ARG002\n        _check_broker(call)",
+        "ListReaders",
     ),
-    (
-        "cluster-transactions-stage",
-        "clustered/transactions",
-        '                call.check("write", "topic", request.message.topic)',
-        "Stage",
-    ),
-    (
-        "cluster-transactions-shares",
-        "clustered/transactions",
-        '                call.check("write", "topic", topic)',
-        "DropStages",
-    ),
-    (
-        "cluster-transactions-commit-transaction",
-        "clustered/transactions",
-        '            call.check("write", "group", request.writer)',
-        "CommitTransaction",
-    ),
-    (
-        "cluster-transactions-commit-progress",
-        "clustered/transactions",
-        (
-            '        """Decide together with the positions of a consumer, in the log of its group."""\n'
-            '        call.check("read", "group", request.group)'
-        ),
-        "CommitTransaction",
-    ),
-    (
-        "cluster-transactions-commit-progress-2",
-        "clustered/transactions",
-        '            call.check("read", "topic", one.topic)',
-        "CommitTransaction",
-    ),
-    (
-        "cluster-transactions-roll-forward",
-        "clustered/transactions",
-        '            call.check("read", "group", request.group)',
-        "RollForward",
-    ),
-    (
-        "cluster-transactions-roll-forward-2",
-        "clustered/transactions",
-        '        call.check("admin", "broker", BROKER)',
-        "RollForward",
-    ),
-    (
-        "cluster-transactions-hold-stages",
-        "clustered/transactions",
-        "-> pb.HoldStagesResponse:\n        _check_broker(call)",
-        "HoldStages",
-    ),
-    (
-        "cluster-transactions-apply-stages",
-        "clustered/transactions",
-        "-> pb.ApplyStagesResponse:\n        _check_broker(call)",
-        "ApplyStages",
-    ),
-    (
-        "cluster-transactions-list-undone",
-        "clustered/transactions",
-        "-> pb.ListUndoneResponse:\n        _check_broker(call)",
-        "ListUndone",
-    ),
-    ("electing-elect-leader", "rpc/electing", '        call.check("admin", "topic", place.topic)', "ElectLeader"),
+    ("peers-hold-stages", "rpc/peers", "-> pb.HoldStagesResponse:\n        _check_broker(call)", "HoldStages"),
+    ("peers-apply-stages", "rpc/peers", "-> pb.ApplyStagesResponse:\n        _check_broker(call)", "ApplyStages"),
+    ("peers-list-undone", "rpc/peers", "-> pb.ListUndoneResponse:\n        _check_broker(call)", "ListUndone"),
     (
         "groups-describe-group",
         "rpc/groups",
@@ -177,13 +100,8 @@ _CHECKS: Final = (
     ),
     ("groups-expire-group", "rpc/groups", '        call.check("write", "group", request.group)', "ExpireGroup"),
     ("groups-poll", "rpc/groups", '-> pb.PollResponse:\n        call.check("read", "group", request.group)', "Poll"),
-    ("groups-poll-2", "rpc/groups", '                call.check("read", "topic", place.topic)', "Poll"),
-    (
-        "moving-begin-moves",
-        "rpc/moving",
-        '-> pb.BeginMovesResponse:\n        call.check("admin", "broker", BROKER)',
-        "BeginMoves",
-    ),
+    ("groups-poll-2", "rpc/groups", '            call.check("read", "topic", topic)', "Poll"),
+    ("groups-poll-3", "groups", "                check(partition.topic)", "Poll"),
     ("operations-get-statistics", "rpc/operations", '            call.check("read", "topic", name)', "GetStatistics"),
     (
         "operations-list-segments",
@@ -201,10 +119,15 @@ _CHECKS: Final = (
     ("operations-get-status", "rpc/operations", '        call.check("read", "broker", BROKER)', "GetStatus"),
     ("producing-accept", "rpc/producing", '        call.check("write", "topic", message.topic)', "Produce"),
     ("producing-sync", "rpc/producing", '            call.check("write", "topic", place.topic)', "Sync"),
-    ("reading-check", "rpc/reading", '            call.check("read", "topic", position.partition.topic)', "Fetch"),
-    ("reading-check-2", "rpc/reading", '            call.check("read", "group", request.group)', "Fetch"),
+    ("reading-check", "rpc/reading", '        call.check("read", "topic", position.partition.topic)', "Fetch"),
+    ("reading-check-2", "rpc/reading", '        call.check("read", "group", read.group)', "Fetch"),
+    (
+        "peers-list-log-ends",
+        "rpc/peers",
+        '-> pb.ListLogEndsResponse:\n        call.check("read", "broker", BROKER)',
+        "ListLogEnds",
+    ),
     ("reading-list-offsets", "rpc/reading", '            call.check("read", "topic", place.topic)', "ListOffsets"),
-    ("replicating-list-log-ends", "rpc/replicating", '        call.check("read", "broker", BROKER)', "ListLogEnds"),
     (
         "topics-create-topic",
         "rpc/topics",
@@ -234,16 +157,17 @@ _CHECKS: Final = (
     (
         "transactions-stage",
         "rpc/transactions",
-        '                call.check("write", "topic", request.message.topic)',
+        '                call.check("write", "topic", message.topic)',
         "Stage",
     ),
-    ("transactions-checked", "rpc/transactions", '            call.check("write", "topic", topic)', "DropStages"),
+    ("transactions-written", "rpc/transactions", '    call.check("write", "topic", topic)', "DropStages"),
+    ("transactions-alone-authorise", "standalone/transactions", "            authorise(topic)", "DropStages"),
+    ("transactions-cluster-authorise", "clustered/transactions", "                authorise(topic)", "DropStages"),
     (
         "transactions-commit-transaction",
         "rpc/transactions",
         (
-            "        staged = self._checked(request.staged, call)\n"
-            "        if request.group:\n"
+            "-> pb.CommitTransactionResponse:\n        if request.group:\n"
             '            call.check("read", "group", request.group)'
         ),
         "CommitTransaction",
@@ -251,7 +175,7 @@ _CHECKS: Final = (
     (
         "transactions-commit-transaction-2",
         "rpc/transactions",
-        '                call.check("read", "topic", one.topic)',
+        '                call.check("read", "topic", position.topic)',
         "CommitTransaction",
     ),
     (
@@ -304,8 +228,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="uuid-of-another-topic",
         promise="a position is set in the topic whose name was checked",
-        file="headwater/broker/rpc/groups.py",
-        old="                if names.get(one.topic_uuid, one.topic) != one.topic:\n",
+        file="headwater/broker/group_rules.py",
+        old="                if names.get(uuid, topic) != topic:\n",
         new="                if False:\n",
         killers=("tests/broker/test_rpc_rights.py -k position_in_one_topic",),
     ),
@@ -329,7 +253,7 @@ MUTANTS: tuple[Mutant, ...] = (
         name="tokens-hashed-in-the-loop",
         promise="a token that is being hashed holds up nobody else",
         file="headwater/broker/core.py",
-        old="        if not self.access.hashes(said.metadata):\n",
+        old="        if not self.access.hashes(credentials.metadata):\n",
         new="        if True:\n",
         killers=("tests/broker/test_security.py -k few_tokens_hashed",),
     ),

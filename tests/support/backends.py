@@ -15,9 +15,8 @@ from typing import Final, Protocol
 
 from headwater import PartitionConfig, Store
 from headwater.broker import Broker
-from headwater.broker.clustered.groups import ClusterGroups
-from headwater.broker.clustered.transactions import ClusterTransactions
-from headwater.broker.coordinator import Coordinator
+from headwater.broker.clustered.backend import ClusteredBackend
+from headwater.broker.clustered.coordinator import Coordinator
 from headwater.client.store import RemoteStore
 from headwater.cluster.etcd.client import Etcd
 from headwater.core.address import Address
@@ -156,13 +155,11 @@ class SharedCluster:
             for name in store.topics():
                 store.delete_topic(name)
         for broker in self.brokers:
-            groups, transactions, loop = broker._groups, broker._transactions, broker._loop
-            assert isinstance(groups, ClusterGroups)
-            assert isinstance(transactions, ClusterTransactions)
+            backend, loop = clustered(broker), broker._loop
             assert loop is not None
-            for coordinator in transactions._writers.all().values():
+            for coordinator in backend.transactions._writers.all().values():
                 coordinator._transaction_log._writers.clear()  # else they are known for ever
-            for one in groups.coordinators.all().values():
+            for one in backend.group_home.coordinators.all().values():
                 asyncio.run_coroutine_threadsafe(one.do(partial(_forget_all, one.rules)), loop).result(60)
 
     def stop(self) -> None:
@@ -172,6 +169,13 @@ class SharedCluster:
         for store in self._stores:
             store.close()
         self._etcd.kill()
+
+
+def clustered(broker: Broker) -> ClusteredBackend:
+    """The backend of a broker in a cluster."""
+    assert broker._core is not None
+    assert isinstance(broker._core.backend, ClusteredBackend)
+    return broker._core.backend
 
 
 def _forget_all(rules: Coordinator) -> None:

@@ -1,1 +1,1 @@
-"""The parts of a broker that differ when it is a member of a cluster."""
+"""The backend of a broker in a cluster: replicated partitions, and coordinators that all brokers share."""

@@ -1,234 +1,144 @@
-"""Groups over the wire, in a cluster: each is kept by the broker that leads its partition of an internal topic.
+"""The groups of a cluster: each is kept by the broker that leads its partition of an internal topic.
 
-Others say who that is. The rules are those of every group, and run in the event loop: all that they need is in memory.
+Other brokers say which one that is. Rules run in the event loop: all that they need is in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
-from headwater.broker.clustered.polling import ClusterPolling, Start
-from headwater.broker.coordinator import Coordinator, LoggedSessions
-from headwater.broker.core import Core
-from headwater.broker.rpc.call import Call
-from headwater.broker.rpc.groups import Groups, most_records
-from headwater.broker.rpc.reading import Reading
-from headwater.broker.rpc.sessions import Session
-from headwater.broker.security.access import BROKER, Caller
+from headwater.broker.arrivals import GROUP
+from headwater.broker.backend import GroupMember, NamedPartition, PolledPartition
+from headwater.broker.clustered.coordinator import Coordination, Coordinator, LoggedSessions
+from headwater.broker.clustered.peers import GroupReader, GroupReaders, Peers, Start
+from headwater.broker.clustered.polling import ClusterPolling
+from headwater.broker.runtime import Runtime
+from headwater.broker.sessions import Session
 from headwater.cluster.control.metadata import NOBODY
-from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
-from headwater.cluster.internal import Coordinators, InternalLog, Record
+from headwater.cluster.etcd.keys import PartitionKey
+from headwater.cluster.internal import Coordinators, InternalLog
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replication.replica import NotLeading
-from headwater.cluster.transactions.deciding import Decider, Note
-from headwater.core.errors import (
-    BrokerUnavailable,
-    HeadwaterError,
-    NotLeader,
-    PermissionDenied,
-    StoreError,
-    UnknownTopic,
-)
+from headwater.cluster.transactions.deciding import Decider
+from headwater.core.errors import BrokerUnavailable, HeadwaterError, NotLeader, StaleMember, StoreError, UnknownTopic
 from headwater.core.names import GROUPS
-from headwater.core.options import MIB
-from headwater.log import Appended
-from headwater.streams.group import Commit, GroupInfo
+from headwater.streams.group import GroupInfo
 from headwater.streams.membership import Member
 from headwater.streams.pattern import TopicFilter
 from headwater.streams.topic import TopicPartition
-from headwater.v1 import broker_pb2 as pb
 
-_P = ParamSpec("_P")
 _R = TypeVar("_R")
 _log = logging.getLogger(__name__)
 _SWEEP: Final = 0.5
-"""How often the dead are looked for. Seconds."""
-_ASKING: Final = 5.0
-_SNAPSHOT_BYTES: Final = 8 * MIB
-"""When a log has grown to this, and to twice its last snapshot, everything is written anew and the rest removed."""
+"""How often dead members are looked for. Seconds."""
 
 
-class Coordination:
-    """A coordinator at work: its notes go to the log, and its answers wait for that. For the event loop."""
+class CoordinatedGroups:
+    """The groups that this broker coordinates. See `GroupHome`."""
 
-    def __init__(self, log: InternalLog, rules: Coordinator, tell: Callable[[str], None]) -> None:
-        """`tell` is called with the names of groups that are to be looked at again."""
-        self._log = log
-        self._tell = tell
-        self.rules = rules
-        self.decider: Decider | None = None
-        """Decides over transactions of consumers."""
-        self._enough = _SNAPSHOT_BYTES
-        self._shrinking: asyncio.Task[None] | None = None
+    def __init__(
+        self, runtime: Runtime, node: ClusterNode, peers: Peers, polling: ClusterPolling, session_timeout: float
+    ) -> None:
+        """Members get this timeout, in seconds, if they do not ask for another one.
 
-    @property
-    def place(self) -> TopicPartition:
-        """Which partition of the internal topic it is."""
-        return self._log.place
-
-    @property
-    def key(self) -> PartitionKey:
-        """The same, with the topic's uuid in place of its name."""
-        return self._log.key
-
-    @property
-    def good(self) -> bool:
-        """Whether it serves, as far as is known here."""
-        return self._log.good and self.rules.serves()
-
-    def replay(self, records: list[Record]) -> None:
-        """Take in what the log has, and begin to serve."""
-        self.rules.replay(records)
-        if self.decider is not None:
-            self.decider.begin()
-
-    def end(self) -> None:
-        """Serve no more. Who waits for a change here goes elsewhere."""
-        self.rules.end()
-        if self.decider is not None:
-            self.decider.end()
-        for name in self.rules.groups:
-            self._tell(name)
-
-    async def do(self, rule: Callable[[], _R]) -> _R:
-        """Apply a rule; returns, or raises, what came of it when everybody may know. Raises NotLeading."""
-        return await self._begin(rule)
-
-    def write(self, work: Callable[[Note], Any]) -> asyncio.Future[Any]:
-        """Apply a rule that notes something of transactions as well, at once."""
-        return self._begin(lambda: work(self.rules.note_transaction))
-
-    def _begin(self, rule: Callable[[], _R]) -> asyncio.Future[_R]:
-        future: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
-
-        def tell(outcome: Any) -> None:
-            if future.done():
-                return  # nobody waits for it any more
-            if isinstance(outcome, BaseException):
-                future.set_exception(outcome)
-                future.exception()  # whoever waits is told; where nobody does, nobody misses it
-            else:
-                future.set_result(outcome)
-
-        self.rules.do(rule, tell)
-        self._write()
-        return future
-
-    def _write(self) -> None:
-        notes = self.rules.take()
-        if notes:
-            noted = self.rules.noted
-            self._log.append(notes).add_done_callback(lambda done: self._written(done, noted))
-
-    def _written(self, done: asyncio.Future[Appended], noted: int) -> None:
-        if done.cancelled() or done.exception() is not None:
-            self.end()
-            return
-        self.rules.acknowledge(noted)
-        if self._log.bytes > self._enough and (self._shrinking is None or self._shrinking.done()):
-            self._shrinking = asyncio.create_task(self._shrink())
-
-    async def _shrink(self) -> None:
-        """Write everything anew, and remove what was before it."""
-        try:
-            await self.do(self.rules.forget_empty)
-            before = self._log.bytes
-            self.rules.snapshot()
-            notes, noted = self.rules.take(), self.rules.noted
-            appending = self._log.append(notes)
-            appending.add_done_callback(lambda done: self._written(done, noted))
-            appended = await appending
-            await self._log.forget(appended.base_offset)
-            self._log.bytes -= before
-            self._enough = max(_SNAPSHOT_BYTES, 2 * self._log.bytes)
-        except NotLeading:
-            return
-        except (HeadwaterError, OSError) as error:
-            _log.error("%s cannot be made smaller: %s", self.place, error)
-
-    async def confirm(self) -> None:
-        """Return when it is sure that nobody else has coordinated meanwhile; raises NotLeading."""
-        await self._log.confirm()
-
-
-class ClusterGroups(Groups):
-    """The methods about groups, in a cluster."""
-
-    def __init__(self, core: Core, node: ClusterNode) -> None:
-        super().__init__(core)
-        if self._store.group_names():
+        Raises StoreError if the store has groups of its own.
+        """
+        if node.store.group_names():
             raise StoreError(
-                f"{self._store} has groups that a broker on its own has kept, in {GROUPS}: a cluster keeps them in a "
+                f"{node.store} has groups that a broker on its own has kept, in {GROUPS}: a cluster keeps them in a "
                 f"topic; move that directory away, or begin with an empty one"
             )
+        self._runtime = runtime
         self._node = node
+        self._peers = peers
+        self._polling = polling
+        self._session_timeout = session_timeout
         self.decider_of: Callable[[Coordination], Decider] | None = None
-        """Makes who decides over the transactions of consumers."""
+        """Makes the decider of the transactions of consumers."""
         self.coordinators: Coordinators[Coordination] = Coordinators(node, GROUPS, self._coordination)
         node.readers = self.readers
-        self._polling = ClusterPolling(node, Reading(core, self))
 
     def _coordination(self, log: InternalLog) -> Coordination:
-        rules = Coordinator(self._store._clock, self._core.config.session_timeout, log.epoch)
-        found = Coordination(log, rules, self._tell)
+        rules = Coordinator(self._node.store._clock, self._session_timeout, log.epoch)
+        coordination = Coordination(log, rules, self._tell)
         if self.decider_of is not None:
-            found.decider = self.decider_of(found)
-        return found
+            coordination.decider = self.decider_of(coordination)
+        return coordination
 
-    # Where they are kept.
+    def _tell(self, group: str) -> None:
+        self._runtime.arrivals.tell([(group, GROUP)])
 
-    async def _change(self, group: str, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        one = await self.coordinators.of(group)
+    async def change(self, group: str, work: Callable[[], _R]) -> _R:
+        """See GroupHome."""
+        coordination = await self.coordinators.of(group)
         try:
-            return await one.do(lambda: work(*args, **kwargs))
+            return await coordination.do(work)
         except NotLeading:
-            raise NotLeader(*one.place, None) from None  # nobody knows what came of it: to be asked for again
+            # Nobody knows what came of it: the caller asks again.
+            raise NotLeader(*coordination.place, None) from None
 
-    _look = _change
+    look = change
 
-    def described(self) -> dict[str, GroupInfo]:
-        kept = [one.rules.groups.copy() for one in self.coordinators.all().values()]
+    async def confirm(self, group: str) -> None:
+        """See GroupHome. Readers resume from a position: it has to be the last one that was set."""
+        coordination = await self.coordinators.of(group)
+        try:
+            await coordination.confirm()
+        except NotLeading:
+            raise NotLeader(*coordination.place, None) from None
+
+    async def names(self) -> list[str]:
+        """See GroupHome."""
+        return sorted({name for answer in await self._ask_all() for name in answer.groups})
+
+    def forget_empty(self, group: str) -> None:
+        """See GroupHome."""
+        self.coordinators.at(group).rules.forget_empty()
+
+    def described(self) -> Mapping[str, GroupInfo]:
+        """See GroupHome."""
+        kept = [coordination.rules.groups.copy() for coordination in self.coordinators.all().values()]
         return {name: group.describe() for groups in kept for name, group in groups.items()}
 
-    def generation(self, name: str) -> int:
+    def generation(self, group: str) -> int:
+        """See GroupHome."""
         try:
-            return super().generation(name)
+            return self.get(group).generation() if self.has(group) else 0
         except NotLeader:
             return 0
 
-    def polled(self, name: str, member_id: str, caller: str, known: int) -> int:  # noqa: ARG002
-        return known  # members tell the coordinator by themselves, which is seldom the one that they fetch from
+    def polled(self, group: str, member_id: str, owner: str, known: int) -> int:  # noqa: ARG002
+        """Return `known`: members call the coordinator themselves. They seldom read from the same broker."""
+        return known
 
-    def _has(self, name: str) -> bool:
+    # For rules.
+
+    def has(self, name: str) -> bool:
+        """See GroupShelf."""
         return name in self.coordinators.at(name).rules.groups
 
-    def _known(self, name: str) -> LoggedSessions:
-        found = super()._known(name)
-        assert isinstance(found, LoggedSessions)
-        return found
-
-    def _group(self, name: str) -> LoggedSessions:
+    def get(self, name: str) -> LoggedSessions:
+        """See GroupShelf."""
         return self.coordinators.at(name).rules.group(name)
 
-    def _topic(self, name: str) -> ClusterTopic:
-        found = self._node.membership.view.topics.get(name)
+    def topic_uuid(self, topic: str) -> bytes:
+        """See GroupShelf."""
+        found = self._node.membership.view.topics.get(topic)
         if found is None:
-            raise UnknownTopic(name, f"the cluster {self._node.cluster!r}")
-        return found
+            raise UnknownTopic(topic, f"the cluster {self._node.cluster!r}")
+        return found.info.uuid
 
-    def _uuid_of(self, topic: str) -> bytes:
-        return self._topic(topic).info.uuid
-
-    def _names_of(self, uuids: Iterable[bytes]) -> dict[bytes, str]:
+    def topic_names(self, uuids: Iterable[bytes]) -> Mapping[bytes, str]:
+        """See GroupShelf."""
         wanted = set(uuids)
-        topics = self._node.membership.view.topics.items()
+        topics = list(self._node.membership.view.topics.items())
         return {topic.info.uuid: name for name, topic in topics if topic.info.uuid in wanted}
 
-    def _partitions_of(self, member: Member) -> list[TopicPartition]:
+    def partitions_of(self, member: Member) -> list[TopicPartition]:
+        """See GroupShelf."""
         wanted = TopicFilter(member.topics)
         return [
             TopicPartition(name, number)
@@ -237,95 +147,68 @@ class ClusterGroups(Groups):
             for number in range(topic.info.partitions)
         ]
 
-    def _expire(self, request: pb.ExpireGroupRequest) -> bool:
-        expired = super()._expire(request)
-        if expired and not request.dry_run:
-            self.coordinators.at(request.group).rules.forget_empty()
-        return expired
+    # Polling.
 
-    # Looking at them.
+    async def read_for(
+        self, member: GroupMember, partitions: Sequence[TopicPartition], max_records: int, wait: float
+    ) -> Sequence[PolledPartition]:
+        """See GroupHome."""
+        if not self.has(member.group):
+            raise StaleMember(f"there is no group {member.group!r}: join it first")
+        group = self.get(member.group)
+        session = group.session(member.member_id, member.owner)
+        starts = {tp: start for tp in partitions if (start := self._start(group, session, tp)) is not None}
+        found: list[PolledPartition] = []
+        for partition, fetched in (await self._polling.fetch(starts, max_records, wait)).items():
+            uuid = starts[partition][0]
+            records, others = fetched.records[:max_records], fetched.records[max_records:]
+            offset = others[0].offset if others else fetched.next_offset
+            max_records -= len(records)
+            # The one that was read longest ago comes first.
+            session.reading.pop(partition, None)
+            session.reading[partition] = (uuid, offset)
+            if records:
+                lag = max(fetched.log_end - offset, 0)
+                found.append(PolledPartition(NamedPartition(*partition, uuid), records, offset, lag))
+        return found
 
-    async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.Group:
-        call.check("read", "group", request.group)
-        one = await self.coordinators.of(request.group)
-        try:
-            # A position that is read is gone on from: it has to be the last that anybody has set.
-            await one.confirm()
-        except NotLeading:
-            raise NotLeader(*one.place, None) from None
-        return await super().describe_group(request, call)
-
-    async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:  # noqa: ARG002
-        names = {name for answer in await self._ask_all() for name in answer.groups}
-        return pb.ListGroupsResponse(groups=sorted(name for name in names if call.sees(name, "group")))
-
-    # Plain records.
-
-    async def poll(self, request: pb.PollRequest, call: Call) -> pb.PollResponse:
-        call.check("read", "group", request.group)
-        deadline = time.monotonic() + call.patience(request.max_wait_ms)
-        most = most_records(request)
-        while True:
-            places = await self._change(request.group, self._assigned, request, call.caller)
-            for place in places:  # rights may have changed since the member joined
-                call.check("read", "topic", place.topic)
-            group = self._known(request.group)
-            session = group.session(request.member_id, call.caller.name)
-            starts = {place: start for place in places if (start := self._start(group, session, place)) is not None}
-            # Partitions that others have yet to give up come without anything being told of it.
-            wait = max(min(deadline - time.monotonic(), 1.0), 0.0)
-            found = await self._polling.fetch(starts, most, wait)
-            answer = pb.PollResponse(generation=self.generation(request.group))
-            for place, fetched in found.items():
-                polled = _polled(place, fetched, starts[place][0], most)
-                most -= len(polled.records)
-                # The one that was read longest ago comes first.
-                session.reading.pop(place, None)
-                session.reading[place] = (polled.topic_uuid, polled.next_offset)
-                if polled.records:
-                    answer.partitions.append(polled)
-            if answer.partitions or time.monotonic() >= deadline or self._core.draining.is_set():
-                return answer
-
-    def _start(self, group: LoggedSessions, session: Session, place: TopicPartition) -> Start | None:
-        """Where a member goes on; None when the topic is gone."""
-        topic = self._node.membership.view.topics.get(place.topic)
+    def _start(self, group: LoggedSessions, session: Session, partition: TopicPartition) -> Start | None:
+        """The place where a member goes on; None if the topic is gone."""
+        topic = self._node.membership.view.topics.get(partition.topic)
         if topic is None:
             return None
-        uuid, offset = session.reading.get(place, (b"", 0))
+        uuid, offset = session.reading.get(partition, (b"", 0))
         if uuid == topic.info.uuid:
             return uuid, offset
-        position = group.position((topic.info.uuid, place.partition))
+        position = group.position((topic.info.uuid, partition.partition))
         return topic.info.uuid, 0 if position is None else position.offset
 
-    # How far they are, for those who delete.
+    # Progress of groups, for leaders that delete.
 
-    async def list_readers(self, request: pb.ListReadersRequest, call: Call) -> pb.ListReadersResponse:  # noqa: ARG002
-        if not call.by_broker:
-            raise PermissionDenied(call.caller.name, "admin", "broker", BROKER)
-        return await self._readers_here()
-
-    async def _readers_here(self) -> pb.ListReadersResponse:
-        answer = pb.ListReadersResponse()
-        for number, one in (await self.coordinators.confirmed()).items():
-            answer.coordinated.append(number)
-            for name, group in one.rules.groups.items():
-                answer.groups.append(name)
-                found = group.describe()
-                places = [(uuid, partition) for uuid, partition in found.positions]
-                static = [place for one in found.members.values() if one.static for place in self._partitions_of(one)]
-                for place in (*found.owners, *static):
-                    topic = self._node.membership.view.topics.get(place.topic)
+    async def readers_here(self) -> GroupReaders:
+        """The progress of the groups that are coordinated here, if it is sure that no other broker does by now."""
+        numbers: list[int] = []
+        names: list[str] = []
+        readers: list[GroupReader] = []
+        topics = self._node.membership.view.topics
+        for number, coordination in (await self.coordinators.confirmed()).items():
+            numbers.append(number)
+            for name, group in coordination.rules.groups.items():
+                names.append(name)
+                info = group.describe()
+                keys = list(info.positions)
+                static = [tp for member in info.members.values() if member.static for tp in self.partitions_of(member)]
+                for partition in (*info.owners, *static):
+                    topic = topics.get(partition.topic)
                     if topic is not None:
-                        places.append((topic.info.uuid, place.partition))
-                for key in dict.fromkeys(places):
-                    position = found.positions.get(key)
-                    offset = -1 if position is None else position.offset
-                    answer.readers.append(pb.Reader(group=name, topic_uuid=key[0], partition=key[1], offset=offset))
-        return answer
+                        keys.append((topic.info.uuid, partition.partition))
+                for key in dict.fromkeys(keys):
+                    position = info.positions.get(key)
+                    readers.append(GroupReader(name, key, None if position is None else position.offset))
+        return GroupReaders(numbers, names, readers)
 
-    async def _ask_all(self) -> list[pb.ListReadersResponse]:
-        """What all coordinators say; raises NotLeader when there is a partition that nobody coordinates now."""
+    async def _ask_all(self) -> list[GroupReaders]:
+        """The answers of all coordinators; raises NotLeader if no broker coordinates some partition now."""
         view = self._node.membership.view
         try:
             topic = view.topics.get(GROUPS) or await self._node.topics.get(GROUPS)
@@ -334,129 +217,73 @@ class ClusterGroups(Groups):
         numbers = range(topic.info.partitions)
         states = [view.partitions.get((topic.info.uuid, number)) for number in numbers]
         leaders = {state[0].leader for state in states if state is not None} - {NOBODY, self._node.broker}
-        request = pb.ListReadersRequest()
-        asked = [self._node.call_broker(leader, "ListReaders", request, _ASKING) for leader in leaders]
-        found = []
-        for answer in await asyncio.gather(self._readers_here(), *asked, return_exceptions=True):
-            if isinstance(answer, pb.ListReadersResponse):
-                found.append(answer)
+        asked = map(self._peers.group_readers, leaders)
+        answers: list[GroupReaders] = []
+        for answer in await asyncio.gather(self.readers_here(), *asked, return_exceptions=True):
+            if isinstance(answer, GroupReaders):
+                answers.append(answer)
             elif not isinstance(answer, BrokerUnavailable):
                 raise answer
-        missing = set(numbers) - {number for answer in found for number in answer.coordinated}
+        missing = set(numbers) - {number for answer in answers for number in answer.coordinated}
         if missing:
             raise NotLeader(GROUPS, min(missing), None)
-        return found
+        return answers
 
-    async def readers(self) -> dict[tuple[bytes, int], int] | None:
-        """For each partition that groups read, before which offset all of them are done; None when nobody knows."""
+    async def readers(self) -> dict[PartitionKey, int] | None:
+        """The offset before which all groups are done, for each partition that groups read; None if it is not known."""
         try:
             answers = await self._ask_all()
         except HeadwaterError as error:
             _log.warning("nobody knows how far all groups are, so nothing that they may need is deleted: %s", error)
             return None
-        found: dict[tuple[bytes, int], int] = {}
-        for one in (reader for answer in answers for reader in answer.readers):
-            key = (one.topic_uuid, one.partition)
-            found[key] = max(min(one.offset, found.get(key, one.offset)), 0)
+        found: dict[PartitionKey, int] = {}
+        for reader in (reader for answer in answers for reader in answer.readers):
+            offset = reader.offset or 0
+            found[reader.key] = max(min(offset, found.get(reader.key, offset)), 0)
         return found
 
     async def positions(self) -> dict[str, dict[PartitionKey, int]]:
-        """How far each group is in each partition where it has a position; raises NotLeader when nobody knows."""
+        """The positions of all groups; raises NotLeader if they are not known."""
         found: dict[str, dict[PartitionKey, int]] = {}
         for answer in await self._ask_all():
             for name in answer.groups:
                 found.setdefault(name, {})
-            for one in answer.readers:
-                if one.offset >= 0:
-                    found[one.group][one.topic_uuid, one.partition] = one.offset
+            for reader in answer.readers:
+                if reader.offset is not None:
+                    found[reader.group][reader.key] = reader.offset
         return found
 
-    # Transactions.
-
-    def progress(self, request: pb.CommitTransactionRequest, caller: Caller) -> GroupProgress:
-        """The positions that a consumer wants to be part of a transaction."""
-        return GroupProgress(self, request, caller)
-
-    # The dead.
+    # Dead members.
 
     async def sweep(self) -> None:
-        """Take dead members out, and now and then what nobody needs any more, for ever."""
-        interval = self._store.defaults.steward.interval
+        """Take dead members out, and now and then positions and groups that nobody needs any more, for ever."""
+        interval = self._node.store.defaults.steward.interval
         cleaned = asyncio.get_running_loop().time()
         while True:
             await asyncio.sleep(_SWEEP)
             cleaning = asyncio.get_running_loop().time() - cleaned > interval
             if cleaning:
                 cleaned = asyncio.get_running_loop().time()
-            for one in self.coordinators.all().values():
-                for name in list(one.rules.groups):
-                    self._node.begin(self._sweep_group(one, name, cleaning))
+            for coordination in self.coordinators.all().values():
+                for name in list(coordination.rules.groups):
+                    self._node.begin(self._sweep_group(coordination, name, cleaning))
 
-    async def _sweep_group(self, one: Coordination, name: str, cleaning: bool) -> None:
-        group = one.rules.groups.get(name)
+    async def _sweep_group(self, coordination: Coordination, name: str, cleaning: bool) -> None:
+        group = coordination.rules.groups.get(name)
         if group is None or not (cleaning or group.has_dead()):
             return
         try:
-            if await one.do(lambda: group.take_dead_out(self._partitions_of)):
+            if await coordination.do(lambda: group.take_dead_out(self.partitions_of)):
                 self._tell(name)
             if cleaning:
-                await one.do(lambda: self._clean(one, group))
+                await coordination.do(lambda: self._clean(coordination, group))
         except NotLeading:
             return
 
-    def _clean(self, one: Coordination, group: LoggedSessions) -> None:
-        """Forget what is to be forgotten of a group, and then the group."""
-        unused = self._store.elapsed.is_older(self._store.defaults.steward.group_expiry)
+    def _clean(self, coordination: Coordination, group: LoggedSessions) -> None:
+        """Forget what has expired of a group, and then groups of which nothing is left."""
+        store = self._node.store
+        unused = store.elapsed.is_older(store.defaults.steward.group_expiry)
         group.expire_unused(unused)
         group.prune({topic.info.uuid for topic in self._node.membership.view.topics.values()}, unused)
-        one.rules.forget_empty()
-
-
-def _polled(place: TopicPartition, found: pb.FetchedPartition, uuid: bytes, most: int) -> pb.PolledPartition:
-    """As many of the records as are wanted, and where to go on behind them."""
-    records, others = found.records[:most], found.records[most:]
-    offset = others[0].offset if others else found.next_offset
-    return pb.PolledPartition(
-        topic=place.topic,
-        partition=place.partition,
-        topic_uuid=uuid,
-        records=records,
-        next_offset=offset,
-        lag=max(found.log_end - offset, 0),
-    )
-
-
-class GroupProgress:
-    """The progress of a consumer in a transaction, which is decided where its group is kept."""
-
-    def __init__(self, groups: ClusterGroups, request: pb.CommitTransactionRequest, caller: Caller) -> None:
-        self._groups = groups
-        self._request = request
-        self._caller = caller
-
-    def check(self) -> None:
-        """Raise StaleMember if the positions cannot be set, as far as is known now."""
-        self._decide()
-
-    def advance(self) -> None:
-        """Set the positions, as a rule of the group; raises StaleMember."""
-        group, commits, generation = self._decide()
-        group.carry_out(commits, generation)
-
-    def _decide(self) -> tuple[LoggedSessions, dict[TopicPartition, Commit], int]:
-        request = self._request
-        group = self._groups._group(request.group)
-        commits, known = self._groups.commits_of(group, request.inputs)
-        if request.member_id and group.has_session(request.member_id):
-            group.session(request.member_id, self._caller.name)
-            group.heard(request.member_id, polled=False)
-        member_id = request.member_id or None
-        with group.deciding(member_id, commits, known=None if member_id else known) as generation:
-            return group, commits, generation
-
-    def generation(self) -> int:
-        """The generation in which they were set."""
-        group = self._groups._group(self._request.group)
-        commits, _ = self._groups.commits_of(group, self._request.inputs)
-        found = [group.position(key) for key, _ in commits.values()]
-        return max((one.generation for one in found if one is not None), default=0)
+        coordination.rules.forget_empty()

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 
-from headwater.broker.clustered.groups import ClusterGroups
+from headwater.broker.clustered.groups import CoordinatedGroups
 from headwater.broker.clustered.operations import ClusterOperations
-from headwater.broker.core import Core
+from headwater.broker.runtime import Runtime
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replication.local_replica import LocalReplica
@@ -28,8 +28,10 @@ _log = logging.getLogger(__name__)
 class ClusterHistory:
     """A broker's part in the history of its cluster. For the event loop."""
 
-    def __init__(self, core: Core, node: ClusterNode, groups: ClusterGroups, operations: ClusterOperations) -> None:
-        self._core = core
+    def __init__(
+        self, runtime: Runtime, node: ClusterNode, groups: CoordinatedGroups, operations: ClusterOperations
+    ) -> None:
+        self._runtime = runtime
         self._node = node
         self._groups = groups
         self._operations = operations
@@ -43,8 +45,8 @@ class ClusterHistory:
 
     async def keep(self) -> None:
         """Note what there is to note, for ever; unless nobody wants it."""
-        interval = self._core.store.defaults.steward.history
-        while interval is not None and self._core.config.steward:
+        interval = self._node.store.defaults.steward.history
+        while interval is not None:
             await asyncio.sleep(interval)
             try:
                 await self.note(time.time_ns())
@@ -63,7 +65,7 @@ class ClusterHistory:
         elif self._led is not None and self._led[0].leads and self._led[0].led == self._led[1]:
             local, epoch, samples = self._led
             sample = await self._sample(now_ns)
-            await self._core.write(self._append, local, epoch, samples.frame(sample))
+            await self._runtime.write(self._append, local, epoch, samples.frame(sample))
             samples.written(sample)
             local.appended()
 
@@ -77,18 +79,14 @@ class ClusterHistory:
         topics = {name: topic.info.uuid for name, topic in self._node.membership.view.topics.items()}
         found = Sample(now_ns)
         ends: dict[PartitionKey, tuple[str, int]] = {}
-        for one in await self._operations.led():
-            found.topics[one.name] = (
-                sum(partition.total_records for partition in one.partitions),
-                sum(partition.total_bytes for partition in one.partitions),
-                sum(partition.bytes for partition in one.partitions),
-            )
-            for number, partition in enumerate(one.partitions):
-                ends[topics.get(one.name, b""), number] = (one.name, partition.log_end)
+        for topic in await self._operations.statistics(lambda _: True):
+            found.topics[topic.name] = (topic.total_records, topic.total_bytes, topic.bytes)
+            for number, partition in enumerate(topic.partitions):
+                ends[topics.get(topic.name, b""), number] = (topic.name, partition.end)
         for group, positions in (await self._groups.positions()).items():
             lags = found.lags[group] = {}
             for key, offset in positions.items():
                 if key in ends:
-                    topic, end = ends[key]
-                    lags[topic] = lags.get(topic, 0) + max(end - offset, 0)
+                    name, end = ends[key]
+                    lags[name] = lags.get(name, 0) + max(end - offset, 0)
         return found

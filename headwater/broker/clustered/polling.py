@@ -1,112 +1,133 @@
-"""Polls of plain records, in a cluster: whoever coordinates a group fetches for its members, from all who lead.
+"""Reads plain records for members of groups from all leaders.
 
-Clients that know nothing of leaders ask one broker, and that one asks the others. It is no more than a reader: what a
-member was given and has not committed comes again when another one coordinates.
+Clients that know nothing of leaders ask one broker, the coordinator of their group, and that one asks the others. It is
+no more than a reader: records that a member was given and has not committed come again from the next coordinator.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from headwater.broker.rpc.reading import Reading
+from headwater.broker.backend import NamedPartition
+from headwater.broker.clustered.peers import FetchedRecords, Peers, Start
+from headwater.broker.reader import PartitionRead, ReadPosition, ReadRequest, Unlimited, WaitingReader
 from headwater.cluster.control.metadata import NOBODY
 from headwater.cluster.node import ClusterNode
-from headwater.core.errors import BrokerUnavailable, NotLeader, OffsetOutOfRange, PartitionDeleted, UnknownTopic
+from headwater.core.errors import (
+    BrokerUnavailable,
+    HeadwaterError,
+    NotLeader,
+    OffsetOutOfRange,
+    PartitionDeleted,
+    UnknownTopic,
+)
 from headwater.core.options import KIB, MIB
 from headwater.streams.topic import TopicPartition
-from headwater.v1 import broker_pb2 as pb
-from headwater.wire.faults import unpack_error
 
 _BYTES: Final = MIB
 _RECORD_BYTES: Final = 64 * KIB
-"""As much is fetched for a record that is asked for, at most; of long ones one comes anyway."""
-_MARGIN: Final = 5.0
-"""How much longer an answer of another broker may take than it was asked to wait. Seconds."""
+"""At most so many bytes are fetched for each record that is asked for. A longer record comes anyway."""
 _AGAIN: Final = 0.05
 _ELSEWHERE: Final = (NotLeader, BrokerUnavailable, UnknownTopic, PartitionDeleted)
-"""What is wrong with a partition that has just moved, or gone: the next look finds it where it is then, or not."""
-
-Start = tuple[bytes, int]
-"""A topic's uuid, and the offset to read from."""
+"""Errors of a partition that has just moved, or is gone: the next look finds it where it is then, or not at all."""
 
 
 class ClusterPolling:
     """Fetches for members. For the event loop."""
 
-    def __init__(self, node: ClusterNode, reading: Reading) -> None:
+    def __init__(self, node: ClusterNode, peers: Peers, reader: WaitingReader) -> None:
         self._node = node
-        self._reading = reading
+        self._peers = peers
+        self._reader = reader
 
     async def fetch(
-        self, starts: Mapping[TopicPartition, Start], most: int, wait: float
-    ) -> dict[TopicPartition, pb.FetchedPartition]:
-        """What is there behind these offsets, or comes within so many seconds; raises what is wrong with a partition.
+        self, starts: Mapping[TopicPartition, Start], max_records: int, wait: float
+    ) -> dict[TopicPartition, FetchedRecords]:
+        """The records behind these offsets, or those that come within `wait` seconds.
 
-        One that cannot be reached now is left out.
+        Partitions that cannot be reached now are left out. Raises what is wrong with a partition otherwise.
         """
+        max_bytes = min(_BYTES, max_records * _RECORD_BYTES)
         tasks = [
-            asyncio.create_task(self._fetch(leader, request, wait))
-            for leader, request in self._requests(starts, most, wait).items()
+            asyncio.create_task(self._fetch(leader, led, max_bytes, wait))
+            for leader, led in self._by_leader(starts).items()
         ]
-        found: dict[TopicPartition, pb.FetchedPartition] = {}
+        found: dict[TopicPartition, FetchedRecords] = {}
         try:
             for task in asyncio.as_completed(tasks):
-                found |= _usable((await task).partitions)
+                found |= _usable(await task)
                 if found:
                     break  # others would make it wait
-            for one in tasks:
-                if one.done() and not one.cancelled() and one.exception() is None:
-                    found |= _usable(one.result().partitions)
+            for answered in tasks:
+                if answered.done() and not answered.cancelled() and answered.exception() is None:
+                    found |= _usable(answered.result())
         finally:
-            for one in tasks:
-                one.cancel()
+            for task in tasks:
+                task.cancel()
         if not found:
             await asyncio.sleep(min(_AGAIN, wait))  # whatever was wrong is not asked for in vain at once
         return found
 
-    def _requests(self, starts: Mapping[TopicPartition, Start], most: int, wait: float) -> dict[int, pb.FetchRequest]:
-        """What to ask whom."""
-        found: dict[int, pb.FetchRequest] = {}
-        view = self._node.membership.view
-        for place, (uuid, offset) in starts.items():
-            state = view.partitions.get((uuid, place.partition))
-            leader = NOBODY if state is None else state[0].leader
-            if leader == NOBODY:
-                continue
-            request = found.setdefault(
-                leader,
-                pb.FetchRequest(
-                    as_records=True, max_bytes=min(_BYTES, most * _RECORD_BYTES), max_wait_ms=round(wait * 1000)
-                ),
-            )
-            named = pb.TopicPartition(topic=place.topic, partition=place.partition, topic_uuid=uuid)
-            request.positions.append(pb.FetchPosition(partition=named, offset=offset))
+    def _by_leader(self, starts: Mapping[TopicPartition, Start]) -> dict[int, dict[TopicPartition, Start]]:
+        """The partitions by the brokers that lead them."""
+        found: dict[int, dict[TopicPartition, Start]] = {}
+        partitions = self._node.membership.view.partitions
+        for partition, (uuid, offset) in starts.items():
+            state = partitions.get((uuid, partition.partition))
+            if state is not None and state[0].leader != NOBODY:
+                found.setdefault(state[0].leader, {})[partition] = (uuid, offset)
         return found
 
-    async def _fetch(self, leader: int, request: pb.FetchRequest, wait: float) -> pb.FetchResponse:
+    async def _fetch(
+        self, leader: int, starts: Mapping[TopicPartition, Start], max_bytes: int, wait: float
+    ) -> Sequence[FetchedRecords]:
         if leader == self._node.broker:
-            return await self._reading.fetch_here(request, wait)
+            return await self._fetch_here(starts, max_bytes, wait)
         try:
-            answer: Any = await self._node.call_broker(leader, "Fetch", request, wait + _MARGIN)
+            return await self._peers.fetch_records(leader, starts, max_bytes, wait)
         except _ELSEWHERE:
-            return pb.FetchResponse()
-        found: pb.FetchResponse = answer
-        return found
+            return ()
+
+    async def _fetch_here(
+        self, starts: Mapping[TopicPartition, Start], max_bytes: int, wait: float
+    ) -> Sequence[FetchedRecords]:
+        positions = [
+            ReadPosition(NamedPartition(*partition, uuid), offset) for partition, (uuid, offset) in starts.items()
+        ]
+        request = ReadRequest(positions, max_bytes, _records_of)
+        with self._reader.expecting(request) as waiter:
+            answer, _ = await self._reader.read(request, waiter, time.monotonic() + wait, Unlimited())
+        return answer.content
 
 
-def _usable(partitions: Iterable[pb.FetchedPartition]) -> dict[TopicPartition, pb.FetchedPartition]:
-    """Those with records, or with another place to go on from; raises what is wrong with one, unless it has moved."""
-    found: dict[TopicPartition, pb.FetchedPartition] = {}
-    for one in partitions:
-        error = unpack_error(one.error) if one.HasField("error") else None
-        if isinstance(error, OffsetOutOfRange):
-            one.next_offset = one.log_start  # what was before it is gone
-        elif isinstance(error, _ELSEWHERE):
-            continue
-        elif error is not None:
-            raise error
-        if one.records or error is not None:
-            found[TopicPartition(one.topic, one.partition)] = one
+def _records_of(reads: Sequence[PartitionRead], generation: int) -> list[FetchedRecords]:  # noqa: ARG001 - no group reads
+    found: list[FetchedRecords] = []
+    for read in reads:
+        fetched = FetchedRecords(
+            read.partition, (), read.bounds.start, read.bounds.end, read.next_offset or 0, read.error
+        )
+        if read.error is None:
+            try:
+                records = [record for frame in read.frames for record in frame.records(read.start, read.end)]
+                fetched = fetched._replace(records=records)
+            except HeadwaterError as error:
+                fetched = fetched._replace(error=error)
+        found.append(fetched)
+    return found
+
+
+def _usable(answer: Iterable[FetchedRecords]) -> dict[TopicPartition, FetchedRecords]:
+    """Partitions with records, or with another offset to go on from; raises what is wrong unless they have moved."""
+    found: dict[TopicPartition, FetchedRecords] = {}
+    for fetched in answer:
+        if isinstance(fetched.error, OffsetOutOfRange):
+            found[fetched.partition] = fetched._replace(next_offset=fetched.log_start)  # older records are gone
+        elif fetched.error is not None:
+            if not isinstance(fetched.error, _ELSEWHERE):
+                raise fetched.error
+        elif fetched.records:
+            found[fetched.partition] = fetched
     return found

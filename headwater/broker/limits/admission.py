@@ -9,8 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.broker.core import Core
-from headwater.broker.security.access import Caller
+from headwater.broker.backend import Backend
 from headwater.core.errors import FrameDamaged, PartitionDeleted, UnknownSchema, UntrustedFrame
 from headwater.core.schema import Schema
 from headwater.log import Frame, Plain, admit
@@ -22,32 +21,26 @@ _FUTURE_NS: Final = 3600 * 10**9
 """How far ahead of this broker's clock the clocks of producers may be."""
 
 
-class Frames:
-    """Frames that a client has sent for one partition."""
+class Admission:
+    """Checks frames that come from outside."""
 
-    def __init__(
-        self, core: Core, caller: Caller, topic_uuid: bytes, data: Callable[[], Sequence[bytes | memoryview]]
-    ) -> None:
-        """`data` gets them, in the thread that writes."""
-        self._core = core
-        self._caller = caller
-        self._topic_uuid = topic_uuid
-        self._data = data
+    def __init__(self, backend: Backend, max_decoded_bytes: int) -> None:
+        """A frame may have so many bytes when it is decompressed."""
+        self._backend = backend
+        self._max_decoded_bytes = max_decoded_bytes
 
-    def frames(self, info: TopicInfo) -> list[Frame]:
-        """The frames, proved sane; raises UntrustedFrame, which says what is wrong."""
-        if self._topic_uuid and self._topic_uuid != info.uuid:
-            raise PartitionDeleted(f"topic {info.name!r}")
-        return [self._admitted(pa.py_buffer(data), info) for data in self._data()]
+    def batch(self, owner: str, topic_uuid: bytes, data: Callable[[], Sequence[bytes | memoryview]]) -> ClientFrames:
+        """Frames that the user `owner` has sent for one partition. `data` gets them, in the thread that writes."""
+        return ClientFrames(self, owner, topic_uuid, data)
 
-    def _admitted(self, data: pa.Buffer, info: TopicInfo) -> Frame:
-        core = self._core
+    def admit(self, data: pa.Buffer, info: TopicInfo, owner: str) -> Frame:
+        """A frame, proved sane; raises UntrustedFrame, which says what is wrong, and InvalidRecord."""
         try:
             header = read_header(memoryview(data))
         except FrameDamaged as error:
             raise UntrustedFrame(error.reason) from None
         try:
-            schema = core.store.schema_by_id(info, header.schema_id)
+            schema = self._backend.catalog.schema_by_id(info, header.schema_id)
         except UnknownSchema:
             raise UntrustedFrame(
                 f"a frame has schema {header.schema_id:016x}, which is none of topic {info.name!r}"
@@ -57,14 +50,32 @@ class Frames:
         frame = admit(
             data,
             schema,
-            max_decoded_bytes=core.config.max_decoded_bytes,
+            max_decoded_bytes=self._max_decoded_bytes,
             latest_timestamp=time.time_ns() + _FUTURE_NS,
             keys_required=info.config.compact,
             look=partial(_check_limits, info, schema),
         ).unstamped()
-        if frame.identity is not None and not core.secrets.owns(self._caller.name, frame.identity.producer_id):
+        if frame.identity is not None and not self._backend.secrets.owns(owner, frame.identity.producer_id):
             raise UntrustedFrame("a frame is under the id of a producer that this broker has not given to its sender")
         return frame
+
+
+class ClientFrames:
+    """Frames that a client has sent for one partition. An `AppendBatch`."""
+
+    def __init__(
+        self, admission: Admission, owner: str, topic_uuid: bytes, data: Callable[[], Sequence[bytes | memoryview]]
+    ) -> None:
+        self._admission = admission
+        self._owner = owner
+        self._topic_uuid = topic_uuid
+        self._data = data
+
+    def frames(self, info: TopicInfo) -> list[Frame]:
+        """The frames, proved sane; raises UntrustedFrame, InvalidRecord and PartitionDeleted."""
+        if self._topic_uuid and self._topic_uuid != info.uuid:
+            raise PartitionDeleted(f"topic {info.name!r}")
+        return [self._admission.admit(pa.py_buffer(data), info, self._owner) for data in self._data()]
 
 
 def _check_limits(info: TopicInfo, schema: Schema, rows: pa.RecordBatch | Plain) -> None:

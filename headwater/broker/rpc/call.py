@@ -7,38 +7,29 @@ raises what the store raises; here that becomes gRPC's code, its message, and th
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, Self
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from headwater.broker.core import Connection, Core, Said
+from headwater.broker.backend import Refused
+from headwater.broker.core import Connection, Core, Credentials
 from headwater.broker.limits.budget import Hold
 from headwater.broker.security.access import OTHER_BROKER, Caller, Kind, Right, TooManyAttempts
-from headwater.cluster.internal import INTERNAL
-from headwater.core.errors import HeadwaterError, OpenFailed, PermissionDenied, StoreError
+from headwater.cluster.link import PASSWORD_KEY
+from headwater.core.errors import HeadwaterError, OpenFailed, PermissionDenied
 from headwater.core.names import HISTORY
 from headwater.core.sources import source_of_peer
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
-from headwater.wire.service import METHODS
 
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
-_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _MARGIN_LEAST: Final = 0.05
 _MARGIN_MOST: Final = 1.0
-_SINGLE: Final = frozenset(
-    {
-        *("WorkOnPartition", "RunSteward"),
-    }
-)
-"""What works on the files of one broker, behind the back of the others."""
 _CONNECTIONS_OF_SOURCE: Final = 100
 """So many connections from one source are always taken; beyond that, no more than half of all."""
 _ERROR_BYTES: Final = 4096
@@ -48,11 +39,13 @@ _ERROR_BYTES: Final = 4096
 class Call:
     """One call."""
 
-    def __init__(self, core: Core, context: Context, connection: Connection, said: Said, caller: Caller) -> None:
+    def __init__(
+        self, core: Core, context: Context, connection: Connection, credentials: Credentials, caller: Caller
+    ) -> None:
         self._core = core
         self.context = context
         self._connection = connection
-        self._said = said
+        self._credentials = credentials
         self.caller = caller
         self.by_broker = caller is OTHER_BROKER
         """Whether another broker of the cluster makes it."""
@@ -61,26 +54,27 @@ class Call:
     async def identified(cls, core: Core, context: Context, connection: Connection) -> Self:
         """A call whose caller is known; raises Unauthenticated, or TooManyAttempts."""
         metadata = tuple(context.invocation_metadata() or ())
-        said = Said(metadata, context.peer(), tuple(context.peer_identities() or ()))
-        if core.cluster is not None and core.cluster.is_broker(metadata):
-            return cls(core, context, connection, said, OTHER_BROKER)
-        return cls(core, context, connection, said, await core.identify(said, connection.source))
+        credentials = Credentials(metadata, context.peer(), tuple(context.peer_identities() or ()))
+        password = next((value for key, value in metadata if key == PASSWORD_KEY), None)
+        if isinstance(password, str) and core.backend.is_peer(password):
+            return cls(core, context, connection, credentials, OTHER_BROKER)
+        return cls(core, context, connection, credentials, await core.identify(credentials, connection.source))
 
     def identify_again(self) -> None:
         """Raise Unauthenticated if the caller's token is no longer good: for streams, which may outlive it."""
         if self.by_broker:
             return
-        self.caller = self._core.access.caller(*self._said)
+        self.caller = self._core.access.caller(*self._credentials)
 
     def check(self, right: Right, kind: Kind, name: str) -> None:
         """Raise PermissionDenied unless the caller has the right. A broker has asked its own caller for it.
 
-        What a cluster keeps for itself is written by nobody else, and read by who may do everything with it; its
-        history by who may read it.
+        The topics that a cluster keeps for itself are written by brokers alone, and read by administrators; its history
+        is read by everyone who may read it.
         """
         if self.by_broker:
             return
-        if kind == "topic" and self._core.cluster is not None and name in INTERNAL:
+        if kind == "topic" and name in self._core.backend.reserved_topics:
             if right == "write":
                 raise PermissionDenied(self.caller.name, right, kind, name)
             right = right if name == HISTORY else "admin"
@@ -143,43 +137,17 @@ def check_readable(request: object) -> None:
         raise request
 
 
-class Refused(Exception):
-    """The broker cannot take the call; the client may repeat it, here later or elsewhere."""
-
-
 class Calls:
     """Makes gRPC's handlers of the methods of a broker's parts."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def service(self, *parts: object) -> SimpleNamespace:
-        """All methods of the service by their names, each from the part that has it."""
-        found: dict[str, Any] = {}
-        for method in METHODS:
-            name = _CAPITAL.sub("_", method.name).lower()
-            work = next(getattr(part, name) for part in parts if hasattr(part, name))
-            wrap = self._streaming if method.response_streams else self._unary
-            found[method.name] = wrap(method.name, self._offered(method.name, work))
-        return SimpleNamespace(**found)
-
-    def _offered(self, name: str, work: Callable[[Any, Call], Any]) -> Callable[[Any, Call], Any]:
-        """The method, unless it is one that a cluster has not."""
-        if name not in _SINGLE:
-            return work
-
-        def check(request: Any, call: Call) -> Any:
-            if self._core.cluster is not None:
-                raise StoreError(
-                    f"{name} is not offered in a cluster yet: work on the log of a partition needs a broker on its own"
-                )
-            return work(request, call)
-
-        return check
-
-    def _unary(
+    def unary(
         self, name: str, method: Callable[[Any, Call], Awaitable[Any]]
     ) -> Callable[[Any, Context], Awaitable[Any]]:
+        """The handler of a method with one answer."""
+
         async def handle(request: Any, context: Context) -> Any:
             try:
                 with self._counted(name, context, timed=True) as connection:
@@ -190,9 +158,11 @@ class Calls:
 
         return handle
 
-    def _streaming(
+    def streaming(
         self, name: str, method: Callable[[Any, Call], AsyncGenerator[Any]]
     ) -> Callable[[Any, Context], Awaitable[None]]:
+        """The handler of a method with a stream of answers."""
+
         async def handle(request: Any, context: Context) -> None:
             # Written here, not yielded to gRPC: that leaves a generator alone whose reader is gone, with all it holds.
             try:
@@ -222,9 +192,9 @@ class Calls:
     def _connected(self, context: Context) -> Connection:
         """The connection, which counts the call until it is over."""
         core, peer = self._core, context.peer()
-        if not core.joined:
+        if not core.backend.ready:
             raise Refused("the broker has not joined its cluster yet: connect to another one, or try again")
-        if core.draining.is_set():
+        if core.runtime.draining.is_set():
             raise Refused("the broker is stopping: connect to another one, or try again")
         connection = core.connections.get(peer)
         if connection is None:

@@ -1,25 +1,23 @@
-"""Producing over the wire: frames and plain records go into the lanes of their partitions."""
+"""The RPCs that write: frames and plain records go into the append queues of their partitions."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from itertools import count
 from typing import Final
 
 import grpc
 
-from headwater.broker.core import Core, Meters, partition_of, topic_of
-from headwater.broker.limits.admission import Frames
+from headwater.broker.backend import NamedTopic, RecordsHop, Refused, RoutedAppend
+from headwater.broker.core import Core, Meters
+from headwater.broker.limits.admission import Admission
 from headwater.broker.limits.budget import Hold
-from headwater.broker.rpc.call import Call, Refused, check_readable
-from headwater.broker.rpc.lane import Batch, Lanes
+from headwater.broker.rpc.call import Call, check_readable
 from headwater.broker.rpc.lending import LentMemory
-from headwater.broker.rpc.plain import Records, records_of
-from headwater.core.errors import HeadwaterError, InvalidRecord, StoreError, UnknownTopic
+from headwater.broker.rpc.messages import named_partition, unpack_acks, unpack_record
+from headwater.core.errors import HeadwaterError, InvalidRecord, StoreError
 from headwater.core.machine import machine
 from headwater.log import Appended
 from headwater.streams.topic import TopicPartition
@@ -28,27 +26,25 @@ from headwater.wire.faults import pack_error
 from headwater.wire.packing import Framed
 
 _FORWARDING_MS: Final = 20_000
-"""How long plain records may take that another broker is to write, if their sender has so much time."""
-_AGAIN: Final = 0.02
-"""How often it is looked whether a new topic is known here by now. Seconds."""
+"""How long another broker may take to write plain records, if their sender has so much time."""
 _PIPELINED: Final = 1000
-"""How many requests of one stream may be unanswered."""
+"""The number of requests of one stream that may be unanswered."""
 
 
 class _Accepted:
-    """A request that is in its lanes: an answer is to follow."""
+    """A request whose appends are queued: an answer is to follow."""
 
     def __init__(self, meters: Meters, request_id: int, size: int) -> None:
         self._meters = meters
         self.id = request_id
         self._size = size
         self.whole: asyncio.Future[Appended] | None = None
-        self.parts: list[tuple[int, Records, asyncio.Future[Appended]]] = []
+        self.parts: list[RoutedAppend] = []
         self.memory: LentMemory | None = None
         self.error: Exception | None = None
 
     async def answer(self) -> pb.ProduceResponse:
-        """Where everything is; raises what went wrong."""
+        """The offsets of everything; raises what went wrong."""
         if self.error is not None:
             raise self.error
         if self.memory is not None:
@@ -60,14 +56,14 @@ class _Accepted:
             return pb.ProduceResponse(id=self.id, base_offset=base, end_offset=end, duplicate=duplicate)
         places: dict[int, pb.Place] = {}
         failed: Exception | None = None
-        for partition, records, future in self.parts:
+        for partition, numbers, future in self.parts:
             try:
                 appended = await future
             except HeadwaterError as error:
                 failed = error
                 continue
-            self._count(len(records.numbers))
-            for offset, number in enumerate(records.numbers, appended.base_offset):
+            self._count(len(numbers))
+            for offset, number in enumerate(numbers, appended.base_offset):
                 places[number] = pb.Place(partition=partition, offset=offset)
         if failed is not None:
             raise failed
@@ -79,23 +75,22 @@ class _Accepted:
         self._size = 0
 
     def give_up(self) -> None:
-        """Nobody waits for it: what is not begun is not written."""
-        for future in (self.whole, *(part[2] for part in self.parts)):
+        """Nobody waits for it: appends that are not begun are not written."""
+        for future in (self.whole, *(part.appended for part in self.parts)):
             if future is not None and not future.cancel() and not future.cancelled():
                 future.exception()  # it has ended, and nobody is left to be told how
 
 
-class Producing:
+class ProducingMethods:
     """The methods that write."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._store = core.store
-        self._lanes = Lanes(core)
-        self._turns = count()
+        self._logs = core.backend.logs
+        self._admission = Admission(core.backend, core.config.max_decoded_bytes)
 
     async def open_producer(self, request: pb.OpenProducerRequest, call: Call) -> pb.OpenProducerResponse:
-        secrets, caller = self._core.secrets, call.caller.name
+        secrets, caller = self._core.backend.secrets, call.caller.name
         if not request.producer_id:
             producer_id = secrets.new_producer(caller)
             return pb.OpenProducerResponse(producer_id=producer_id, secret=secrets.secret_of(caller, producer_id))
@@ -122,13 +117,13 @@ class Producing:
     ) -> AsyncGenerator[pb.ProduceResponse]:
         stream = _Stream()
         reading = asyncio.create_task(self._take_in(call, stream))
-        draining = asyncio.create_task(self._core.draining.wait())
+        draining = asyncio.create_task(self._core.runtime.draining.wait())
         draining.add_done_callback(lambda _: reading.cancel())
         try:
             while (accepted := await stream.next()) is not None:
                 yield await _told(accepted)
                 stream.answered()
-            if self._core.draining.is_set():
+            if self._core.runtime.draining.is_set():
                 raise Refused("the broker is stopping: send again what is not answered")
             await reading
         finally:
@@ -138,7 +133,7 @@ class Producing:
             self._core.lent_bytes -= 0 if stream.memory is None else stream.memory.size
 
     async def _take_in(self, call: Call, stream: _Stream) -> None:
-        """Read requests for as long as there is room for them, and put them into their lanes."""
+        """Read requests while there is room for them, and queue their appends."""
         try:
             while (request := await call.context.read()) is not grpc.aio.EOF:
                 call.identify_again()
@@ -158,7 +153,7 @@ class Producing:
             stream.end()
 
     async def _accept(self, request: Framed[pb.ProduceRequest], call: Call, stream: _Stream | None = None) -> _Accepted:
-        """Put a request into the lanes of its partitions."""
+        """Queue the appends of a request."""
         message, frames = request
         accepted = _Accepted(self._core.meters, message.id, _size(request) + message.region.length)
         if message.borrow_bytes and stream is not None:
@@ -170,33 +165,19 @@ class Producing:
             if message.records or not message.HasField("partition") or (frames and region is not None):
                 raise InvalidRecord("a request has records, or frames and a partition")
             data = (lambda: frames) if region is None else self._lying_in(region, stream)
-            batch = Frames(self._core, call.caller, message.topic_uuid, data)
-            accepted.whole = self._append(TopicPartition(message.topic, message.partition), batch, message.acks)
+            batch = self._admission.batch(call.caller.name, message.topic_uuid, data)
+            partition = TopicPartition(message.topic, message.partition)
+            accepted.whole = self._logs.append(partition, batch, unpack_acks(message.acks))
             return accepted
         if not message.records:
             raise InvalidRecord("a request has at least one record or frame")
-        cluster = self._core.cluster
-        deadline = time.monotonic() + call.patience(_FORWARDING_MS)
-        routed = await self._routed(message, deadline)
-        if cluster is not None:
-            for partition in routed:
-                await cluster.wait_for_leader(TopicPartition(message.topic, partition), deadline - time.monotonic())
-        for partition, records in routed.items():
-            place = TopicPartition(message.topic, partition)
-            if cluster is not None and not cluster.leads(place) and not call.by_broker:
-                passed_on = pb.ProduceRequest(
-                    topic=message.topic,
-                    topic_uuid=message.topic_uuid,
-                    partition=partition,
-                    records=[message.records[number] for number in records.numbers],
-                    acks=message.acks,
-                )
-                seconds = call.patience(_FORWARDING_MS)
-                accepted.parts.append(
-                    (partition, records, asyncio.ensure_future(cluster.forward(place, passed_on, seconds)))
-                )
-            else:
-                accepted.parts.append((partition, records, self._append(place, records, message.acks)))
+        accepted.parts = await self._logs.append_records(
+            NamedTopic(message.topic, message.topic_uuid),
+            message.partition if message.HasField("partition") else None,
+            list(map(unpack_record, message.records)),
+            unpack_acks(message.acks),
+            RecordsHop(call.patience(_FORWARDING_MS), forwarded=call.by_broker),
+        )
         return accepted
 
     def _lent(self, message: pb.ProduceRequest, stream: _Stream) -> LentMemory | None:
@@ -213,47 +194,17 @@ class Producing:
         return memory
 
     def _lying_in(self, region: pb.Region, stream: _Stream | None) -> Callable[[], Sequence[bytes]]:
-        """How to read a frame that lies in the memory of a stream."""
+        """A function that reads a frame from the memory of a stream."""
         memory = None if stream is None else stream.memory
         if memory is None or region.position + region.length > memory.size:
             raise InvalidRecord("a frame lies in memory that was not lent for it")
         return lambda: [memory.read(region)]
 
-    def _append(self, place: TopicPartition, batch: Batch, acks: pb.Acks) -> asyncio.Future[Appended]:
-        """Queue a batch. In a cluster it is answered when the replicas have it that its sender asks for."""
-        cluster = self._core.cluster
-        if cluster is None:
-            return self._lanes.append(place, batch)
-        cluster.check_leads(place)
-        by_all = acks not in (pb.ACKS_LEADER, pb.ACKS_NONE)
-        return cluster.acknowledged(place, self._lanes.append(place, batch), by_all=by_all)
-
-    async def _routed(self, message: pb.ProduceRequest, deadline: float) -> dict[int, Records]:
-        """Plain records by their partitions. A topic that another broker has just made is waited for."""
-        while True:
-            try:
-                return await self._core.read(self._route, message)
-            except UnknownTopic:
-                if self._core.cluster is None or time.monotonic() > deadline:
-                    raise
-                await self._core.cluster.topics.get(message.topic)  # raises the same unless the cluster has it
-            await asyncio.sleep(_AGAIN)
-
-    def _route(self, message: pb.ProduceRequest) -> dict[int, Records]:
-        info = topic_of(self._store, message)
-        partition = message.partition if message.HasField("partition") else None
-        schema = self._store.schema_of(info)
-        return records_of(message.records, info, schema, partition, next(self._turns), time.time_ns())
-
     async def sync(self, request: pb.SyncRequest, call: Call) -> pb.SyncResponse:
         for place in request.partitions:
             call.check("write", "topic", place.topic)
-        await self._core.write(self._sync, list(request.partitions))
+        await self._logs.sync(list(map(named_partition, request.partitions)))
         return pb.SyncResponse()
-
-    def _sync(self, places: list[pb.TopicPartition]) -> None:
-        for place in places:
-            partition_of(self._store, place).sync()
 
 
 class _Stream:
@@ -266,7 +217,7 @@ class _Stream:
         self._room.set()
         self._ended = False
         self.memory: LentMemory | None = None
-        """What the producer puts its frames in, if it is on this machine."""
+        """The memory that the producer puts its frames in, if it is on this machine."""
 
     async def put(self, accepted: _Accepted, hold: Hold) -> None:
         """Add a request, and wait until there is room for another one."""
@@ -299,7 +250,7 @@ class _Stream:
     def give_up(self) -> None:
         """Nobody is there any more to be answered.
 
-        The newest goes first: a lane that is just looking at them, from the oldest on, then leaves no gap.
+        The newest goes first: an append queue that just takes them, from the oldest on, then leaves no gap.
         """
         for accepted, _ in reversed(self._waiting):
             accepted.give_up()

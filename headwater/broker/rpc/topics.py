@@ -1,117 +1,117 @@
-"""Topics over the wire: what there is, and how it is made, changed and removed."""
+"""The RPCs about topics."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
 
+from headwater.broker.backend import NewTopic, PartitionPlacement, ServedTopic
 from headwater.broker.core import Core
 from headwater.broker.rpc.call import Call
-from headwater.core.address import Address
-from headwater.core.errors import SchemaError, UnknownTopic
-from headwater.core.schema import Schema
+from headwater.core.errors import SchemaError
+from headwater.core.schema import RAW, Schema
 from headwater.core.version import __version__
-from headwater.streams.catalog import TopicInfo
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.topics import options_from_text, pack_topic
 
+_NO_LEADER: Final = 0xFFFFFFFF
 
-class Topics:
+
+class TopicMethods:
     """The methods about topics."""
 
-    def __init__(self, core: Core, address: Address) -> None:
-        self._core = core
-        self._store = core.store
-        self._address = address
+    def __init__(self, core: Core) -> None:
+        self._runtime = core.runtime
+        self._catalog = core.backend.catalog
 
     async def get_metadata(self, request: pb.GetMetadataRequest, call: Call) -> pb.Metadata:
-        wanted = list(request.topics)
-        topics = [] if request.brokers_only else await self._core.read(self._described, wanted, call, True)
-        here = self._core.config.broker_id
+        catalog = self._catalog
+        topics: list[ServedTopic] = []
+        if request.topics and not request.brokers_only:
+            topics = await catalog.named(request.topics, call.sees)
+        elif not request.brokers_only:
+            topics = await catalog.topics(call.sees, internal=True)
+        placed = [(topic, catalog.placements(topic)) for topic in topics]
         return pb.Metadata(
-            cluster_id="",
-            broker_id=here,
-            brokers=[pb.BrokerAddress(id=here, host=self._address.host, port=self._address.port)],
-            topics=[
-                pb.TopicMetadata(
-                    topic=pack_topic(info),
-                    partitions=[
-                        pb.PartitionMetadata(partition=number, leader=here, replicas=[here], in_sync=[here])
-                        for number in range(info.partitions)
-                    ],
-                )
-                for info in topics
+            cluster_id=catalog.cluster_id,
+            broker_id=catalog.broker_id,
+            brokers=[
+                pb.BrokerAddress(id=broker.id, host=broker.address.host, port=broker.address.port)
+                for broker in catalog.brokers()
             ],
+            topics=await self._runtime.read(_packed_metadata, placed) if placed else (),
             version=__version__,
         )
 
-    def _described(self, names: list[str], call: Call, internal: bool) -> list[TopicInfo]:
-        """The topics of these names, or all that there are, as far as the caller may see them."""
-        found = []
-        for name in names or (self._store.topic_names() if internal else self._store.topics()):
-            if call.sees(name):
-                try:
-                    found.append(self._store.describe_topic(name))
-                except UnknownTopic:
-                    continue  # deleted since its name was read, or never there
-        return found
-
     async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
-        return await self._core.write(self._create, request)
-
-    def _create(self, request: pb.CreateTopicRequest) -> pb.Topic:
-        options = options_from_text(request.options)
-        if request.internal:
-            topic = self._store.internal_topic(request.name, **options)
-        else:
-            schema = schema_from(request.schema) if request.schema else None
-            partitions = request.partitions or 1
-            topic = self._store.create_topic(request.name, partitions, schema, exist_ok=request.exist_ok, **options)
-        return pack_topic(topic.info)
+        topic = NewTopic(
+            request.name,
+            request.partitions or 1,
+            await self._runtime.read(_schema_from, request.schema) if request.schema else RAW,
+            options_from_text(request.options),
+            request.replication or None,
+            request.internal,
+            request.exist_ok,
+        )
+        return _packed(await self._catalog.create(topic))
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
-        found = await self._core.read(self._described, [], call, request.internal)
-        return pb.ListTopicsResponse(topics=[pack_topic(info) for info in found])
+        found = await self._catalog.topics(call.sees, internal=request.internal)
+        return pb.ListTopicsResponse(topics=await self._runtime.read(lambda: list(map(_packed, found))))
 
     async def describe_topic(self, request: pb.DescribeTopicRequest, call: Call) -> pb.Topic:
         call.check_seen(request.name)
-        return pack_topic(await self._core.read(self._store.describe_topic, request.name))
+        return _packed(await self._catalog.describe(request.name))
 
     async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
-        return await self._core.write(self._alter, request)
-
-    def _alter(self, request: pb.AlterTopicRequest) -> pb.Topic:
         options = options_from_text(request.options)
-        return pack_topic(self._store.alter_topic(request.name, partitions=request.partitions or None, **options))
+        return _packed(await self._catalog.alter(request.name, request.partitions or None, options))
 
     async def evolve_topic(self, request: pb.EvolveTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
-        return await self._core.write(self._evolve, request)
-
-    def _evolve(self, request: pb.EvolveTopicRequest) -> pb.Topic:
-        return pack_topic(self._store.evolve_topic(request.name, Schema(schema_from(request.schema))))
+        schema = await self._runtime.read(_schema_from, request.schema)
+        return _packed(await self._catalog.evolve(request.name, schema))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicResponse:
         call.check("admin", "topic", request.name)
-        info = await self._core.read(self._store.describe_topic, request.name)
-        await self._core.write(self._store.delete_topic, request.name)
-        self._core.arrivals.tell((request.name, number) for number in range(info.partitions))
+        await self._catalog.delete(request.name)
         return pb.DeleteTopicResponse()
 
     async def get_schema(self, request: pb.GetSchemaRequest, call: Call) -> pb.Schema:
         call.check_seen(request.topic)
-        return await self._core.read(self._get_schema, request)
-
-    def _get_schema(self, request: pb.GetSchemaRequest) -> pb.Schema:
-        info = self._store.describe_topic(request.topic)
-        schema = self._store.schema_by_id(info, request.schema_id or info.schemas[-1])
+        schema = await self._catalog.schema(request.topic, request.schema_id or None)
         return pb.Schema(id=schema.id, schema=b"" if schema.raw else schema.serialize())
 
 
-def schema_from(content: bytes) -> pa.Schema:
-    """A schema from outside. Nobody else's bytes are read before it is known that they are a schema and no more."""
+def _schema_from(content: bytes) -> Schema:
+    """In a thread: a schema from outside; raises SchemaError for bytes that are anything else."""
     try:
-        return pa.ipc.read_schema(pa.py_buffer(content))
+        schema = pa.ipc.read_schema(pa.py_buffer(content))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise SchemaError(f"not an Arrow schema: {error}") from error
+    return Schema(schema)
+
+
+def _packed_metadata(topics: list[tuple[ServedTopic, list[PartitionPlacement]]]) -> list[pb.TopicMetadata]:
+    """In a thread: there may be many."""
+    return [pb.TopicMetadata(topic=_packed(topic), partitions=map(_placed, placements)) for topic, placements in topics]
+
+
+def _packed(topic: ServedTopic) -> pb.Topic:
+    packed = pack_topic(topic.info)
+    packed.replication = topic.replication
+    return packed
+
+
+def _placed(placement: PartitionPlacement) -> pb.PartitionMetadata:
+    return pb.PartitionMetadata(
+        partition=placement.partition,
+        leader=_NO_LEADER if placement.leader is None else placement.leader,
+        leader_epoch=placement.epoch,
+        replicas=placement.replicas,
+        in_sync=placement.in_sync,
+        moving_to=placement.moving_to,
+    )

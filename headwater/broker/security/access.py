@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from headwater.broker.security.access_file import Rights
+    from headwater.broker.security.tokens import Token
 
 Right = Literal["read", "write", "admin"]
 Kind = Literal["topic", "group", "broker"]
+Rules: TypeAlias = "tuple[Mapping[str, Rights], Mapping[str, Token]]"
+"""Users with their rights, and tokens by their ids."""
 
 
 class Caller(NamedTuple):
@@ -65,6 +71,14 @@ class Access:
     def sees(self, caller: Caller, name: str, kind: Kind = "topic") -> bool:  # noqa: ARG002
         """Whether the caller may know that there is such a topic, or such a group."""
         return True
+
+    @property
+    def own(self) -> Rules:
+        """The rules of this broker alone. There are none."""
+        return {}, {}
+
+    def share(self, users: Mapping[str, Rights], tokens: Mapping[str, Token]) -> None:
+        """Go by these rules as well, which a cluster keeps for all its brokers."""
 
 
 OPEN: Final = Access()

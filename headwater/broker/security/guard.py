@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from headwater.broker.security.access import ANONYMOUS, Access, Caller, Kind, Right
+from headwater.broker.security.access import ANONYMOUS, Access, Caller, Kind, Right, Rules
 from headwater.broker.security.access_file import RIGHTS, Rights, read_access
 from headwater.broker.security.audit import Audit
 from headwater.broker.security.tokens import Token, Verifier, read_tokens, tokens_beside
@@ -23,9 +23,6 @@ from headwater.streams.pattern import is_pattern
 _LOG: Final = logging.getLogger("headwater.broker.security.access")
 _BEARER: Final = "bearer "
 _WATCH_SECONDS: Final = 1.0
-
-Rules = tuple[Mapping[str, Rights], Mapping[str, Token]]
-"""Users with their rights, and tokens by their ids."""
 
 
 def _unknown(caller: Caller, topic: str) -> UnknownTopic:

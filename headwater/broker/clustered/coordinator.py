@@ -7,22 +7,34 @@ coordinates next, from the log alone, knows everything that anybody was told.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from headwater.broker.rpc.sessions import MemorySessions
-from headwater.cluster.internal import Record
+from headwater.broker.sessions import MemorySessions
+from headwater.cluster.etcd.keys import PartitionKey
+from headwater.cluster.internal import InternalLog, Record
 from headwater.cluster.replication.replica import NotLeading
+from headwater.cluster.transactions.deciding import Decider, Note
 from headwater.cluster.transactions.transaction_log import TransactionLog
+from headwater.core.errors import HeadwaterError
+from headwater.core.options import MIB
+from headwater.log import Appended
 from headwater.log.clock import Clock
 from headwater.streams.group import FORGOTTEN, TopicKey
 from headwater.streams.membership import Membership
 from headwater.streams.position import Position
+from headwater.streams.topic import TopicPartition
 
+_R = TypeVar("_R")
+_log = logging.getLogger(__name__)
+_SNAPSHOT_BYTES: Final = 8 * MIB
+"""When a log has grown to this, and to twice its last snapshot, everything is written anew and the rest removed."""
 _MEMBERS: Final = b"m"
 _POSITION: Final = b"p"
 _TRANSACTION: Final = b"t"
@@ -222,3 +234,106 @@ class Coordinator:
             for record in group.records():
                 self._note(*record)
         self.note_transaction(self.transaction_log.snapshot())
+
+
+class Coordination:
+    """A coordinator at work: its notes go to the log, and its answers wait for that. For the event loop."""
+
+    def __init__(self, log: InternalLog, rules: Coordinator, tell: Callable[[str], None]) -> None:
+        """`tell` is called with the names of groups that are to be looked at again."""
+        self._log = log
+        self._tell = tell
+        self.rules = rules
+        self.decider: Decider | None = None
+        """Decides over transactions of consumers."""
+        self._enough = _SNAPSHOT_BYTES
+        self._shrinking: asyncio.Task[None] | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        """Which partition of the internal topic it is."""
+        return self._log.place
+
+    @property
+    def key(self) -> PartitionKey:
+        """The same, with the topic's uuid in place of its name."""
+        return self._log.key
+
+    @property
+    def good(self) -> bool:
+        """Whether it serves, as far as is known here."""
+        return self._log.good and self.rules.serves()
+
+    def replay(self, records: list[Record]) -> None:
+        """Take in what the log has, and begin to serve."""
+        self.rules.replay(records)
+        if self.decider is not None:
+            self.decider.begin()
+
+    def end(self) -> None:
+        """Serve no more. Who waits for a change here goes elsewhere."""
+        self.rules.end()
+        if self.decider is not None:
+            self.decider.end()
+        for name in self.rules.groups:
+            self._tell(name)
+
+    async def do(self, rule: Callable[[], _R]) -> _R:
+        """Apply a rule; returns, or raises, what came of it when everybody may know. Raises NotLeading."""
+        return await self._begin(rule)
+
+    def write(self, work: Callable[[Note], Any]) -> asyncio.Future[Any]:
+        """Apply a rule that notes something of transactions as well, at once."""
+        return self._begin(lambda: work(self.rules.note_transaction))
+
+    def _begin(self, rule: Callable[[], _R]) -> asyncio.Future[_R]:
+        future: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
+
+        def tell(outcome: Any) -> None:
+            if future.done():
+                return  # nobody waits for it any more
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+                future.exception()  # whoever waits is told; where nobody does, nobody misses it
+            else:
+                future.set_result(outcome)
+
+        self.rules.do(rule, tell)
+        self._write()
+        return future
+
+    def _write(self) -> None:
+        notes = self.rules.take()
+        if notes:
+            noted = self.rules.noted
+            self._log.append(notes).add_done_callback(lambda done: self._written(done, noted))
+
+    def _written(self, done: asyncio.Future[Appended], noted: int) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self.end()
+            return
+        self.rules.acknowledge(noted)
+        if self._log.bytes > self._enough and (self._shrinking is None or self._shrinking.done()):
+            self._shrinking = asyncio.create_task(self._shrink())
+
+    async def _shrink(self) -> None:
+        """Write everything anew, and remove what was before it."""
+        try:
+            await self.do(self.rules.forget_empty)
+            before = self._log.bytes
+            self.rules.snapshot()
+            notes, noted = self.rules.take(), self.rules.noted
+            appending = self._log.append(notes)
+            appending.add_done_callback(lambda done: self._written(done, noted))
+            appended = await appending
+            await self._log.forget(appended.base_offset)
+            self._log.bytes -= before
+            self._enough = max(_SNAPSHOT_BYTES, 2 * self._log.bytes)
+        except NotLeading:
+            return
+        except (HeadwaterError, OSError) as error:
+            _log.error("%s cannot be made smaller: %s", self.place, error)
+
+    async def confirm(self) -> None:
+        """Return when it is sure that nobody else has coordinated meanwhile; raises NotLeading."""
+        await self._log.confirm()

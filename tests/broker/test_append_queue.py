@@ -1,4 +1,4 @@
-"""The appends to a partition keep their order, whatever happens at the end of a lane."""
+"""The appends to a partition keep their order, whatever happens at the end of a queue."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import headwater as hw
-from headwater.broker.core import Core
-from headwater.broker.rpc.arrivals import Arrivals
-from headwater.broker.rpc.lane import Lanes
+from headwater.broker.append_queue import AppendQueues
+from headwater.broker.arrivals import Arrivals
+from headwater.broker.runtime import Runtime
+from headwater.broker.standalone.logs import _write
 from headwater.log import Appended, Frame, encode
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.topic import TopicPartition
@@ -29,12 +30,10 @@ class Value:
         return [encode([self._value])]
 
 
-class Parts:
-    """What lanes need of a broker. Work that is submitted is done when the test says so."""
+class ManualRuntime:
+    """A runtime whose threads work when the test says so."""
 
-    def __init__(self, store: hw.Store) -> None:
-        self.store = store
-        self.cluster = None
+    def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.arrivals = Arrivals()
         self.writers = self
@@ -44,25 +43,25 @@ class Parts:
         self.work.append(work)
 
 
-def test_a_lane_that_ends_twice_takes_no_other_with_it() -> None:
+def test_a_queue_that_ends_twice_takes_no_other_with_it() -> None:
     async def run() -> list[bytes]:
         with hw.open("memory:") as store:
             store.create_topic("orders")
-            parts = Parts(store)
-            lanes = Lanes(cast("Core", parts))
+            runtime = ManualRuntime()
+            queues = AppendQueues(cast("Runtime", runtime), store, _write)
             appends: list[asyncio.Future[Appended]] = []
 
             def append(value: bytes, meanwhile: Callable[[], None] = lambda: None) -> None:
-                appends.append(lanes.append(PLACE, Value(value, meanwhile)))
+                appends.append(queues.append(PLACE, Value(value, meanwhile)))
 
             append(b"0", lambda: append(b"1"))
-            parts.work.pop()()
-            parts.loop.call_soon(append, b"2")  # between the two times that the loop hears of the lane's end
-            parts.work.pop()()
+            runtime.work.pop()()
+            runtime.loop.call_soon(append, b"2")  # between the two times that the loop hears of the queue's end
+            runtime.work.pop()()
             await asyncio.sleep(0)
             append(b"3")
-            while parts.work:
-                parts.work.pop()()  # threads may begin in any order
+            while runtime.work:
+                runtime.work.pop()()  # threads may begin in any order
             await asyncio.gather(*appends)
             return [record.value for record in store.topic("orders").partition(0).records()]
 

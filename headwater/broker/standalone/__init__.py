@@ -1,0 +1,1 @@
+"""The backend of a broker that is in no cluster: its store."""
