@@ -66,7 +66,6 @@ COMMANDS: Final = {
         Command("cheat", "Every command on one page.", HERE, "cheat"),
         Command("context", "Give stores names, and choose one.", HERE, "context"),
         Command("doctor", "What works on this machine, and what to do about the rest.", HERE, "storage.doctor"),
-        Command("bench", "Measure how fast it is here, beside peers.", HERE, "bench"),
     )
 }
 

@@ -1,4 +1,4 @@
-"""`hw doctor`, `hw bench`, `hw cheat` and the chart of the tour."""
+"""`hw doctor`, `hw cheat` and the chart of the tour."""
 
 from __future__ import annotations
 
@@ -43,24 +43,6 @@ def test_the_doctor_refuses_a_network_and_names_what_is_missing(
     assert "keep stores on a local disk" in told
     assert "pip install 'headwater[sql]'" in told
     assert "pip install 'headwater[spark]' brings one" in told
-
-
-def test_the_bench_measures_states_durability_and_leaves_nothing(
-    local_hw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hw = local_hw
-    monkeypatch.chdir(tmp_path)
-    hw("topic", "create", "orders")
-    before = {one.name for one in tmp_path.iterdir()}
-    figures = hw.json("bench", "--seconds", "0.1", "--store", hw.store, "--plot", "speed.svg")["figures"]
-    assert all(one["records_per_second"] > 0 and one["durability"] for one in figures)
-    assert {"read as Arrow", "SQLite, WAL, 1000 in a transaction, FULL"} <= {one["name"] for one in figures}
-    assert [one["name"] for one in hw.json("topic", "list")["topics"]] == ["orders"]
-    assert {one.name for one in tmp_path.iterdir()} - before == {"speed.svg"}
-    hw.refused("bench", "--store", "nowhere", text="there is no store at nowhere")
-    hw.refused("bench", "--plot", "speed.txt", code=2, text="neither .svg nor .png")
-    hw.refused("bench", "--plot", "nowhere/speed.svg", text="there is no directory nowhere")
-    assert {one.name for one in tmp_path.iterdir()} - before == {"speed.svg"}
 
 
 def test_the_cheat_sheet_is_a_page(local_hw: Command) -> None:
