@@ -61,7 +61,7 @@ COMMANDS: Final = {
         Command("cluster", "Brokers that replicate each other.", SERVING, "cluster.commands"),
         Command("console", "See the streams in a browser.", SERVING, "broker.console"),
         Command("pipeline", "Topics and files through SQL to topics and tables.", SERVING, "spark.pipeline"),
-        Command("spark", "Archive, compact, verify and replay topics with Spark.", SERVING, "spark.jobs"),
+        Command("spark", "Archive, compact and replay topics with Spark.", SERVING, "spark.jobs"),
         Command("tour", "See it work, in a temporary directory.", HERE, "tour.command"),
         Command("cheat", "Every command on one page.", HERE, "cheat"),
         Command("context", "Give stores names, and choose one.", HERE, "context"),

@@ -1,4 +1,4 @@
-"""Stewardship by Spark: compaction, verification and replay do what plain Python models say, and commands tell."""
+"""Stewardship by Spark: compaction and replay do what plain Python models say, and commands tell."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 import headwater as hw
 from headwater.cli.app import app
 from headwater.log import DirectoryPartition
+from headwater.log.maintain.check import Check
 from headwater.spark.compacting import compact
 from headwater.spark.replaying import replay
-from headwater.spark.verifying import verify
 
 Content = list[tuple[int, bytes | None, bytes | None]]
 
@@ -73,7 +73,9 @@ def test_compaction_leaves_the_newest_of_each_key(spark: SparkSession, store: hw
     again = compact(spark, str(store), "state")
     assert content(topic) == expected
     assert sum(one.removed_records for one in again.values()) == 0
-    assert not any(one.damaged for one in verify(spark, str(store)))
+    for partition in map(topic.partition, range(2)):
+        assert isinstance(partition, DirectoryPartition)
+        assert not any(finding.kind == "damage" for finding in Check(partition.path).run())
 
 
 def test_compaction_leaves_damaged_segments_and_the_markers_behind_them(spark: SparkSession, store: hw.Store) -> None:
@@ -116,35 +118,6 @@ def flip(topic: hw.Topic, segment: int, part: int = 0, at: float = 0.5) -> tuple
     data[position] ^= 4
     path.write_bytes(data)
     return path, position
-
-
-def test_damage_is_found_and_named(spark: SparkSession, store: hw.Store) -> None:
-    for name in ("good", "bad"):
-        topic = store.create_topic(name, partitions=2)
-        for number in range(40):
-            with store.producer(name) as out:
-                out.send(b"x" * 50, partition=number % 2)
-            if number % 10 >= 8:
-                topic.partition(number % 2).roll()
-    told: list[tuple[int, int]] = []
-    found = verify(spark, str(store), on_progress=lambda *progress: told.append(progress))
-    assert [(one.topic, one.partition, one.start, one.end, one.records, one.damaged) for one in found] == [
-        (name, number, 0, 20, 20, False) for name in ("bad", "good") for number in (0, 1)
-    ]
-    assert told[-1][0] == told[-1][1] > 0
-    path, position = flip(store.topic("bad"), segment=2, part=1)
-    found = verify(spark, str(store))
-    assert [one.damaged for one in found] == [False, True, False, False]
-    [finding] = [finding for finding in found[1].findings if finding.kind == "damage"]
-    assert finding.file == path
-    assert finding.position is not None
-    assert finding.position <= position
-    assert finding.offset is not None
-    assert 10 <= finding.offset < 15
-    assert finding.next_offset == finding.offset + 1
-    path.unlink()
-    gone = verify(spark, str(store), ["bad"])[1]
-    assert gone.damaged
 
 
 def produce(store: hw.Store, name: str, count: int, partitions: int = 2) -> hw.Topic:
@@ -206,11 +179,6 @@ def test_the_commands(spark: SparkSession, store: hw.Store, tmp_path: Path, capf
     code, said = run(["compact", "state", *place, "--roll"], capfd)
     assert (code, said["partitions"][0]["damaged"]) == (0, 0)
     assert said["partitions"][0]["removed_records"] > 0
-    code, said = run(["verify", *place, "state", "loud"], capfd)
-    assert (code, said["damaged"], {one["topic"] for one in said["partitions"]}) == (0, False, {"state", "loud"})
-    flip(store.topic("state"), segment=0)
-    code, said = run(["verify", *place, "state"], capfd)
-    assert (code, said["damaged"]) == (1, True)
     with pytest.raises(hw.InvalidConfiguration, match="SELEKT"):
         run(["replay", "orders", "loud", *place, "--sql", "SELEKT 1"], capfd)
     with pytest.raises(hw.InvalidConfiguration, match="--grace"):

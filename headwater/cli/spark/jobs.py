@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -20,22 +19,19 @@ from rich.text import Text
 from headwater.cli.apart import apart
 from headwater.cli.output import Json, console, shown, size, wants_json, write_json
 from headwater.cli.records.span import WORDS
-from headwater.cli.storage.check import describe
 from headwater.core.errors import InvalidConfiguration
 from headwater.streams import time as moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headwater.spark.verifying import VerifiedPartition
-
 app = typer.Typer(
     name="spark",
     no_args_is_help=True,
-    help="Archive, compact, verify and replay topics, however large, as jobs of Spark.",
+    help="Archive, compact and replay topics, however large, as jobs of Spark.",
     epilog="[bold]Examples[/]\n\n"
-    "  hw spark verify --store events\n"
-    "  hw spark archive orders --store events --to /archive",
+    "  hw spark archive orders --store events --to /archive\n"
+    "  hw spark compact customers --store events",
 )
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -155,37 +151,6 @@ def compact_command(
             ],
         )
     raise typer.Exit(1 if any(one.damaged for one in found.values()) else 0)
-
-
-@app.command(
-    name="verify",
-    epilog="[bold]Examples[/]\n\n"
-    "  hw spark verify --store events                every topic\n"
-    "  hw spark verify orders --store events         one of them\n"
-    "  hw spark verify --store backup && echo good   the exit code is 1 when there is damage",
-)
-def verify_command(
-    store: Store,
-    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics.")] = None,
-    master: Master = "local[*]",
-    memory: Memory = "1g",
-    as_json: Json = False,
-) -> None:
-    """Verify every frame of every segment, many at a time, and name what is damaged: file, position, offsets.
-
-    Nothing is changed and no lock is taken: the store may be in use. The exit code is 1 when there is damage.
-    """
-    began = time.monotonic()
-    with _session(master, memory) as spark, _progress("verifying") as on_progress:
-        from headwater.spark.verifying import verify
-
-        found = verify(spark, _absolute(store), topics or (), on_progress=on_progress)
-    damaged = any(one.damaged for one in found)
-    if wants_json(as_json):
-        write_json({"damaged": damaged, "partitions": [_verified(one) for one in found]})
-    else:
-        _tell_verified(found, time.monotonic() - began)
-    raise typer.Exit(1 if damaged else 0)
 
 
 @app.command(
@@ -323,38 +288,3 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Non
     for row in rows:
         table.add_row(*row)
     console().print(table)
-
-
-def _verified(one: VerifiedPartition) -> dict[str, Any]:
-    found = asdict(one) | {"damaged": one.damaged, "directory": str(one.directory)}
-    found["findings"] = [asdict(finding) | {"file": str(finding.file)} for finding in one.findings]
-    return found
-
-
-def _tell_verified(found: Sequence[VerifiedPartition], seconds: float) -> None:
-    people = console()
-    _table(
-        ("partition", "offsets", "segments", "frames", "records", "size", ""),
-        [
-            (
-                shown(f"{one.topic}/{one.partition}"),
-                f"{one.start}–{one.end - 1}" if one.end > one.start else "none",
-                str(one.segments),
-                f"{one.frames:,}",
-                f"{one.records:,}",
-                size(one.bytes),
-                Text("damaged", "bold red") if one.damaged else Text("good", "green"),
-            )
-            for one in found
-        ],
-    )
-    for one in found:
-        for finding in one.findings:
-            people.print(Text.assemble(shown(f"{one.topic}/{one.partition} "), describe(finding)))
-    damage = sum(finding.kind == "damage" for one in found for finding in one.findings)
-    verdict = Text(f"✗ {damage} × damage", "bold red") if damage else Text("✓ no damage", "bold green")
-    total = sum(one.bytes for one in found)
-    records = sum(one.records for one in found)
-    people.print(
-        Text.assemble(verdict, f" in {records:,} records, {size(total)} ({size(total / max(seconds, 0.01))}/s)")
-    )
