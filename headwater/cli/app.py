@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headwater.cli.mistake import Mistake
+from headwater.cli.arguments import Mistake
 from headwater.cli.output import end_quietly, printable
 from headwater.core.errors import FrameDamaged, HeadwaterError, InvalidFile, TopicExists, UnknownTopic
 from headwater.core.version import __version__

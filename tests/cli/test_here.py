@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.records.chart import Bar, draw
+from headwater.cli.tour.chart import Bar, draw
 from headwater.core.errors import UnsupportedFileSystem
 from headwater.log.files import disk
 from tests.support.command import Command, local_hw

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headwater.cli.mistake import Mistake
+from headwater.cli.arguments import Mistake
 
 _ZONED: Final = re.compile(r"timestamp\[\s*(s|ms|us|ns)\s*,\s*(?:tz=)?([\w+:/-]+)\s*\]")
 _DECIMAL: Final = re.compile(r"decimal(?:128)?\(\s*(\d+)\s*,\s*(\d+)\s*\)")

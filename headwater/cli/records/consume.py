@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import pyarrow as pa
 import typer
 
-from headwater.cli.mistake import Mistake
+from headwater.cli.arguments import Mistake
 from headwater.cli.output import Json
 from headwater.cli.records.span import From, Span, To, nearest, parse_span
 from headwater.cli.records.where import Where, bind_where, matching, parse_where

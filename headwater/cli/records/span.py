@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from headwater.cli.mistake import Mistake
+from headwater.cli.arguments import Mistake
 from headwater.core.errors import HeadwaterError
 from headwater.streams.start import Start, resolve, time
 

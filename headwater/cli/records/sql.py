@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import pyarrow as pa
 import typer
 
-from headwater.cli.mistake import Mistake
+from headwater.cli.arguments import Mistake
 from headwater.cli.output import Json, console, printable, shown, table
 from headwater.cli.records.record_json import plain
 from headwater.cli.records.writing import ArrowWriter, CsvWriter, JsonColumns, Writer, values_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import pyarrow as pa
 import typer
 
-from headwater.cli.mistake import Mistake
+from headwater.cli.arguments import Mistake
 from headwater.core.errors import InvalidFilter
 from headwater.core.filter import BoundFilter, Filter
 

@@ -18,7 +18,7 @@ from typing import IO, Any, Final, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet
 
-from headwater.cli.mistake import Mistake
+from headwater.cli.arguments import Mistake
 from headwater.cli.output import console, printable, shown, write_bytes
 from headwater.cli.records.record_json import plain, write_record, written_moment
 from headwater.core.errors import HeadwaterError

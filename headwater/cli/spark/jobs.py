@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.apart import apart
+from headwater.cli.descriptors import silenced_children
 from headwater.cli.output import Json, console, shown, size, wants_json, write_json
 from headwater.cli.records.span import WORDS
 from headwater.core.errors import InvalidConfiguration
@@ -244,7 +244,7 @@ def _session(master: str, memory: str) -> Iterator[SparkSession]:
     people = console(stderr=True)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     config = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False, "spark.driver.memory": memory}
-    with apart(), people.status("starting Spark") if people.is_terminal else nullcontext():
+    with silenced_children(), people.status("starting Spark") if people.is_terminal else nullcontext():
         spark = headwater.spark.session("hw", master=master, config=config)
         spark.sparkContext.setLogLevel("OFF")
     try:

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.apart import apart
+from headwater.cli.descriptors import silenced_children
 from headwater.cli.output import Json, Yes, confirm, console, done, printable, shown, wants_json, write_json
 from headwater.core.errors import InvalidPipeline, PipelineRunning
 
@@ -131,7 +131,7 @@ def run(
             observers.append(MetricsFile(declaration.name, metrics_file))
         observers.append(display)  # the last: who sees a batch finds it in the metrics
         try:
-            with apart():  # a worker of Spark that Ctrl-C ends would show its stack
+            with silenced_children():  # a worker of Spark that Ctrl-C ends would show its stack
                 run_pipeline(declaration, trigger=_trigger(trigger), observers=observers, show=display.show)
         except InvalidPipeline as error:
             _refuse(error)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from headwater.cli.arguments import Settings, parse_settings
 from headwater.cli.output import Json, console, done, shown, size, table, wants_json, write_json, write_line
-from headwater.cli.settings import Settings, parse_settings
 from headwater.cli.target import StoreOption, opened
 from headwater.core.config import StewardConfig
 from headwater.streams.stopping import stop_on_signals

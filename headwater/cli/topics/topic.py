@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from headwater.cli.mistake import Mistake
+from headwater.cli.arguments import Mistake, Settings, parse_settings, written
 from headwater.cli.output import (
     Json,
     Yes,
@@ -25,7 +25,6 @@ from headwater.cli.output import (
     write_json,
 )
 from headwater.cli.records import columns as column_text
-from headwater.cli.settings import Settings, parse_settings, written
 from headwater.cli.target import StoreOption, TopicName, complete_topic, opened
 from headwater.cli.topics import topic_copy
 from headwater.core.config import TopicConfig

@@ -19,8 +19,8 @@ from rich.text import Text
 
 import headwater as hw
 from headwater.cli.output import printable
-from headwater.cli.records.chart import Bar, draw
-from headwater.cli.tour.feed import PRICES, SYMBOLS
+from headwater.cli.tour.chart import Bar, draw
+from headwater.cli.tour.processes import PRICES, SYMBOLS, feed_prices, start
 from headwater.cli.tour.streams import Guide
 
 _TICKS: Final = 6000
@@ -58,7 +58,7 @@ def feed(guide: Guide, place: Path) -> None:
     guide.heading(f"{len(SYMBOLS)} processes write a price feed, a group reads it, and one of them is killed")
     with hw.open(place) as store:
         store.create_topic(PRICES, partitions=len(SYMBOLS), schema=_SCHEMA)
-        producers = [_start(place, number) for number in range(len(SYMBOLS))]
+        producers = [start(feed_prices, place, number, _TICKS) for number in range(len(SYMBOLS))]
         seen: Counter[str] = Counter()
         try:
             with store.consumer(PRICES, group=_GROUP) as inbox:
@@ -80,12 +80,6 @@ def feed(guide: Guide, place: Path) -> None:
     guide.promise(killed, "a producer was killed in the middle of its work, and the others went on")
     missing = {symbol: count - seen[symbol] for symbol, count in acknowledged.items() if seen[symbol] < count}
     guide.promise(not missing, f"nothing that was acknowledged is lost: {sum(missing.values())} missing")
-
-
-def _start(place: Path, number: int) -> subprocess.Popen[bytes]:
-    program = "import sys; from headwater.cli.tour.feed import main; main(sys.argv[1:])"
-    arguments = [sys.executable, "-c", program, str(place), str(number), str(_TICKS)]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, process_group=0)
 
 
 def _kill_halfway(victim: subprocess.Popen[bytes]) -> int:

@@ -10,7 +10,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -33,9 +32,9 @@ import headwater.core.compute as pc
 from headwater.cli.output import console, printable, shown, size
 from headwater.cli.storage.check import describe
 from headwater.cli.tour.bars import bars, feed
+from headwater.cli.tour.processes import FRAME_RECORDS, NUMBER_DIGITS, WRITER_CONFIG, append_frames, key_of, start
 from headwater.cli.tour.speed import measure
 from headwater.cli.tour.streams import stream
-from headwater.cli.tour.writer import CONFIG, NUMBER_DIGITS, RECORDS, key_of
 from headwater.core.errors import FrameDamaged, HeadwaterError
 from headwater.log import Damage, DirectoryPartition
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, list_segments, seed_of
@@ -51,7 +50,7 @@ _PATIENCE: Final = 60.0
 
 
 @dataclass(slots=True)
-class Writer:
+class WriterProcess:
     """A writing process and what it has said."""
 
     number: int
@@ -136,7 +135,7 @@ class Tour:
         self.partition = directory / "partition"
         self.kept = kept
         self.people: Console = console()
-        self.writers: list[Writer] = []
+        self.writers: list[WriterProcess] = []
         self.broken: list[str] = []
         self.random = random.Random()
         self._step = 0
@@ -194,11 +193,8 @@ class Tour:
 
     # Writing and dying.
 
-    def _start(self, number: int, frames: int, *rigged: str, seconds: float = _SECONDS) -> Writer:
-        program = "import sys; from headwater.cli.tour.writer import main; main(sys.argv[1:])"
-        arguments = [str(self.partition), str(number), str(frames), str(seconds), *rigged]
-        process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, process_group=0)
-        writer = Writer(number, process)
+    def _start(self, number: int, frames: int, *rigged: str, seconds: float = _SECONDS) -> WriterProcess:
+        writer = WriterProcess(number, start(append_frames, self.partition, number, frames, seconds, *rigged))
         self.writers.append(writer)
         writer.listen()
         return writer
@@ -250,7 +246,7 @@ class Tour:
         self.promise(unharmed, "a dead process blocked nobody: the others went on to their end")
 
     @contextmanager
-    def _bars(self, writers: list[Writer]) -> Iterator[Callable[[], None]]:
+    def _bars(self, writers: list[WriterProcess]) -> Iterator[Callable[[], None]]:
         columns = (
             TextColumn("   {task.description}"),
             BarColumn(30),
@@ -273,7 +269,7 @@ class Tour:
         code = writer.finish()
         self.promise(code == -signal.SIGKILL, f"it is dead, with {writer.records:,} records acknowledged")
         began = time.monotonic()
-        with DirectoryPartition(self.partition, CONFIG) as partition:
+        with DirectoryPartition(self.partition, WRITER_CONFIG) as partition:
             milliseconds = (time.monotonic() - began) * 1000
             reports = partition.recovery_reports
             for report in reports:
@@ -283,13 +279,13 @@ class Tour:
             self.promise(any(report.cut_bytes for report in reports), "the half frame is gone")
         else:
             adopted = sum(report.adopted_records for report in reports)
-            self.promise(adopted == RECORDS, "the whole frame was kept, although nobody had been told of it yet")
+            self.promise(adopted == FRAME_RECORDS, "the whole frame was kept, although nobody had been told of it yet")
 
     # Proving.
 
     def _read_back(self) -> None:
         self.heading("Everything is read back and compared with what was acknowledged")
-        with DirectoryPartition(self.partition, CONFIG) as partition:
+        with DirectoryPartition(self.partition, WRITER_CONFIG) as partition:
             table = partition.scan(columns=["offset", "key", "value"]).read_all()
         writers, numbers = _parse(table)
         acknowledged = sum(writer.records for writer in self.writers)
@@ -330,7 +326,7 @@ class Tour:
         named = [(finding.file, finding.offset, finding.next_offset) for finding in findings]
         self.promise(named == [(path, base, after[0])], "the damage is found, and named to the frame")
         damage: list[Damage] = []
-        with DirectoryPartition(copy, CONFIG) as partition:
+        with DirectoryPartition(copy, WRITER_CONFIG) as partition:
             try:
                 sum(batch.num_rows for batch in partition.scan(columns=["offset"]))
                 refused = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 import headwater as hw
-from headwater.cli.tour.worker import GROUP, PARTITIONS, TICKS, TRADES
+from headwater.cli.tour.processes import PARTITIONS, TICKS, TRADERS, TRADES, start, trade
 
 _TICKS: Final = 20_000
 _SYMBOLS: Final = (b"AAPL", b"MSFT", b"NVDA", b"TSLA", b"AMZN", b"META", b"ORCL", b"INTC")
@@ -55,7 +54,7 @@ def stream(guide: Guide, place: Path) -> None:
     with hw.open(place) as store:
         store.create_topic(TICKS, partitions=PARTITIONS)
         store.create_topic(TRADES, partitions=2)
-        workers = [_start(place, name) for name in ("ann", "bob")]
+        workers = [start(trade, place, name) for name in ("ann", "bob")]
         try:
             for worker in workers:
                 _heard(worker, b"ready\n")
@@ -85,12 +84,6 @@ def _produce(store: hw.Store) -> float:
     return time.monotonic() - began
 
 
-def _start(place: Path, name: str) -> subprocess.Popen[bytes]:
-    program = "import sys; from headwater.cli.tour.worker import main; main(sys.argv[1:])"
-    arguments = [sys.executable, "-c", program, str(place), name]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, process_group=0)
-
-
 def _heard(worker: subprocess.Popen[bytes], line: bytes) -> bool:
     """Whether that is the next thing that the worker says, or at least begins with."""
     assert worker.stdout is not None, "it is a pipe"
@@ -111,6 +104,6 @@ def _look(store: hw.Store) -> _Result:
         for record in partition.records():
             numbers[int(record.value.split()[0])] += 1
             by[record.headers["by"].decode()] += 1
-    with store.consumer(TICKS, group=GROUP) as last:
+    with store.consumer(TICKS, group=TRADERS) as last:
         lag = sum(last.lag().values())
     return _Result(missing=_TICKS - len(numbers), doubled=sum(count - 1 for count in numbers.values()), by=by, lag=lag)

@@ -1,4 +1,4 @@
-"""Options of a configuration on a command line: `--set retention_age=7d`."""
+"""Arguments that typer cannot check by itself, such as `--set retention_age=7d`, and the error for wrong ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.mistake import Mistake
 from headwater.core.errors import InvalidConfiguration
 from headwater.core.options import options_of
 
@@ -14,6 +13,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="An option, such as retention_age=7d; more than once for more."),
 ]
+
+
+class Mistake(InvalidConfiguration):
+    """An argument that means nothing here. The command ends with 2, as for an option that does not exist."""
 
 
 def parse_settings(kind: type[Any], said: list[str] | None) -> dict[str, Any]:
