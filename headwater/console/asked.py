@@ -28,7 +28,7 @@ from headwater.core.errors import (
 from headwater.streams.store import Store
 
 if TYPE_CHECKING:
-    from headwater.console.watch import Watch
+    from headwater.console.watch import StoreWatch
 
 _Kind = TypeVar("_Kind")
 _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
@@ -64,7 +64,7 @@ class NotFound(HeadwaterError):
 class Asked:
     """A request, by someone who may make it."""
 
-    watch: Watch
+    watch: StoreWatch
     path: Mapping[str, Any]
     query: Mapping[str, str]
     body: Mapping[str, Any] = field(default_factory=dict)

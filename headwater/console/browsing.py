@@ -9,7 +9,7 @@ from headwater.console.decoding import decoder_named
 from headwater.console.messages import (
     MOST,
     Direction,
-    Page,
+    MessagePage,
     cursor_from_text,
     cursor_to_text,
     one_record,
@@ -19,7 +19,7 @@ from headwater.console.messages import (
     start_from_text,
 )
 from headwater.console.selection import Selection
-from headwater.console.tail import Tail
+from headwater.console.tail import LiveTail
 from headwater.core.errors import InvalidConfiguration
 from headwater.streams.topic import Topic
 
@@ -41,7 +41,7 @@ def page(asked: Asked) -> dict[str, Any]:
     else:
         numbers = partitions_from_text(asked.text("partition"))
         cursor = place(topic, numbers, start_from_text(asked.text("from")))
-    found = Page(topic, _selection(asked, topic), cursor, direction)
+    found = MessagePage(topic, _selection(asked, topic), cursor, direction)
     rows = found.read(asked.number("limit", 50, 1, MOST))
     decoder = decoder_named(asked.text("decode", "auto"))
     return {
@@ -62,7 +62,7 @@ def message(asked: Asked) -> dict[str, Any]:
     return row_document(row, decoder, _WHOLE) | {"ns": str(row.timestamp)}
 
 
-def tail(asked: Asked, last_place: str) -> Tail:
+def tail(asked: Asked, last_place: str) -> LiveTail:
     """A tail from where a browser says that it is, else from a position (`from`), else from the end."""
     topic = asked.store.topic(asked.path["topic"])
     numbers = partitions_from_text(asked.text("partition"))
@@ -75,7 +75,7 @@ def tail(asked: Asked, last_place: str) -> Tail:
             cursor = place(topic, None, "latest") | cursor
     else:
         cursor = place(topic, None, start_from_text(asked.text("from")))
-    return Tail(
+    return LiveTail(
         asked.store,
         topic.name,
         cursor,

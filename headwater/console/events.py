@@ -16,7 +16,7 @@ from headwater.core.errors import HeadwaterError
 _RETRY_MS: Final = 1000
 
 
-class Event(NamedTuple):
+class ServerEvent(NamedTuple):
     """One event. The place is what a browser comes back with when its connection breaks."""
 
     name: str
@@ -31,10 +31,10 @@ class Event(NamedTuple):
 
 def event_stream(
     request: Request,
-    take: Callable[[], list[Event]],
+    take: Callable[[], list[ServerEvent]],
     close: Callable[[], None],
     limiter: CapacityLimiter,
-    failure: Callable[[HeadwaterError], Event],
+    failure: Callable[[HeadwaterError], ServerEvent],
 ) -> StreamingResponse:
     """What `take` finds, again and again, until the browser goes; `close` is called in any case, maybe twice.
 

@@ -79,14 +79,15 @@ def place(topic: Topic, partitions: Sequence[int] | None, start: Start) -> Curso
     return found
 
 
-class Page:
+class MessagePage:
     """Reads records from a cursor on, in one direction, until there are enough."""
 
     def __init__(self, topic: Topic, selection: Selection, cursor: Cursor, direction: Direction) -> None:
         self._deadline = time.monotonic() + _PATIENCE
         schema = topic.schema
         self._lanes = [
-            _Lane(number, topic.partition(number), schema, selection, at, direction) for number, at in cursor.items()
+            _PartitionPage(number, topic.partition(number), schema, selection, at, direction)
+            for number, at in cursor.items()
         ]
         self._sign = -1 if direction == "older" else 1
         self.rows: list[Row] = []
@@ -124,7 +125,7 @@ class Page:
         return [one for lane in self._lanes for one in lane.damage]
 
 
-class _Lane:
+class _PartitionPage:
     """One partition of a page: what was found there and not yet taken, and where to look next."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from headwater.console.asked import Asked
 from headwater.console.charts import stewarded
 from headwater.console.cluster import standing
-from headwater.console.watch import Watch
+from headwater.console.watch import StoreWatch
 from headwater.core.errors import HeadwaterError
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.streams.survey import Survey
@@ -55,7 +55,7 @@ def overview(asked: Asked) -> dict[str, Any]:
     }
 
 
-def attention(watch: Watch, survey: Survey) -> list[dict[str, str]]:
+def attention(watch: StoreWatch, survey: Survey) -> list[dict[str, str]]:
     """What someone should look at, the worst first; each with the page that tells more."""
     found: list[dict[str, str]] = []
 
@@ -83,7 +83,7 @@ def attention(watch: Watch, survey: Survey) -> list[dict[str, str]]:
     return sorted(found, key=lambda one: one["level"])
 
 
-def cluster_attention(watch: Watch) -> list[dict[str, str]]:
+def cluster_attention(watch: StoreWatch) -> list[dict[str, str]]:
     """What someone should look at in a cluster: brokers that are away, and partitions without a leader or replicas."""
     try:
         found = standing(watch.store)
@@ -100,7 +100,7 @@ def cluster_attention(watch: Watch) -> list[dict[str, str]]:
     return [{"level": level, "text": text, "link": "cluster"} for level, text in worries]
 
 
-def _disk(watch: Watch) -> dict[str, int] | None:
+def _disk(watch: StoreWatch) -> dict[str, int] | None:
     """The disk of a store that is here."""
     if not isinstance(watch.store, DirectoryStore):
         return None

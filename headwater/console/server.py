@@ -42,9 +42,9 @@ from headwater.console import (
 )
 from headwater.console.asked import Asked, NotFound, status_of
 from headwater.console.download import FORMATS, Download
-from headwater.console.events import Event, event_stream
+from headwater.console.events import ServerEvent, event_stream
 from headwater.console.security import MAX_BODY, Security
-from headwater.console.sessions import Session, Sessions
+from headwater.console.sessions import ConsoleSession, ConsoleSessions
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreClosed, Unauthenticated
 from headwater.core.sources import source_of
 from headwater.core.version import __version__
@@ -102,7 +102,7 @@ _CALLS_ANSWERED: Final = (
 class Console:
     """Answers what the page asks, for those who may ask."""
 
-    def __init__(self, sessions: Sessions, *, write: bool = False, names: tuple[str, ...] | None = ()) -> None:
+    def __init__(self, sessions: ConsoleSessions, *, write: bool = False, names: tuple[str, ...] | None = ()) -> None:
         """Read-only unless `write`. `names` are what requests may call this host; see Security."""
         self._sessions = sessions
         self._write = write
@@ -180,7 +180,7 @@ class Console:
         response.delete_cookie(_cookie_name(request), httponly=True, samesite="strict", path="/")
         return response
 
-    def _session(self, request: Request) -> Session:
+    def _session(self, request: Request) -> ConsoleSession:
         return self._sessions.find(_cookie(request))
 
     # Answers.
@@ -202,7 +202,7 @@ class Console:
             self._sessions.end(_cookie(request))  # not only once the watch has seen it
             raise
 
-    async def _asked(self, request: Request, session: Session) -> Asked:
+    async def _asked(self, request: Request, session: ConsoleSession) -> Asked:
         body = await _body(request) if request.method not in ("GET", "HEAD") else {}
         return Asked(session.watch, request.path_params, request.query_params, body)
 
@@ -219,14 +219,14 @@ class Console:
         watch = self._session(request).watch
         last, told = -1, 0.0
 
-        def take() -> list[Event]:
+        def take() -> list[ServerEvent]:
             nonlocal last, told
             self._check_open(request)
             seen = watch.wait(last, _WAIT)
             if seen == last and time.monotonic() - told < _BEAT:
                 return []
             changed, last, told = seen != last, seen, time.monotonic()
-            return [Event("looked" if changed else "quiet", json.dumps({"version": seen, "error": watch.error}))]
+            return [ServerEvent("looked" if changed else "quiet", json.dumps({"version": seen, "error": watch.error}))]
 
         return await self._streaming(request, take, lambda: None)
 
@@ -236,14 +236,14 @@ class Console:
         last_place = request.headers.get("last-event-id", "")
         tail = await self._ask(request, browsing.tail, asked, last_place)
 
-        def take() -> list[Event]:
+        def take() -> list[ServerEvent]:
             self._check_open(request)
             return tail.events()
 
         return await self._streaming(request, take, tail.close)
 
     async def _streaming(
-        self, request: Request, take: Callable[[], list[Event]], close: Callable[[], None]
+        self, request: Request, take: Callable[[], list[ServerEvent]], close: Callable[[], None]
     ) -> Response:
         if len(self._listening) >= _STREAMS:
             await anyio.to_thread.run_sync(close, limiter=self._threads)
@@ -256,8 +256,8 @@ class Console:
                 self._listening.discard(one)
                 close()
 
-        def failure(error: HeadwaterError) -> Event:
-            return Event("failed", json.dumps({"error": str(error), "kind": type(error).__name__}))
+        def failure(error: HeadwaterError) -> ServerEvent:
+            return ServerEvent("failed", json.dumps({"error": str(error), "kind": type(error).__name__}))
 
         return event_stream(request, take, closed, self._streams, failure)
 

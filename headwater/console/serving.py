@@ -55,7 +55,7 @@ class Serving:
         connections = Connections(_MOST_CONNECTIONS, _MOST_OF_SOURCE)
         self._socket = _listening(listen, connections)
         self.address = Address(listen.host, self._socket.getsockname()[1])
-        self._server = _Server(
+        self._server = _ConsoleServer(
             console,
             uvicorn.Config(
                 console.app,
@@ -159,7 +159,7 @@ class _Requests(H11Protocol):
             self._deadline = None
 
 
-class _Server(uvicorn.Server):
+class _ConsoleServer(uvicorn.Server):
     """Tells those who listen before it waits for them to leave."""
 
     def __init__(self, console: Console, config: uvicorn.Config) -> None:
@@ -192,14 +192,14 @@ class _Listening(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         accepted, address = super().accept()
-        counted = _Accepted(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+        counted = _AcceptedSocket(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
         host, key = address[0], address[:2]
         counted.closed = partial(self.connections.discard, host, key)
         self.connections.add(host, key, counted)
         return counted, address
 
 
-class _Accepted(socket.socket):
+class _AcceptedSocket(socket.socket):
     """A connection that tells when it is closed."""
 
     closed: Callable[[], None]

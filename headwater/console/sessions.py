@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.console.watch import INTERVAL, Watch
+from headwater.console.watch import INTERVAL, StoreWatch
 from headwater.core.errors import Unauthenticated
 from headwater.core.sources import Failures
 from headwater.streams.store import Store
@@ -36,16 +36,16 @@ _FAILURE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class Session:
+class ConsoleSession:
     """Someone who has the console open."""
 
     user: str | None
-    watch: Watch
+    watch: StoreWatch
     began: float
     seen: float
 
 
-class Sessions:
+class ConsoleSessions:
     """Lets people in, and knows them again by their cookies. Thread-safe."""
 
     def __init__(
@@ -61,13 +61,13 @@ class Sessions:
         Stores are looked at every `interval`, in seconds.
         """
         self.launch_token = secrets.token_urlsafe(_TOKEN_BYTES) if own is not None else None
-        self._own = Watch(own, interval) if own is not None else None
+        self._own = StoreWatch(own, interval) if own is not None else None
         self._connect = connect
         self._interval = interval
         self._now = now
         self._mutex = threading.Lock()
-        self._sessions: dict[str, Session] = {}
-        self._watches: dict[str, Watch] = {}
+        self._sessions: dict[str, ConsoleSession] = {}
+        self._watches: dict[str, StoreWatch] = {}
         self._failures = Failures(_FAILURES, _FAILURE_SECONDS, now)
 
     @property
@@ -104,7 +104,7 @@ class Sessions:
                 store.close()
                 raise
             with self._mutex:
-                watch = self._watches.setdefault(name, Watch(store, self._interval))
+                watch = self._watches.setdefault(name, StoreWatch(store, self._interval))
             if watch.store is not store:
                 store.close()
         return self._add(f"token {token[3:15]}", watch)  # its id, which is no secret
@@ -113,11 +113,11 @@ class Sessions:
         if self._failures.blocks(source):
             raise Unauthenticated("too many wrong tokens from your address within a minute: wait for one")
 
-    def _add(self, user: str | None, watch: Watch) -> str:
+    def _add(self, user: str | None, watch: StoreWatch) -> str:
         value = secrets.token_urlsafe(_TOKEN_BYTES)
         now = self._now()
         with self._mutex:
-            self._sessions[_digest(value)] = Session(user, watch, now, now)
+            self._sessions[_digest(value)] = ConsoleSession(user, watch, now, now)
             if len(self._sessions) > _MOST:
                 # Of whoever has the most: one who signs in again and again ends no session of others.
                 counted = Counter(id(one.watch) for one in self._sessions.values())
@@ -126,7 +126,7 @@ class Sessions:
                 self._drop(min(greedy, key=lambda one: self._sessions[one].seen))
         return value
 
-    def find(self, value: str) -> Session:
+    def find(self, value: str) -> ConsoleSession:
         """The session of a cookie, which is in use by that; raises Unauthenticated."""
         self.sweep()
         with self._mutex:

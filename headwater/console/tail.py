@@ -12,7 +12,7 @@ from heapq import merge
 from typing import Any, Final
 
 from headwater.console.decoding import Decoder
-from headwater.console.events import Event
+from headwater.console.events import ServerEvent
 from headwater.console.messages import Cursor, cursor_to_text, row_document
 from headwater.console.selection import Row, Selection
 from headwater.core.errors import OffsetOutOfRange, RecordsDamaged
@@ -25,7 +25,7 @@ _QUIET: Final = 15.0
 """After so long without a record an event says that all is well: proxies and browsers give up on silence."""
 
 
-class Tail:
+class LiveTail:
     """Reads a topic from a cursor on. For one thread at a time."""
 
     def __init__(
@@ -63,20 +63,20 @@ class Tail:
     def _damaged(self, lost: RecordsDamaged) -> None:
         self._notes.append({"kind": "damaged", "partition": lost.partition, "reason": str(lost)})
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ServerEvent]:
         """What has come; waits a moment for the first. It may be nothing."""
         found = self._consumer.poll_batches(timeout=_WAIT)
-        events = [Event("note", json.dumps(note)) for note in self._notes]
+        events = [ServerEvent("note", json.dumps(note)) for note in self._notes]
         self._notes.clear()
         events += self._gathered(found)
         if events:
             self._quiet_since = time.monotonic()
         elif time.monotonic() - self._quiet_since > _QUIET:
             self._quiet_since = time.monotonic()
-            events.append(Event("quiet", "{}"))
+            events.append(ServerEvent("quiet", "{}"))
         return events
 
-    def _gathered(self, found: list[ConsumedBatch]) -> list[Event]:
+    def _gathered(self, found: list[ConsumedBatch]) -> list[ServerEvent]:
         """Events with what is wanted, by time as far as the order of each partition lets it be."""
         mine = [one for one in found if self._partitions is None or one.partition in self._partitions]
         lanes: dict[int, list[Row]] = {}
@@ -95,9 +95,9 @@ class Tail:
             events.append(self._event([], sum(one.batch.num_rows for one in mine)))
         return events
 
-    def _event(self, rows: list[Row], looked_at: int) -> Event:
+    def _event(self, rows: list[Row], looked_at: int) -> ServerEvent:
         document = {"rows": [row_document(row, self._decoder) for row in rows], "looked_at": looked_at}
-        return Event("records", json.dumps(document), cursor_to_text(self._cursor))
+        return ServerEvent("records", json.dumps(document), cursor_to_text(self._cursor))
 
     def close(self) -> None:
         """Stop reading."""

@@ -35,7 +35,7 @@ def rest_after(took: float, interval: float) -> float:
     return max(interval, min(took / _SHARE, _LONGEST))
 
 
-class Watch:
+class StoreWatch:
     """Looks at a store in a thread of its own, until it is closed. Thread-safe."""
 
     def __init__(self, store: Store, interval: float = INTERVAL) -> None:

@@ -19,7 +19,7 @@ from headwater.broker.security.tokens import create_token, tokens_beside
 from headwater.console import serving as console_serving
 from headwater.console.server import Console
 from headwater.console.serving import Serving
-from headwater.console.sessions import Sessions
+from headwater.console.sessions import ConsoleSessions
 from headwater.core.address import Address
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import Unauthenticated
@@ -49,7 +49,7 @@ def users_console(directory: Path) -> Iterator[tuple[Asking, str]]:
         guard = Guard(access)
         broker = stack.enter_context(Broker(store, BrokerConfig(steward=False), guard, listen=Address("127.0.0.1", 0)))
         where = f"hw://{broker.address}"
-        sessions = Sessions(None, lambda given: hw.open(where, token=given))
+        sessions = ConsoleSessions(None, lambda given: hw.open(where, token=given))
         serving = stack.enter_context(Serving(Console(sessions, names=None), Address("127.0.0.1", 0)))
         yield Asking(serving, sessions), token
 
@@ -95,7 +95,7 @@ def test_an_address_signs_in_a_few_times_at_once_and_others_meanwhile() -> None:
             raise Unauthenticated("the token is not known here")
         return hw.open("memory:")
 
-    sessions = Sessions(None, connect)
+    sessions = ConsoleSessions(None, connect)
     with Serving(Console(sessions, names=None), Address("127.0.0.1", 0)) as serving:
         attacker, other = Asking(serving, sessions), Asking(serving, sessions)
         other.source = OTHER
@@ -180,7 +180,7 @@ def test_a_stranger_sends_no_large_body(console: Asking) -> None:
 
 def test_sessions_end_when_nobody_uses_them_and_when_they_are_old(tmp_path: Path) -> None:
     clock = [1000.0]
-    sessions = Sessions(hw.open(tmp_path / "store"), now=lambda: clock[0])
+    sessions = ConsoleSessions(hw.open(tmp_path / "store"), now=lambda: clock[0])
     try:
         token = str(sessions.launch_token)
         idle, used = sessions.begin(token), sessions.begin(token)
@@ -209,7 +209,7 @@ def test_what_an_abandoned_session_looks_at_is_closed_though_nobody_asks() -> No
         opened.append(hw.open("memory:"))
         return opened[-1]
 
-    sessions = Sessions(None, connect, now=lambda: clock[0])
+    sessions = ConsoleSessions(None, connect, now=lambda: clock[0])
     sessions.begin("a token")
     opened[0].create_topic("there")
     clock[0] += 24 * 3600.0
@@ -226,7 +226,7 @@ def test_what_an_abandoned_session_looks_at_is_closed_though_nobody_asks() -> No
 
 
 def test_one_user_that_signs_in_again_and_again_ends_no_session_of_others() -> None:
-    sessions = Sessions(None, lambda _: hw.open("memory:"))
+    sessions = ConsoleSessions(None, lambda _: hw.open("memory:"))
     try:
         others = sessions.begin("another token")
         last = [sessions.begin("a token") for _ in range(1000)][-1]

@@ -19,7 +19,7 @@ from headwater.cli.broker.console import check_exposure
 from headwater.console.security import MAX_BODY
 from headwater.console.server import _CALLS_ANSWERED, Console
 from headwater.console.serving import Serving
-from headwater.console.sessions import Sessions
+from headwater.console.sessions import ConsoleSessions
 from headwater.core.address import Address, parse_address
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import InvalidConfiguration
@@ -236,7 +236,7 @@ def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path, interval: fl
         guard = Guard(access)
         with Broker(store, BrokerConfig(steward=False), guard, listen=Address("127.0.0.1", 0)) as broker:
             where = f"hw://{broker.address}"
-            sessions = Sessions(None, lambda token: hw.open(where, token=token), interval=interval)
+            sessions = ConsoleSessions(None, lambda token: hw.open(where, token=token), interval=interval)
             with Serving(Console(sessions, write=True, names=None), Address("127.0.0.1", 0)) as serving:
                 console = Asking(serving, sessions)
                 assert console.sign_in("hw_000000000000_" + "x" * 43).status == 401

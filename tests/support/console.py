@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import headwater as hw
 from headwater.console.server import Console
 from headwater.console.serving import Serving
-from headwater.console.sessions import Sessions
+from headwater.console.sessions import ConsoleSessions
 from headwater.core.address import Address
 from tests.support.browser import Browser
 
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 class Asking:
     """A console that is served, and someone who asks it."""
 
-    def __init__(self, serving: Serving, sessions: Sessions) -> None:
+    def __init__(self, serving: Serving, sessions: ConsoleSessions) -> None:
         self.serving = serving
         self.sessions = sessions
         self.port = serving.address.port
@@ -115,7 +115,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
 @contextmanager
 def served(store: hw.Store, *, write: bool = True, signed_in: bool = True, interval: float = 0.2) -> Iterator[Asking]:
     """A console over a store, which it closes in the end."""
-    sessions = Sessions(store, interval=interval)
+    sessions = ConsoleSessions(store, interval=interval)
     with Serving(Console(sessions, write=write), Address("127.0.0.1", 0)) as serving:
         asking = Asking(serving, sessions)
         if signed_in:
@@ -130,7 +130,7 @@ class Opened:
         self.store = store
         self.browser = browser
         self.began = time.time()
-        self.sessions = Sessions(store, interval=0.3)
+        self.sessions = ConsoleSessions(store, interval=0.3)
         self.serving = Serving(Console(self.sessions, write=True), Address("127.0.0.1", 0))
 
     def go(self, page: str) -> None:

@@ -71,7 +71,7 @@ def run(
     try:
         from headwater.console.server import Console
         from headwater.console.serving import Certificate, Serving
-        from headwater.console.sessions import Sessions
+        from headwater.console.sessions import ConsoleSessions
     except ImportError as error:
         raise InvalidConfiguration(f"the console needs {error.name}: run pip install 'headwater[console]'") from error
 
@@ -84,7 +84,7 @@ def run(
     served = (
         Certificate(serve_certificate, serve_key) if serve_certificate is not None and serve_key is not None else None
     )
-    sessions = Sessions(None, _connecting(store, given)) if users else Sessions(_opened(store, given))
+    sessions = ConsoleSessions(None, _connecting(store, given)) if users else ConsoleSessions(_opened(store, given))
     try:
         serving = Serving(Console(sessions, write=write, names=None if users else (address.host,)), address, served)
     except BaseException:

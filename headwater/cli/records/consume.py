@@ -11,9 +11,9 @@ import typer
 
 from headwater.cli.arguments import Mistake
 from headwater.cli.output import Json
-from headwater.cli.records.span import From, Span, To, nearest, parse_span
+from headwater.cli.records.span import From, PositionRange, To, nearest, parse_span
 from headwater.cli.records.where import Where, bind_where, matching, parse_where
-from headwater.cli.records.writing import HELP, Writer, writer_of
+from headwater.cli.records.writing import HELP, RecordWriter, writer_of
 from headwater.cli.target import StoreOption, TopicName, complete_group, opened
 from headwater.streams.start import Start
 from headwater.streams.topic import PARTITION, TopicPartition
@@ -75,7 +75,7 @@ def consume(
     if group and output == "parquet":
         raise Mistake("a group's records are done when written, and Parquet is written at the end: use arrow")
     with opened(store) as place:
-        selection = Selection.of(place.topic(topic), partition, filters, columns)
+        selection = ConsumeSelection.of(place.topic(topic), partition, filters, columns)
         writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
         comes = group is not None or follow
         batches = _following(place, selection, span, group, follow) if comes else selection.scan(span)
@@ -83,7 +83,7 @@ def consume(
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ConsumeSelection:
     """What is read of a topic, and what of that is written."""
 
     topic: Topic
@@ -98,7 +98,7 @@ class Selection:
     @classmethod
     def of(
         cls, topic: Topic, partitions: Sequence[int] | None, where: Sequence[Filter], columns: str | None
-    ) -> Selection:
+    ) -> ConsumeSelection:
         """Check what was asked for."""
         schema, info = topic.schema, topic.info
         own = schema.system("partition")
@@ -136,7 +136,7 @@ class Selection:
         """Where a position is in one of the partitions."""
         return nearest(partition, position, several=len(self.partitions) > 1)
 
-    def scan(self, span: Span) -> Iterator[tuple[int, pa.RecordBatch, None]]:
+    def scan(self, span: PositionRange) -> Iterator[tuple[int, pa.RecordBatch, None]]:
         """What is there now."""
         ranges = []
         for number in self.partitions:
@@ -173,7 +173,9 @@ class Acknowledging:
 _Batches = Iterator[tuple[int, pa.RecordBatch, Acknowledging | None]]
 
 
-def _following(store: Store, selection: Selection, span: Span, group: str | None, follow: bool) -> _Batches:
+def _following(
+    store: Store, selection: ConsumeSelection, span: PositionRange, group: str | None, follow: bool
+) -> _Batches:
     """What comes, for ever; a group's member that does not follow ends with what was there when it began."""
     name = selection.topic.name
     wanted = {TopicPartition(name, number) for number in selection.partitions}
@@ -206,7 +208,7 @@ def _is_done(store: Store, group: str, consumer: Consumer, ends: dict[TopicParti
     return all(key in committed and committed[key].offset >= left[place] for place, key in keys.items())
 
 
-def _write(batches: Any, selection: Selection, writer: Writer, limit: int | None) -> None:
+def _write(batches: Any, selection: ConsumeSelection, writer: RecordWriter, limit: int | None) -> None:
     left = limit
     try:
         for number, batch, acknowledging in batches if left != 0 else ():

@@ -82,7 +82,7 @@ def produce(
             place.producer(topic) as out,
             progress(f"to {topic}", total, "bytes") as advance,
         ):
-            sending = Sending(out, headers, partition)
+            sending = ChunkSender(out, headers, partition)
             sending.send_all(_chunks(reading, sources, chosen, advance))
     seconds = time.monotonic() - began
     if wants_json(as_json):
@@ -91,7 +91,7 @@ def produce(
         done(f"{sending.count:,} records are in {topic}, durable ({sending.count / max(seconds, 1e-3):,.0f}/s)")
 
 
-class Sending:
+class ChunkSender:
     """Sends chunks, and counts."""
 
     def __init__(self, out: Producer, headers: dict[str, bytes], partition: int | None) -> None:

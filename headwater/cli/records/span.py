@@ -26,7 +26,7 @@ To = Annotated[
 ]
 
 
-class Span(NamedTuple):
+class PositionRange(NamedTuple):
     """From a position up to, and without, another one; in each partition for itself."""
 
     start: Start
@@ -46,12 +46,12 @@ def parse_position(text: str) -> Start:
         raise Mistake(f"{text!r:.100} is no position: use {GRAMMAR}") from None
 
 
-def parse_span(first: str | None, last: str | None, default: Start = "earliest") -> Span:
+def parse_span(first: str | None, last: str | None, default: Start = "earliest") -> PositionRange:
     """What `--from` and `--to` say together. A range in `--from` says both."""
     if first is None:
-        return Span(default, _end(last), last is not None)
+        return PositionRange(default, _end(last), last is not None)
     try:
-        return Span(parse_position(first), _end(last), last is not None)
+        return PositionRange(parse_position(first), _end(last), last is not None)
     except Mistake:
         found = _range(first)
         if found is None:
@@ -73,13 +73,13 @@ def _end(text: str | None) -> Start:
     return "latest" if text is None else parse_position(text)
 
 
-def _range(text: str) -> Span | None:
+def _range(text: str) -> PositionRange | None:
     """Two positions with a colon between. Times have colons too: the first one counts that leaves two positions."""
     for at in (number for number, character in enumerate(text) if character == ":"):
         before, after = text[:at].strip(), text[at + 1 :].strip()
         try:
             start = parse_position(before) if before else "earliest"
-            return Span(start, parse_position(after) if after else "latest", bool(after))
+            return PositionRange(start, parse_position(after) if after else "latest", bool(after))
         except Mistake:
             continue
     return None

@@ -21,7 +21,7 @@ import typer
 from headwater.cli.arguments import Mistake
 from headwater.cli.output import Json, console, printable, shown, table
 from headwater.cli.records.record_json import plain
-from headwater.cli.records.writing import ArrowWriter, CsvWriter, JsonColumns, Writer, values_of
+from headwater.cli.records.writing import ArrowWriter, CsvWriter, JsonColumns, RecordWriter, values_of
 from headwater.cli.target import StoreOption, opened
 from headwater.core.errors import HeadwaterError
 from headwater.core.schema import RAW
@@ -203,7 +203,7 @@ def _write(found: pa.RecordBatchReader, output: str | None, limit: int, as_json:
         return
     if output in ("arrow", "parquet") and terminal:
         raise HeadwaterError(f"{output} is not for terminals: send it to a file, as by > rows.{output}")
-    writer: Writer = JsonColumns()
+    writer: RecordWriter = JsonColumns()
     if output == "csv":
         writer = CsvWriter(found.schema)
     elif output in ("arrow", "parquet"):

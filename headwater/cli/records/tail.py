@@ -16,7 +16,7 @@ import typer
 from headwater.cli.descriptors import readable
 from headwater.cli.output import Json, printable
 from headwater.cli.records.where import Where, bind_where, matching, parse_where
-from headwater.cli.records.writing import HELP, Writer, writer_of
+from headwater.cli.records.writing import HELP, RecordWriter, writer_of
 from headwater.cli.target import StoreOption, complete_topic, opened
 from headwater.core.errors import HeadwaterError
 from headwater.core.schema import RAW, Schema
@@ -67,13 +67,13 @@ def tail(
         if missing:
             sys.stderr.write(f"hw: there is no topic {printable(', '.join(missing))} yet: waiting for it\n")
         writer = writer_of(output, RAW.full, chosen=False, as_json=as_json, topics=len(names) != 1)
-        Tail(place, writer, filters).run(topics, names, lines)
+        TopicTail(place, writer, filters).run(topics, names, lines)
 
 
-class Tail:
+class TopicTail:
     """Writes what comes to some topics."""
 
-    def __init__(self, store: Store, writer: Writer, where: list[Filter]) -> None:
+    def __init__(self, store: Store, writer: RecordWriter, where: list[Filter]) -> None:
         self._store = store
         self._writer = writer
         self._where = where

@@ -34,7 +34,7 @@ _QUOTED: Final = re.compile(r'[",\r\n]')
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "e": b"\x1b"}
 
 
-class Row(NamedTuple):
+class RecordRow(NamedTuple):
     """A record to be written."""
 
     topic: str
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     headers: dict[str, bytes]
 
 
-class Writer(ABC):
+class RecordWriter(ABC):
     """Writes batches of records to standard output."""
 
     whole = False
@@ -60,7 +60,7 @@ class Writer(ABC):
         """End what needs an end."""
 
 
-def rows_of(topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -> list[Row]:
+def rows_of(topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -> list[RecordRow]:
     """A batch with all columns as records."""
     if schema.raw:
         values = batch.column("value").to_pylist()
@@ -70,7 +70,7 @@ def rows_of(topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -
         values = [None if all(one is None for one in row.values()) else row for row in values]
     headers = batch.column(schema.system("headers")).to_pylist()
     return [
-        Row(topic, partition, offset, moment, key, value, dict(own or ()))
+        RecordRow(topic, partition, offset, moment, key, value, dict(own or ()))
         for offset, moment, key, value, own in zip(
             batch.column(schema.system("offset")).to_pylist(),
             batch.column(schema.system("timestamp")).view(pa.int64()).to_pylist(),
@@ -94,7 +94,7 @@ def values_of(column: pa.Array) -> list[Any]:
     return cast(list[Any], column.to_pylist())
 
 
-class JsonWriter(Writer):
+class JsonWriter(RecordWriter):
     """A line of JSON for each record."""
 
     whole = True
@@ -103,7 +103,7 @@ class JsonWriter(Writer):
         write_bytes(b"".join(map(write_record, rows_of(topic, partition, batch, schema))))
 
 
-class JsonColumns(Writer):
+class JsonColumns(RecordWriter):
     """A line of JSON with the chosen columns for each record."""
 
     def write(self, topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -> None:  # noqa: ARG002
@@ -115,7 +115,7 @@ class JsonColumns(Writer):
         write_bytes(b"".join(lines))
 
 
-class CsvWriter(Writer):
+class CsvWriter(RecordWriter):
     """A line of columns for each record, below a line with their names."""
 
     def __init__(self, output: pa.Schema) -> None:
@@ -144,7 +144,7 @@ class CsvWriter(Writer):
         return '"{}"'.format(text.replace('"', '""')) if not text or _QUOTED.search(text) else text
 
 
-class PrettyWriter(Writer):
+class PrettyWriter(RecordWriter):
     """A line for people for each record."""
 
     whole = True
@@ -180,7 +180,7 @@ def _shown_value(value: Any) -> Any:
     return shown(json.dumps(plain(value), ensure_ascii=False))
 
 
-class FormatWriter(Writer):
+class FormatWriter(RecordWriter):
     """What a text with fields in it says, for each record; then a newline, unless the text ends with `\\c`."""
 
     whole = True
@@ -199,7 +199,7 @@ class FormatWriter(Writer):
             lines += [part if isinstance(part, bytes) else self._field(part.name, row) for part in self._parts]
         write_bytes(b"".join(lines))
 
-    def _field(self, name: str, row: Row) -> bytes:
+    def _field(self, name: str, row: RecordRow) -> bytes:
         found = _field(name, row)
         return found if self._exactly else printable(found).encode()
 
@@ -238,13 +238,13 @@ def _parsed(text: str) -> list[bytes | _Field]:
     return [*parts, text[at:].encode(), b"\n"]
 
 
-def _value(row: Row) -> bytes:
+def _value(row: RecordRow) -> bytes:
     if row.value is None or isinstance(row.value, bytes):
         return row.value or b""
     return json.dumps(plain(row.value), ensure_ascii=False).encode()
 
 
-_FIELDS: Final[dict[str, Callable[[Row], bytes]]] = {
+_FIELDS: Final[dict[str, Callable[[RecordRow], bytes]]] = {
     "p": lambda row: b"%d" % row.partition,
     "o": lambda row: b"%d" % row.offset,
     "t": lambda row: written_moment(row.timestamp).encode(),
@@ -256,7 +256,7 @@ _FIELDS: Final[dict[str, Callable[[Row], bytes]]] = {
 }
 
 
-def _field(name: str, row: Row) -> bytes:
+def _field(name: str, row: RecordRow) -> bytes:
     if not name.startswith("{"):
         return _FIELDS[name](row)
     found = plain((row.value or {}).get(name[1:]))
@@ -288,7 +288,7 @@ class _Output(io.RawIOBase):
         return self._position
 
 
-class ArrowWriter(Writer):
+class ArrowWriter(RecordWriter):
     """An Arrow stream, or a Parquet file of row groups that are worth their name."""
 
     def __init__(self, output: pa.Schema, *, parquet: bool) -> None:
@@ -317,7 +317,9 @@ class ArrowWriter(Writer):
         self._made.close()
 
 
-def writer_of(format: str | None, output: pa.Schema, chosen: bool, *, as_json: bool, topics: bool = False) -> Writer:
+def writer_of(
+    format: str | None, output: pa.Schema, chosen: bool, *, as_json: bool, topics: bool = False
+) -> RecordWriter:
     """The writer for a format; by default lines for people on a terminal, and JSON in a pipe."""
     terminal = sys.stdout.isatty()
     if format in ("arrow", "parquet"):

@@ -18,7 +18,7 @@ import typer
 
 from headwater.cli.output import Json, done, size, wants_json, write_json
 from headwater.cli.progress import progress
-from headwater.cli.storage.backup_manifest import FILE, STORE, Manifest
+from headwater.cli.storage.backup_manifest import FILE, STORE, BackupManifest
 from headwater.cli.target import StoreOption, complete_topic, opened
 from headwater.client.partition import RemotePartition
 from headwater.client.store import RemoteStore
@@ -79,7 +79,7 @@ def backup(
     with opened(store) as source:
         names = topic or [name for name in source.topic_names() if name not in _OWN]
         infos = [source.describe_topic(name) for name in names]  # before anything is touched: a name may be mistyped
-        manifest = Manifest(str(source), time.time_ns())
+        manifest = BackupManifest(str(source), time.time_ns())
         destination.mkdir(parents=True, exist_ok=True)
         finished = (destination / FILE).exists()
         (destination / FILE).unlink(missing_ok=True)  # it vouches for files that change now
@@ -262,7 +262,7 @@ def _check_same(source: Partition, target: DirectoryPartition, start: int) -> No
         raise HeadwaterError(f"offset {last} of {source} is another record in the backup: back up elsewhere")
 
 
-def _describe(target: DirectoryStore, manifest: Manifest) -> None:
+def _describe(target: DirectoryStore, manifest: BackupManifest) -> None:
     for name in target.topic_names():
         bounds = target.topic(name).bounds()
         manifest.topics[name] = [
@@ -270,7 +270,7 @@ def _describe(target: DirectoryStore, manifest: Manifest) -> None:
         ]
 
 
-def _positions(source: Store, manifest: Manifest) -> None:
+def _positions(source: Store, manifest: BackupManifest) -> None:
     names = {source.describe_topic(name).uuid: name for name in source.topic_names() if name in manifest.topics}
     for group in source.group_names():
         found = [
@@ -282,7 +282,7 @@ def _positions(source: Store, manifest: Manifest) -> None:
             manifest.groups[group] = found
 
 
-def _verify(destination: Path, manifest: Manifest) -> None:
+def _verify(destination: Path, manifest: BackupManifest) -> None:
     """Read all of the copy once more; only then say, by the manifest, that it is one."""
     root = destination / STORE
     total = sum(one.stat().st_size for one in root.rglob("*") if one.is_file())

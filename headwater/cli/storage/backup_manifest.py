@@ -23,7 +23,7 @@ _BLOCK: Final = 1 << 20
 
 
 @dataclass(slots=True)
-class Manifest:
+class BackupManifest:
     """What a backup holds. Offsets are the same as in the store that was backed up."""
 
     source: str
@@ -46,7 +46,7 @@ class Manifest:
         return sum(one["bytes"] for one in self.files.values())
 
     @classmethod
-    def load(cls, backup: Path) -> Manifest:
+    def load(cls, backup: Path) -> BackupManifest:
         """The manifest of a backup; raises an error that says what it is instead."""
         path = backup / FILE
         try:

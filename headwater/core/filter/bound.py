@@ -17,7 +17,7 @@ import pyarrow as pa
 import headwater.core.compute as pc
 from headwater.core.errors import InvalidFilter
 from headwater.core.filter import parsed
-from headwater.core.filter.kinds import Kind, TextKind, kind_of
+from headwater.core.filter.kinds import ColumnKind, TextKind, kind_of
 from headwater.core.filter.searching import Searching
 from headwater.core.record import Record
 from headwater.core.schema import HEADERS, Schema
@@ -302,7 +302,7 @@ class _Condition(ABC):
 class _Compared(_Condition):
     """An operand of one type against a literal, which was converted to that type."""
 
-    def __init__(self, operand: _Operand, kind: Kind, sign: str, literal: parsed.Literal) -> None:
+    def __init__(self, operand: _Operand, kind: ColumnKind, sign: str, literal: parsed.Literal) -> None:
         self._operand = operand
         self._kind = kind
         self._sign, self._value = kind.bind(sign, literal, operand.name)
@@ -319,7 +319,7 @@ class _Compared(_Condition):
 class _AnyOf(_Condition):
     """Membership in a list of literals."""
 
-    def __init__(self, operand: _Operand, kind: Kind, literals: tuple[parsed.Literal, ...]) -> None:
+    def __init__(self, operand: _Operand, kind: ColumnKind, literals: tuple[parsed.Literal, ...]) -> None:
         self._operand = operand
         self._kind = kind
         bound = [kind.bind("=", literal, operand.name) for literal in literals]
@@ -548,7 +548,7 @@ class _Binder:
                 return _Null(self._operand(operand))
             case parsed.IsTrue(operand):
                 return self._is_true(self._operand(operand))
-            case parsed.Membership(operand, values):
+            case parsed.InList(operand, values):
                 return self._membership(self._operand(operand), values)
             case parsed.Search(operand):
                 return self._search(self._operand(operand), condition)
@@ -591,7 +591,7 @@ class _Binder:
         raise InvalidFilter(f"{right.name} is {right.type} and {left.name} is {left.type}", right.at)
 
     @staticmethod
-    def _kind(operand: _Operand) -> Kind:
+    def _kind(operand: _Operand) -> ColumnKind:
         kind = kind_of(operand.type)
         if kind is None:
             raise InvalidFilter(

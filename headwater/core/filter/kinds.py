@@ -22,7 +22,7 @@ _NAIVE_EPOCH: Final = _EPOCH.replace(tzinfo=None)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class Kind:
+class ColumnKind:
     """The values of a column as comparable ones: in Arrow as an array of `carrier`, in Python as plain objects."""
 
     plain = True
@@ -55,12 +55,12 @@ class Kind:
     def _bind(self, sign: str, value: Fraction | str | bool) -> tuple[str, Any]:
         raise NotImplementedError
 
-    def common(self, other: Kind) -> Any:
+    def common(self, other: ColumnKind) -> Any:
         """Return the type in which Arrow compares both without a loss; None if there is none."""
         return self.carrier if self.type == other.type else None
 
 
-class WholeKind(Kind):
+class WholeKind(ColumnKind):
     """Values that are whole numbers of some unit: integers, decimals, times. All comparisons are exact."""
 
     def __init__(
@@ -93,7 +93,7 @@ class WholeKind(Kind):
             return sign, Decimal(f"{number}e{-self.carrier.scale}")
         return sign, number
 
-    def common(self, other: Kind) -> Any:
+    def common(self, other: ColumnKind) -> Any:
         if pa.types.is_integer(self.type) and pa.types.is_floating(other.type):
             return other.common(self)
         if pa.types.is_integer(self.type) and pa.types.is_integer(other.type) and self.type != other.type:
@@ -104,7 +104,7 @@ class WholeKind(Kind):
         return super().common(other)
 
 
-class FloatKind(Kind):
+class FloatKind(ColumnKind):
     """Floating point numbers."""
 
     def _bind(self, sign: str, value: Fraction | str | bool) -> tuple[str, Any]:
@@ -115,12 +115,12 @@ class FloatKind(Kind):
             raise OverflowError
         return sign, number
 
-    def common(self, other: Kind) -> Any:
+    def common(self, other: ColumnKind) -> Any:
         exact = pa.types.is_floating(other.type) or (pa.types.is_integer(other.type) and other.type.bit_width <= 32)
         return pa.float64() if exact else None
 
 
-class TextKind(Kind):
+class TextKind(ColumnKind):
     """Text, and bytes, which compare with a text by its UTF-8."""
 
     def __init__(self, type_: Any) -> None:
@@ -132,7 +132,7 @@ class TextKind(Kind):
             raise TypeError
         return sign, value if self._text else value.encode()
 
-    def common(self, other: Kind) -> Any:
+    def common(self, other: ColumnKind) -> Any:
         if not isinstance(other, TextKind) or self._text != other._text:
             return None
         if self.carrier == other.carrier:
@@ -140,7 +140,7 @@ class TextKind(Kind):
         return pa.large_string() if self._text else pa.large_binary()
 
 
-class BooleanKind(Kind):
+class BooleanKind(ColumnKind):
     """True and false."""
 
     def _bind(self, sign: str, value: Fraction | str | bool) -> tuple[str, Any]:
@@ -150,7 +150,7 @@ class BooleanKind(Kind):
 
 
 @lru_cache(maxsize=256)
-def kind_of(type_: Any) -> Kind | None:
+def kind_of(type_: Any) -> ColumnKind | None:
     """Return the kind of a column of this type; None if its values do not compare."""
     types = pa.types
     if types.is_boolean(type_):
@@ -174,7 +174,7 @@ def kind_of(type_: Any) -> Kind | None:
     return None
 
 
-def _temporal(type_: Any) -> Kind:
+def _temporal(type_: Any) -> ColumnKind:
     bits = 32 if pa.types.is_date(type_) else type_.bit_width
     limits = (-(1 << bits - 1), (1 << bits - 1) - 1)
     carrier = pa.int32() if bits == 32 else pa.int64()

@@ -93,7 +93,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class InList:
     """`operand in (…)`."""
 
     operand: Operand
@@ -144,7 +144,7 @@ class Or:
     conditions: tuple[Condition, ...]
 
 
-Condition = Comparison | Membership | Search | IsNull | IsTrue | Not | And | Or
+Condition = Comparison | InList | Search | IsNull | IsTrue | Not | And | Or
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class _Parser:
             while self._take(","):
                 values.append(self._literal())
             self._expect(")")
-            return Membership(operand, tuple(values))
+            return InList(operand, tuple(values))
         if self._take("between"):
             low = Comparison(operand, ">=", self._literal())
             self._expect("and")
