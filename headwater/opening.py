@@ -48,6 +48,6 @@ def _connect(where: str, defaults: Preset, client: ClientConfig | None, said: di
         import grpc  # noqa: F401 - only who talks to a broker needs it
     except ImportError as error:
         raise InvalidConfiguration(f"{where} is a broker: run pip install 'headwater[broker]' to talk to it") from error
-    from headwater.client.open import connect
+    from headwater.client.store import connect
 
     return connect(where, defaults, client, said)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from headwater.client.delayed import DELAYED
+from headwater.client.connection import DELAYED
 from headwater.core.errors import HeadwaterError
 from headwater.streams.group import Commit, TopicKey
 from headwater.streams.ports import GroupCoordinator

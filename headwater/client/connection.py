@@ -23,19 +23,24 @@ from headwater.core.address import Address, parse_address
 from headwater.core.config import ClientConfig
 from headwater.core.errors import BrokerUnavailable, HeadwaterError, NotLeader, PartitionForked, StoreClosed, StoreError
 from headwater.core.options import MIB
+from headwater.log.delayed_calls import DelayedCalls
 from headwater.wire.faults import AGAIN, error_of
 from headwater.wire.packing import unpack_fetched
 from headwater.wire.service import Stub
 
 _log = logging.getLogger(__name__)
 
+DELAYED: Final = DelayedCalls("headwater-client")
+"""The client's own threads, which look after calls on their way and wake after pauses."""
 _SHORTEST: Final = 0.05
 _LONGEST: Final = 5.0
+_FORGOTTEN: Final = 15.0
+"""A failure so long ago says nothing of the present. Seconds."""
 _KEPT: Final = 16 * MIB
 """A piece of memory of this size is taken and given back, untouched. glibc learns from it that such pieces come again,
 and keeps them: otherwise each large message gets new pages, zeroed one by one, which costs as much as all else."""
 _READ_BY_HAND: Final = {"Fetch": unpack_fetched, "FetchStream": unpack_fetched}
-"""How answers are read that are most of what a consumer gets."""
+"""Readers of the answers that are most of what a consumer gets."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -46,7 +51,7 @@ _OPTIONS: Final = (
 
 
 def pauses() -> Iterator[float]:
-    """How long to wait before each attempt after the first."""
+    """Yield the seconds to wait before each attempt after the first."""
     pause = _SHORTEST
     while True:
         yield pause * random.uniform(0.5, 1.0)
@@ -262,3 +267,47 @@ class Connection:
 
 def _details(failure: grpc.RpcError) -> str:
     return (failure.details() or "no reason given") if isinstance(failure, grpc.Call) else str(failure)
+
+
+class Reachability:
+    """Counts failures of one caller's attempts: when the next one is due, and when to give up. Not thread-safe."""
+
+    def __init__(self, connection: Connection, wake: Callable[[], None]) -> None:
+        """`wake` is called when the next attempt is due."""
+        self._connection = connection
+        self._wake = wake
+        self._pauses = pauses()
+        self._failing_since: float | None = None
+        self._failed_last = 0.0
+        self._failure = ""
+        self.refusal: HeadwaterError | None = None
+        """An error that `check` raises once."""
+        self.next_attempt = 0.0
+        """No attempt before this time, in seconds of the monotonic clock."""
+
+    def answered(self) -> None:
+        """Note that a broker has answered."""
+        self._failing_since = None
+        self._pauses = pauses()
+
+    def failed(self, error: HeadwaterError | None, why: str) -> None:
+        """Note that an attempt has failed, and have the caller woken for the next one."""
+        now = time.monotonic()
+        pause = next(self._pauses)
+        if self._failing_since is None or now - self._failed_last > _FORGOTTEN:
+            self._failing_since = now  # nobody has tried for long: that counts as no failure
+        self._failed_last = now
+        self._failure = str(error or why)
+        self.next_attempt = now + pause
+        DELAYED.call(pause, self._wake)
+
+    def check(self) -> None:
+        """Raise the refusal that nobody was told yet, or BrokerUnavailable after too many failures."""
+        self._connection.check_open()
+        refusal, self.refusal = self.refusal, None
+        if refusal is not None:
+            raise refusal
+        since, timeout = self._failing_since, self._connection.config.timeout
+        if since is not None and self._failed_last - since > timeout:
+            self._failing_since = None  # the next poll tries anew
+            raise BrokerUnavailable(str(self._connection), "Fetch", timeout, self._failure or "no answer")

@@ -8,31 +8,26 @@ message that is left holds at most three times as much. When the consumer goes e
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
-from typing import Any, Final
-from weakref import ref
+from typing import Final
 
 import grpc
 
 from headwater.client import fork
 from headwater.client.catalog import RemoteCatalog
 from headwater.client.commits import Commits
-from headwater.client.connection import Channel, Connection, pauses
-from headwater.client.delayed import DELAYED
+from headwater.client.connection import DELAYED, Channel, Connection, Reachability
 from headwater.client.direct import read_extents
+from headwater.client.fetch_stream import FetchStream
+from headwater.client.fetched_partition import REST, FetchedPartition, Held
 from headwater.client.group import RemoteGroup
-from headwater.client.held import REST, FetchedPartition, Held
 from headwater.client.leaders import Leaders
 from headwater.client.notice import Notice
 from headwater.core.config import ConsumerConfig
 from headwater.core.errors import (
-    BrokerUnavailable,
     HeadwaterError,
     NotLeader,
     PartitionDeleted,
@@ -48,60 +43,12 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
 from headwater.wire.packing import Fetched
 
-_log = logging.getLogger(__name__)
-_FORGOTTEN: Final = 15.0
-"""A failure so long ago says nothing of the present. Seconds."""
 _UNREADABLE: Final = 60.0
-"""How long what could not be read from the broker's files is sent. Seconds."""
-
-
-class _Stream:
-    """What the broker sends, until it breaks or is given up."""
-
-    def __init__(self, channel: Channel, request: pb.FetchRequest, wanted: dict[TopicPartition, int], metadata: Any):
-        self.channel = channel
-        self.places = tuple(wanted)
-        self.next = wanted
-        """Where each partition goes on. One that failed is left out."""
-        self.heard = time.monotonic()
-        self._share: int = request.max_bytes
-        self._allowed = self._share
-        self._requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
-        self._requests.put(request)
-        self.call = channel.stub.FetchStream(iter(self._requests.get, None), metadata=metadata)
-        self._forked = False
-        fork.watch(self)
-
-    def took(self, response: Fetched) -> None:
-        """An answer has come."""
-        self.heard = time.monotonic()
-        self._allowed -= response.size
-
-    def allow(self, held: int) -> None:
-        """Allow as much again, if there is room for it beside the bytes that are held."""
-        if self._allowed + held <= self._share:
-            if self._allowed <= 0:
-                self.heard = time.monotonic()  # until now it had to be silent
-            self._allowed += self._share
-            self._requests.put(pb.FetchRequest(max_bytes=self._share))
-
-    def silent(self, patience: float) -> bool:
-        """Whether nothing has come for so many seconds, though something should have."""
-        return self._allowed > 0 and time.monotonic() - self.heard > patience
-
-    def end(self) -> None:
-        """Nobody listens any more."""
-        if not self._forked:
-            self.call.cancel()
-            self._requests.put(None)
-
-    def abandon_in_child(self) -> None:
-        """After a fork: the parent listens."""
-        self._forked = True
+"""For so many seconds a broker sends what could not be read from its files."""
 
 
 class RemoteFetcher:
-    """Records come by fetches from a broker. For one consumer."""
+    """Fetches records from brokers, ahead of one consumer, and commits for it."""
 
     def __init__(
         self,
@@ -118,23 +65,18 @@ class RemoteFetcher:
         self._fetch_bytes = config.fetch_bytes
         self._mutex = threading.Lock()
         self._sources: dict[TopicPartition, FetchedPartition] = {}
-        self._streams: list[_Stream] = []
-        """One from each broker that leads some of the partitions; a broker on its own leads all."""
+        self._streams: list[FetchStream] = []
+        """One from each broker that leads some of the partitions; a single broker leads all."""
         self._commits = Commits()
         self._group = group
         self._follows_group = False
-        self._pauses = pauses()
-        self._failing_since: float | None = None
-        self._failed_last = 0.0
-        self._failure = ""
-        self._refusal: HeadwaterError | None = None
-        self._next_attempt = 0.0
+        self._reach = Reachability(connection, self.watch.ring)
         self._direct_from = 0.0
-        """From when on the broker's files may be read. Seconds of the monotonic clock."""
+        """The broker's files may be read from this time on, in seconds of the monotonic clock."""
         self._closed = False
         fork.watch(self)
 
-    # Who reads what.
+    # The consumer's partitions.
 
     def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:
         source = FetchedPartition(place, key, partition.schemas, self._distrust)
@@ -158,7 +100,7 @@ class RemoteFetcher:
 
     def look(self, cursors: Sequence[Cursor], member: str | None, *, patiently: bool) -> bool:
         group = self._group
-        self._check_reachable()
+        self._reach.check()
         without = [cursor for cursor in cursors if not self._source(cursor).ready]
         if patiently or not (without or group):
             self._fetch(cursors)
@@ -182,7 +124,7 @@ class RemoteFetcher:
     def ready(self, cursors: Sequence[Cursor]) -> bool:
         if self._has_some(cursors):
             return True
-        self._check_reachable()
+        self._reach.check()
         self._fetch(cursors)
         return False
 
@@ -204,9 +146,9 @@ class RemoteFetcher:
                     request, timeout=self._connection.config.attempt_timeout, metadata=self._connection.metadata
                 )
             except grpc.RpcError as failure:
-                self._failed(*self._explain(failure, channel, part))
+                self._reach.failed(*self._explain(failure, channel, part))
             except ValueError:
-                self._failed(None, "the connection was lost")
+                self._reach.failed(None, "the connection was lost")
             else:
                 self._hear(response)
                 with self._mutex:
@@ -217,7 +159,7 @@ class RemoteFetcher:
                     self._ask(cursors, member)
 
     def _by_leader(self, wanted: dict[TopicPartition, int]) -> list[tuple[Channel, dict[TopicPartition, int]]]:
-        """The way to each broker that is to be asked, and what for."""
+        """Return the channel to each broker that is to be asked, with the offsets to ask for."""
         leaders = self._leaders
         if not leaders.clustered:
             return [(self._connection.channel(), wanted)]
@@ -232,7 +174,7 @@ class RemoteFetcher:
         return list(found.values())
 
     def _machine(self, places: Iterable[TopicPartition]) -> bytes:
-        """What this machine is called, if these are to be read from the files of a broker that is there too."""
+        """The name of this machine, if these are to be read from the files of a broker that is there too."""
         direct = (
             self._connection.config.direct
             and time.monotonic() >= self._direct_from
@@ -241,7 +183,7 @@ class RemoteFetcher:
         return machine() if direct else b""
 
     def _distrust(self, source: FetchedPartition, ask: bool) -> None:
-        """What lies in the broker's files is damaged. Have it sent instead: then the broker says what is wrong."""
+        """Have the broker send what is damaged in its files: then it says what is wrong."""
         with self._mutex:
             source.unsound = True
             source.held.clear()
@@ -253,7 +195,7 @@ class RemoteFetcher:
     def _explain(
         self, failure: grpc.RpcError, channel: Channel, places: Iterable[TopicPartition]
     ) -> tuple[HeadwaterError | None, str]:
-        """What a failure says. Where the broker is gone, who leads the partitions now is asked before the next try."""
+        """Explain a failure. If the broker is gone, the leaders are asked for again before the next try."""
         found = self._connection.explain(failure, channel)
         if found[0] is None:
             self._lose(channel, places)
@@ -269,7 +211,7 @@ class RemoteFetcher:
     def _fetch(self, cursors: Sequence[Cursor]) -> None:
         """Have a stream for every partition that can be read, and let it bring more."""
         now = time.monotonic()
-        if now < self._next_attempt:
+        if now < self._reach.next_attempt:
             return
         patience = self._connection.config.fetch_wait + self._connection.config.attempt_timeout
         with self._mutex:
@@ -288,7 +230,7 @@ class RemoteFetcher:
         for stream in silent:
             self._lose(stream.channel, stream.places)
         if silent:
-            self._failed(None, "no answer")
+            self._reach.failed(None, "no answer")
             return
         for channel, part in self._by_leader(wanted) if wanted else ():
             self._begin(channel, part)
@@ -299,16 +241,13 @@ class RemoteFetcher:
         if self._group is not None:
             request.group = self._group.name
         try:
-            stream = _Stream(channel, request, wanted, self._connection.metadata)
+            stream = FetchStream(channel, request, wanted, self._connection.metadata)
         except ValueError:
             return  # the channel was lost meanwhile: the next look makes another
         with self._mutex:
             self._streams = [*self._streams, stream]
             stream.allow(0)
-        fetcher = ref(
-            self, lambda _: _end(stream)
-        )  # a consumer that was dropped is not kept alive by what it waits for
-        threading.Thread(target=_listen, args=(fetcher, stream), name="headwater-consumer", daemon=True).start()
+        stream.listen(self)
 
     def _request(self, wanted: dict[TopicPartition, int], wait: float) -> pb.FetchRequest:
         limit = min(self._fetch_bytes * max(len(wanted), 1), self._connection.config.fetch_total_bytes)
@@ -322,7 +261,7 @@ class RemoteFetcher:
             generation=0 if self._group is None else self._group.generation(),
         )
 
-    def hear(self, stream: _Stream, response: Fetched) -> None:
+    def hear(self, stream: FetchStream, response: Fetched) -> None:
         """For the thread that listens: keep what came, and wake the consumer."""
         self._hear(response)
         with self._mutex:
@@ -332,7 +271,7 @@ class RemoteFetcher:
             self._take(response, stream.next, stream)
         self.watch.ring()
 
-    def ended(self, stream: _Stream, failure: grpc.RpcError | None) -> None:
+    def ended(self, stream: FetchStream, failure: grpc.RpcError | None) -> None:
         """For the thread that listens: no more will come."""
         with self._mutex:
             known = stream in self._streams
@@ -341,18 +280,17 @@ class RemoteFetcher:
             return
         try:
             if failure is not None:
-                self._failed(*self._explain(failure, stream.channel, stream.places))
+                self._reach.failed(*self._explain(failure, stream.channel, stream.places))
         except HeadwaterError as refusal:
-            self._refusal = refusal
+            self._reach.refusal = refusal
         self.watch.ring()
 
     def _hear(self, response: Fetched) -> None:
-        self._failing_since = None
-        self._pauses = pauses()
+        self._reach.answered()
         if self._group is not None:
             self._group.hear(response.generation)
 
-    def _take(self, response: Fetched, wanted: dict[TopicPartition, int], stream: _Stream | None = None) -> bool:
+    def _take(self, response: Fetched, wanted: dict[TopicPartition, int], stream: FetchStream | None = None) -> bool:
         """Hold what came of these partitions; whether all of it could be read. The mutex is held."""
         readable = True
         for found, sent in response.partitions:
@@ -404,30 +342,6 @@ class RemoteFetcher:
     def finish_commits(self) -> None:
         self._commits.finish()
 
-    # When nobody answers.
-
-    def _failed(self, error: HeadwaterError | None, why: str) -> None:
-        now = time.monotonic()
-        pause = next(self._pauses)
-        if self._failing_since is None or now - self._failed_last > _FORGOTTEN:
-            self._failing_since = now  # nobody has tried for long: that counts as no failure
-        self._failed_last = now
-        self._failure = str(error or why)
-        self._next_attempt = now + pause
-        DELAYED.call(pause, self.watch.ring)
-
-    def _check_reachable(self) -> None:
-        self._connection.check_open()
-        refusal, self._refusal = self._refusal, None
-        if refusal is not None:
-            raise refusal
-        since = self._failing_since
-        if since is not None and self._failed_last - since > self._connection.config.timeout:
-            self._failing_since = None  # the next poll tries anew
-            raise BrokerUnavailable(
-                str(self._connection), "Fetch", self._connection.config.timeout, self._failure or "no answer"
-            )
-
     def close(self) -> None:
         self._closed = True
         with self._mutex:
@@ -446,27 +360,3 @@ class RemoteFetcher:
         self._group = None
         self._closed = True
         self.watch = Notice()
-
-
-def _end(stream: _Stream) -> None:
-    """End a stream; not at the end of the program, when gRPC's threads have stopped, with whatever locks they had."""
-    if not sys.is_finalizing():
-        stream.end()
-
-
-def _listen(fetcher: ref[RemoteFetcher], stream: _Stream) -> None:
-    """Pass on what a stream brings, in a thread of its own, for as long as there is somebody to take it."""
-    failure: grpc.RpcError | None = None
-    try:
-        for response in stream.call:
-            found = fetcher()
-            if found is None:
-                break
-            found.hear(stream, response)
-            del found, response
-    except grpc.RpcError as error:
-        failure = error
-    stream.end()
-    found = fetcher()
-    if found is not None:
-        found.ended(stream, failure)

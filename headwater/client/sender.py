@@ -26,8 +26,7 @@ import grpc
 
 from headwater.client import fork
 from headwater.client.borrowing import BorrowedMemory
-from headwater.client.connection import Channel, Connection, pauses
-from headwater.client.delayed import DELAYED
+from headwater.client.connection import DELAYED, Channel, Connection, pauses
 from headwater.core.config import Acks
 from headwater.core.errors import (
     BrokerUnavailable,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from headwater.client.catalog import RemoteCatalog
 from headwater.client.cleaner import RemoteCleaner
 from headwater.client.cluster_sender import ClusterSender
 from headwater.client.connection import Connection
-from headwater.client.credentials import Credentials
+from headwater.client.credentials import NAMES, Credentials
 from headwater.client.fetcher import RemoteFetcher
 from headwater.client.group import RemoteGroup
 from headwater.client.heartbeats import Heartbeats
@@ -18,9 +20,10 @@ from headwater.client.leaders import Leaders
 from headwater.client.partition import RemotePartition, unpack_statistics
 from headwater.client.sender import Sender
 from headwater.client.transaction import RemoteTransactionCoordinator
-from headwater.core.address import Address
+from headwater.core.address import Address, parse_store
 from headwater.core.config import ClientConfig, ConsumerConfig
-from headwater.core.errors import StoreError
+from headwater.core.environment import options_said
+from headwater.core.errors import InvalidConfiguration, StoreError
 from headwater.core.names import GROUPS
 from headwater.core.presets import DEFAULT, Preset
 from headwater.log.clock import REAL_CLOCK
@@ -137,3 +140,22 @@ class RemoteStore(Store):
         self.leaders = backend.leaders
         """The brokers that lead each partition of a cluster."""
         super().__init__(backend, defaults)
+
+
+def connect(where: str, defaults: Preset, client: ClientConfig | None, said: dict[str, Any]) -> RemoteStore:
+    """Return the store at these brokers, by what the program says over what the environment says.
+
+    Nothing is sent before it is first used.
+    """
+    unknown = [name for name in said if name not in NAMES]
+    if unknown:
+        raise InvalidConfiguration(f"unknown options {unknown}; there are {', '.join(NAMES)}")
+    if client is not None and not isinstance(client, ClientConfig):
+        raise InvalidConfiguration(f"client must be a ClientConfig, not {client!r:.60}")
+    credentials = Credentials.from_environment(os.environ).overridden(said)
+    return RemoteStore(
+        parse_store(where),
+        config=client or ClientConfig(**options_said("client", ClientConfig, os.environ, besides=NAMES)),
+        credentials=credentials,
+        defaults=defaults,
+    )

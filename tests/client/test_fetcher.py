@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from headwater.client.held import FetchedPartition, Held
+from headwater.client.fetched_partition import FetchedPartition, Held
 from headwater.log import DirectoryPartition, encode
 from headwater.streams.catalog import partition_uuid
 from headwater.streams.topic import TopicPartition
