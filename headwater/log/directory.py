@@ -37,9 +37,12 @@ from headwater.log.recover.mending import COMPACTING, COMPACTION_LOCK, Mending
 from headwater.log.recover.report import Damage, RecoveryReport
 from headwater.log.recover.survivors import Survivors
 from headwater.log.write.commit import Appended, CommitQueue, Extent, Stretch, Ticket
+from headwater.log.write.owner import PartitionOwner
 from headwater.log.write.producers import ProducerTable, load_producers
 from headwater.log.write.rewrite import Rewriter, cut_beginning
 from headwater.log.write.role import WriterRole
+from headwater.log.write.segment_changes import SegmentChanges
+from headwater.log.write.syncer import Syncer
 from headwater.log.write.writer import Writer
 
 _READS = 3
@@ -78,7 +81,6 @@ class DirectoryPartition(Partition):
         are cleaned together. An `exclusive` handle is the only one that writes: once it has the lock, it keeps it.
         """
         self.path = Path(path)
-        self.config = config or PartitionConfig()
         self.schemas = schemas if schemas is not None else SchemaDirectory(self.path / "schemas", disk)
         self._disk = disk
         try:
@@ -87,13 +89,18 @@ class DirectoryPartition(Partition):
             self._own_clock = elapsed is None
             self.elapsed = elapsed or Elapsed(clock, self.path, disk)
             """How old things are."""
-            self._writer = Writer(self.path, self.config, disk, clock, self.elapsed, self.schemas, uuid, exclusive)
+            self._owner = PartitionOwner(
+                self.path, config or PartitionConfig(), disk, clock, self.elapsed, self.schemas, uuid, exclusive
+            )
         except HeadwaterError:
             raise
         except OSError as error:
             raise OpenFailed(self.path, error) from error
+        self._syncer = Syncer(self._owner)
+        self._writer = Writer(self._owner, self._syncer)
+        self._changes = SegmentChanges(self._owner, self._syncer, self._writer)
         self._queue = CommitQueue(self._writer.commit)
-        self._reader = Reader(self.path, self.config, disk, self.schemas, self._state, self._writer)
+        self._reader = Reader(self._owner, self._state)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -101,30 +108,35 @@ class DirectoryPartition(Partition):
     @property
     def recovery_reports(self) -> list[RecoveryReport]:
         """What this handle found to recover, at opening and later, when another writer had died."""
-        return list(self._writer.reports)
+        return list(self._owner.reports)
 
     def _state(self) -> State:
         state = None
         for _ in range(_READS):
-            state, whole = self._writer.look()
+            state, whole = self._owner.look()
             if state is not None and whole:
                 return state
         try:
             # A copy stays damaged: the log tells it anew. With one good copy nobody has to wait for that.
-            with self._writer.locked(timeout=None if state is None else 0) as mended:
+            with self._owner.locked(timeout=None if state is None else 0) as mended:
                 return mended
         except PartitionError:
             if state is None:
                 raise
             return state
 
+    @property
+    def config(self) -> PartitionConfig:  # type: ignore[override]
+        """The configuration, which `configure` replaces."""
+        return self._owner.config
+
     def configure(self, config: PartitionConfig) -> None:
-        self.config = self._writer.config = self._reader.config = config
+        self._owner.config = config
 
     # Writing.
 
     def _append(self, group: tuple[Frame, ...]) -> Appended:
-        self._writer.check_open()  # a forked child has no leader to wait for in its copy of the queue
+        self._owner.check_open()  # a forked child has no leader to wait for in its copy of the queue
         ticket = Ticket(group)
         if self._writer.role is None:
             return self._queue.append(ticket)
@@ -183,7 +195,7 @@ class DirectoryPartition(Partition):
 
         `producers` is what that one's `producers_at` says.
         """
-        self._writer.delete_before(offset, ProducerTable.unpack(producers))
+        self._changes.delete_before(offset, ProducerTable.unpack(producers))
 
     def learn_producers(self, producers: bytes) -> None:
         """Know from now on who has written what, also behind the end: in frames that have lost that to compaction.
@@ -200,7 +212,7 @@ class DirectoryPartition(Partition):
     @property
     def guard(self) -> threading.RLock:
         """The lock that every writer of this handle holds. Hold it to do something between two appends."""
-        return self._writer.mutex
+        return self._owner.mutex
 
     def lead(self, epoch: int) -> None:
         """Take appends from now on, and no copies. Frames get this epoch."""
@@ -221,11 +233,11 @@ class DirectoryPartition(Partition):
         return self._writer.acting(leads=False, epoch=epoch)
 
     def sync(self) -> None:
-        self._writer.sync()
+        self._syncer.sync()
 
     def writer_sequence(self, writer: bytes) -> int:
-        with self._writer.locked():
-            return self._writer.producers().writer_sequence(writer)
+        with self._owner.locked():
+            return self._writer.producers.table().writer_sequence(writer)
 
     # Reading.
 
@@ -252,13 +264,13 @@ class DirectoryPartition(Partition):
         return self._writer.roll()
 
     def truncate(self, offset: int) -> None:
-        self._writer.truncate(offset)
+        self._changes.truncate(offset)
 
     def delete_before(self, offset: int) -> None:
-        self._writer.delete_before(offset)
+        self._changes.delete_before(offset)
 
     def segments(self) -> list[SegmentFacts]:
-        self._writer.check_present()
+        self._owner.check_present()
         state, closed = self._reader.closed()
         facts = [SegmentFacts(entry.base, entry.length, entry.created_ns, entry.sealed_ns) for entry in closed]
         return [*facts, SegmentFacts(state.segment_base, state.position, state.segment_created_ns, None)]
@@ -269,7 +281,7 @@ class DirectoryPartition(Partition):
         The names and the sizes of the files tell, so it takes a moment. What is damaged inside of a file is found by
         reading, and by scrubbing.
         """
-        self._writer.check_present()
+        self._owner.check_present()
         return self._reader.missing()
 
     def retain(self, *, keep_from: int | None = None) -> RetentionReport:
@@ -277,7 +289,7 @@ class DirectoryPartition(Partition):
         facts = self.segments()
         count = expired(facts, self.config, self.elapsed.age_ns, keep_from)
         if count:
-            self._writer.delete_before(facts[count].base)
+            self._changes.delete_before(facts[count].base)
         return RetentionReport(count, sum(fact.size for fact in facts[:count]), self.bounds().start)
 
     def _look(self) -> None:
@@ -296,14 +308,14 @@ class DirectoryPartition(Partition):
         `until` are left alone, and do not count: what is there may still be taken back. Delete markers of segments that
         end beyond `markers_until` stay, however old.
         """
-        self._writer.check_open()
-        self._writer.check_present()
+        self._owner.check_open()
+        self._owner.check_present()
         with opening(self.path):
             lock = PartitionLock(self.path / COMPACTION_LOCK)
         try:
             lock.acquire(0)
             self._look()
-            self._writer.settle_replacements()
+            self._changes.settle_replacements()
             with writing(self.path):
                 for leftover in sorted(self.path.glob(f"*{COMPACTING}")):
                     self._disk.unlink(leftover)
@@ -374,7 +386,7 @@ class DirectoryPartition(Partition):
         path = segment.path.with_suffix(COMPACTING)
         try:
             successor = self._rewrite(segment, path, rewrite_frames(self.frames(first, end), masks))
-            swapped = self._writer.swap(segment, successor)
+            swapped = self._changes.swap(segment, successor)
         except HeadwaterError:
             raise
         except OSError as error:
@@ -385,14 +397,14 @@ class DirectoryPartition(Partition):
 
     def mending(self, closed: ClosedSegment) -> Mending:
         """Write a closed segment anew, with frames of another replica in the place of what is damaged."""
-        self._writer.settle_replacements()
+        self._changes.settle_replacements()
         return Mending(
             self.path, self._disk, self.schemas, closed.segment, closed.first, closed.end, self._replace_segment
         )
 
     def _replace_segment(self, segment: Segment, successor: Successor, left: Sequence[Damage]) -> bool:
         """Put a mended file in a segment's place; the damage that was known there is no more, but what is left."""
-        if not self._writer.swap(segment, successor):
+        if not self._changes.swap(segment, successor):
             return False
         self.forget_damage(segment.base, next(one.end for one in self.closed() if one.segment.base == segment.base))
         for damage in left:
@@ -401,7 +413,7 @@ class DirectoryPartition(Partition):
 
     def forget_damage(self, start: int, end: int) -> None:
         """What was known to be damaged in [start, end) is good, or will be met again."""
-        self._writer.forget_damage(start, end)
+        self._owner.forget_damage(start, end)
         self._reader.forget_damage(start, end)
 
     def _rewrite(self, segment: Segment, path: Path, frames: Iterator[Rewritten]) -> Successor:
@@ -417,7 +429,7 @@ class DirectoryPartition(Partition):
     # The handle.
 
     def statistics(self) -> PartitionStatistics:
-        self._writer.check_present()
+        self._owner.check_present()
         missing = self._reader.missing()
         state, closed = self._reader.closed()
         return PartitionStatistics(

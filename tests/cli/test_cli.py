@@ -257,7 +257,7 @@ def test_check_accepts_what_cleaning_leaves(partition: Path) -> None:
 
 def test_a_partition_in_use_can_be_checked(partition: Path) -> None:
     with DirectoryPartition(partition, CONFIG) as log:
-        with log._writer.locked():
+        with log._owner.locked():
             found = json.loads(run("check", partition).stdout)
         log.append(encode([b"more"]))
     assert found["damaged"] is False
@@ -378,7 +378,7 @@ def holder(partition: Path) -> Any:
     program = (
         "import os, signal, sys; from headwater.log import DirectoryPartition\n"
         "log = DirectoryPartition(sys.argv[1])\n"
-        "with log._writer.locked():\n"
+        "with log._owner.locked():\n"
         "    print('held', flush=True); os.kill(os.getpid(), signal.SIGSTOP)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(partition)], stdout=subprocess.PIPE)

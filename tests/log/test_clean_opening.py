@@ -16,7 +16,7 @@ from headwater.log.files.disk import TEMPORARY
 from headwater.log.files.marks import START_FILE, TRUNCATE_FILE, pack_mark
 from headwater.log.files.segment_list import LIST_FILE
 from headwater.log.recover.recovery import STATE_FILE
-from headwater.log.write.writer import LOCK_FILE
+from headwater.log.write.owner import LOCK_FILE
 from headwater.testing import RecordingDisk, Step
 from tests.support.backends import OpenDirectory, OpenDirectoryStore
 

@@ -178,7 +178,7 @@ with hw.open(sys.argv[1]) as store:
 def test_reading_waits_for_nobody_and_notes_the_damage_later(store: DirectoryStore) -> None:
     holder = DirectoryPartition(store.path / "orders" / "0")
     partition = store.topic("orders").partition(0)
-    with holder._writer.locked():
+    with holder._owner.locked():
         assert [record.value for record in partition.records(on_damage=lambda _: None)] == GOOD
         assert partition.statistics().damaged == 0
     wait_until(lambda: partition.statistics().damaged == 2)
@@ -192,7 +192,7 @@ def test_a_thread_that_is_writing_is_not_waited_for(store: DirectoryStore) -> No
     reader = threading.Thread(
         target=lambda: found.extend(record.value for record in partition.records(on_damage=lambda _: None))
     )
-    with partition._writer.locked():
+    with partition._owner.locked():
         reader.start()
         assert has_finished(reader, 60)
     assert found == GOOD

@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="append-unsynced",
         promise='with sync="always" an append returns after the device has it',
-        file="headwater/log/write/writer.py",
+        file="headwater/log/write/syncer.py",
         old="""        if mode == "always":
             return True
         return mode""",
@@ -18,8 +18,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="swap-without-directory-sync",
         promise="a key that compaction removed does not come back after a power loss",
-        file="headwater/log/write/writer.py",
-        old="            raise\n        self.disk.sync_directory(self.directory)\n",
+        file="headwater/log/write/segment_changes.py",
+        old="            raise\n        self._disk.sync_directory(self._directory)\n",
         new="            raise\n",
         killers=("power_loss_after_deaths", "directory_sync", "power_loss"),
     ),
@@ -107,16 +107,16 @@ MUTANTS: tuple[Mutant, ...] = (
         name="roll-without-sync",
         promise="everything in a segment is durable before the next one can be found",
         file="headwater/log/write/writer.py",
-        old="        state, listed = self._open_list(self._sync(state))\n        try:\n            return self",
-        new="        state, listed = self._open_list(state)\n        try:\n            return self",
+        old="        state, listed = self._owner.open_list(self._syncer.make_durable(state))\n",
+        new="        state, listed = self._owner.open_list(state)\n",
         killers=("power_loss",),
     ),
     Mutant(
         name="truncation-relies-on-unsynced",
         promise="what a truncation relies on is durable before its decision",
-        file="headwater/log/write/writer.py",
-        old="            self.page.write(self._sync(state)._replace(flags=CHANGING))\n",
-        new="            self.page.write(state._replace(flags=CHANGING))\n",
+        file="headwater/log/write/segment_changes.py",
+        old="            self._owner.page.write(self._syncer.make_durable(state)._replace(flags=CHANGING))\n",
+        new="            self._owner.page.write(state._replace(flags=CHANGING))\n",
         killers=(
             "tests/log/test_truncate.py::test_a_power_loss_in_a_truncation_leaves_all_records_or_those_before[10-never]",
         ),
@@ -132,18 +132,18 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="deletion-mark-not-synced",
         promise="the new start is durable before anything is deleted",
-        file="headwater/log/write/writer.py",
-        old="""            self.disk.replace(self.directory / START_FILE, pack_mark(START_FILE, offset))
-            self.disk.sync_directory(self.directory)
+        file="headwater/log/write/segment_changes.py",
+        old="""            self._disk.replace(self._directory / START_FILE, pack_mark(START_FILE, offset))
+            self._disk.sync_directory(self._directory)
 """,
-        new="""            self.disk.replace(self.directory / START_FILE, pack_mark(START_FILE, offset))
+        new="""            self._disk.replace(self._directory / START_FILE, pack_mark(START_FILE, offset))
 """,
         killers=("tests/log/test_delete_before.py -k power_loss",),
     ),
     Mutant(
         name="failed-sync-not-told",
         promise="after a failed sync every process refuses to append until the partition is reopened",
-        file="headwater/log/write/writer.py",
+        file="headwater/log/write/owner.py",
         old="            self.page.write_both(state._replace(flags=state.flags | POISONED))\n",
         new="            self.page.write_both(state)\n",
         killers=("sync_failure",),
@@ -152,7 +152,7 @@ MUTANTS: tuple[Mutant, ...] = (
         name="failed-write-left-behind",
         promise="a write that the disk refuses is taken back before the lock is released",
         file="headwater/log/write/writer.py",
-        old="                self.disk.truncate(self._log_fd, before.position)\n        return True",
+        old="                owner.disk.truncate(owner.log_fd, before.position)\n        return True",
         new="                pass\n        return True",
         killers=(
             "tests/log/test_interruption.py::test_an_append_interrupted_after_any_operation_leaves_a_partition_that_goes_on",
@@ -161,9 +161,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="dead-writers-bytes-not-recovered",
         promise="bytes that a dead writer wrote and did not publish are dealt with before the next append",
-        file="headwater/log/write/writer.py",
-        old="        if os.lseek(self._log_fd, 0, os.SEEK_END) != state.position:\n",
-        new="        if os.lseek(self._log_fd, 0, os.SEEK_END) < state.position:\n",
+        file="headwater/log/write/owner.py",
+        old="        if os.lseek(self.log_fd, 0, os.SEEK_END) != state.position:\n",
+        new="        if os.lseek(self.log_fd, 0, os.SEEK_END) < state.position:\n",
         killers=("tests/log/test_recovery.py::test_a_torn_end_is_cut_by_whoever_appends_next",),
     ),
     Mutant(

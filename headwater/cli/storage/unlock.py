@@ -25,7 +25,7 @@ from headwater.cli.output import Json, Yes, console, printable, shown, wants_jso
 from headwater.core.errors import HeadwaterError
 from headwater.embedded.directory_store import LOCK_FILE as STORE_LOCK_FILE
 from headwater.log.files.lock import PartitionLock
-from headwater.log.write.writer import LOCK_FILE
+from headwater.log.write.owner import LOCK_FILE
 
 _PATIENCE: Final = 1.0
 """A healthy holder lets go well within this many seconds."""

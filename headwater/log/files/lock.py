@@ -55,7 +55,7 @@ def lock_holder(fd: int) -> int | None:
 
 
 class PartitionLock:
-    """An exclusive lock on one file. Threads of one process must take turns by themselves (see `Writer`)."""
+    """An exclusive lock on one file. Threads of one process must take turns by themselves (see `PartitionOwner`)."""
 
     def __init__(self, path: Path, *, kept: bool = False) -> None:
         """One that is `kept` stays locked until it is closed, for who is alone there anyway: it saves four calls."""

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from headwater.core.config import PartitionConfig
 from headwater.core.errors import (
     Damaged,
     FrameDamaged,
@@ -29,7 +28,7 @@ from headwater.core.errors import (
     SegmentListDamaged,
     WriteFailed,
 )
-from headwater.log.files.disk import Disk, open_plain
+from headwater.log.files.disk import open_plain
 from headwater.log.files.index import IndexBuilder, IndexEntry, IndexReader, open_index
 from headwater.log.files.mapping import MappingCache, Span
 from headwater.log.files.refusals import opening
@@ -49,13 +48,12 @@ from headwater.log.format.frame import (
     Take,
     Taken,
 )
-from headwater.log.format.schemas import Schemas
 from headwater.log.format.verify import verify_frame, verify_stamp
 from headwater.log.recover.damage import DamageNotes
 from headwater.log.recover.inventory import EMPTY, FOREIGN, MISSING, SHORTER
 from headwater.log.recover.report import Damage
 from headwater.log.write.commit import Extent
-from headwater.log.write.writer import Writer
+from headwater.log.write.owner import PartitionOwner
 
 MAPPED_FROM: Final = 1024 * 1024
 """Spans of the growing segment at least this large are mapped; smaller ones are read."""
@@ -76,27 +74,17 @@ OnDamage = Callable[[Damage], None]
 class Reader:
     """The reading side of one partition in one process. Thread-safe."""
 
-    def __init__(
-        self,
-        directory: Path,
-        config: PartitionConfig,
-        disk: Disk,
-        schemas: Schemas,
-        state: Callable[[], State],
-        writer: Writer,
-    ) -> None:
-        self._directory = directory
-        self.config = config
-        self._disk = disk
-        self._schemas = schemas
+    def __init__(self, owner: PartitionOwner, state: Callable[[], State]) -> None:
+        self._directory = owner.directory
+        self._disk = owner.disk
         self._state = state
-        self._writer = writer
-        self._notes = DamageNotes(writer)
+        self._owner = owner
+        self._notes = DamageNotes(owner)
         self._mended: set[int] = set()
         """The bases of segments whose headers recovery was asked to mend: once is enough."""
         self._known = (-1, 0, 0)
         """The layout, and the list's generation and length, when mappings were last sorted out."""
-        self.mappings = MappingCache(config.mapping_cache_bytes)
+        self.mappings = MappingCache(owner.config.mapping_cache_bytes)
 
     # The segments.
 
@@ -179,16 +167,16 @@ class Reader:
 
     def _await_change(self, attempt: int) -> None:
         """Look again at once at first; then when the process is done that is changing the files, and has the lock."""
-        self._writer.check_present()
+        self._owner.check_present()
         if attempt >= _AT_ONCE:
-            with suppress(PartitionPoisoned, OpenFailed, WriteFailed), self._writer.locked():
+            with suppress(PartitionPoisoned, OpenFailed, WriteFailed), self._owner.locked():
                 pass
 
     def _mend_list(self, attempt: int) -> None:
         """Have an unsound list made anew, unless an entry of it was just being written."""
-        self._writer.check_present()
+        self._owner.check_present()
         if attempt:
-            self._writer.mend()
+            self._owner.mend()
 
     # Frames in order.
 
@@ -268,7 +256,7 @@ class Reader:
         base = int(lost.file.stem)
         if lost.mendable and base not in self._mended and base <= state.segment_base:
             with suppress(WriteFailed):
-                self._writer.mend()
+                self._owner.mend()
             self._mended.add(base)
 
     def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
@@ -371,7 +359,7 @@ class Reader:
 
     def _rebuild_index(self, segment: Segment, end: int, file: FrameFile) -> None:
         """Index a closed segment anew by walking over its headers. Where it cannot be written, readers walk."""
-        builder = IndexBuilder(self.config.index_interval)
+        builder = IndexBuilder(self._owner.config.index_interval)
         for position, header in file.walk_stamped(SEGMENT_HEADER_BYTES, segment.base):
             if header.base_offset >= end:
                 break

@@ -97,8 +97,8 @@ class Noting(Protocol):
 class DamageNotes:
     """What the readers of one handle have met. Thread-safe."""
 
-    def __init__(self, writer: Noting) -> None:
-        self._writer = weakref.ref(writer)
+    def __init__(self, owner: Noting) -> None:
+        self._owner = weakref.ref(owner)
         self._met: set[tuple[int, int]] = set()
 
     def meet(self, damage: Damage) -> None:
@@ -113,8 +113,8 @@ class DamageNotes:
         self._met = {one for one in self._met if one[1] <= start or end <= one[0]}
 
     def _note(self, damage: Damage) -> None:
-        writer = self._writer()
-        if writer is not None and not writer.note_damage(damage):
+        owner = self._owner()
+        if owner is not None and not owner.note_damage(damage):
             _LATER.call(_AGAIN, lambda: self._note(damage))
 
 

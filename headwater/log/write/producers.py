@@ -13,7 +13,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -21,7 +21,11 @@ from headwater.core.errors import Damaged, OutOfOrderSequence, ProducerFenced
 from headwater.log.elapsed import IsOld
 from headwater.log.files.disk import read_plain
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
+from headwater.log.files.state import State
 from headwater.log.format.frame import FrameHeader, Identity, identity_of
+
+if TYPE_CHECKING:
+    from headwater.log.write.owner import PartitionOwner
 
 BATCHES_KEPT: Final = 5
 _MAGIC: Final = b"HWPRODS1"
@@ -192,3 +196,45 @@ def load_producers(directory: Path, partition: bytes, base: int) -> ProducerTabl
                     break
                 table.add_stored(header, segment.header.created_ns)
     return table
+
+
+class KnownProducers:
+    """The producer table of a partition up to its published end, kept between appends. The partition's lock is held."""
+
+    def __init__(self, owner: PartitionOwner) -> None:
+        self._owner = owner
+        self._table: ProducerTable | None = None
+        self._position = 0
+        self._valid_in: tuple[bytes, int] | None = None
+        """The segment, and the number of recoveries, for which the table is right."""
+
+    def table(self) -> ProducerTable:
+        """Return who has written what, up to the published end."""
+        owner, state = self._owner, self._owner.state
+        valid_in = (state.segment, owner.recovered)
+        table = self._table
+        if table is None or self._valid_in != valid_in:
+            table = load_producers(owner.directory, state.partition, state.segment_base)
+            self._position = SEGMENT_HEADER_BYTES
+        if self._position < state.identified_position:
+            path = owner.directory / f"{state.segment_base:020d}.log"
+            file = FrameFile(owner.log_fd, state.position, owner.seed, path)
+            now = owner.clock.now_ns()
+            for header in file.walk_identified(self._position, state.segment_base):
+                table.add_stored(header, now)
+        self._table, self._position, self._valid_in = table, state.position, valid_in
+        return table
+
+    def begin(self, table: ProducerTable) -> None:
+        """Take a table over that is right at the beginning of the growing segment."""
+        self._table, self._position = table, SEGMENT_HEADER_BYTES
+        self._valid_in = (self._owner.state.segment, self._owner.recovered)
+
+    def follow(self, before: State, after: State) -> None:
+        """Take note that the appends between two states are in the table."""
+        if self._position == before.position:
+            self._position = after.position
+
+    def forget(self) -> None:
+        """Load the table anew when it is needed: an append that is in it was taken back."""
+        self._table = None
