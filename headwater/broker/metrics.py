@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from headwater.core.exposition import Family, Histogram, Labels, Sample, exposition
 from headwater.core.version import __version__
+from headwater.monitoring.exposition import Family, Histogram, Labels, Sample, exposition
 from headwater.streams.group import GroupInfo
 
 if TYPE_CHECKING:

@@ -29,12 +29,12 @@ from headwater.core.address import Address, parse_address
 from headwater.core.config import BrokerConfig
 from headwater.core.environment import overridden
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreError, Unauthenticated
-from headwater.core.exposition import CONTENT_TYPE
-from headwater.core.pages import Page, PageServer, Request
 from headwater.core.presets import DEFAULT
 from headwater.core.version import __version__
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log.files.open_files import raise_limit
+from headwater.monitoring.exposition import CONTENT_TYPE
+from headwater.monitoring.pages import Page, PageServer, Request
 
 _LOG: Final = logging.getLogger("headwater.broker")
 _INTERRUPTED: Final = 130

@@ -16,6 +16,7 @@ LIBRARY: Final = frozenset({"core", "log", "streams"})
 BELOW: Final[dict[str, frozenset[str]]] = {
     "core": frozenset(),
     "v1": frozenset(),
+    "monitoring": frozenset({"core"}),
     "log": frozenset({"core"}),
     "streams": frozenset({"core", "log"}),
     "embedded": LIBRARY,
@@ -23,8 +24,8 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "client": LIBRARY | {"wire", "v1"},
     "opening": LIBRARY | {"embedded", "client"},
     "cluster": LIBRARY | {"embedded", "wire", "v1"},
-    "broker": LIBRARY | {"embedded", "wire", "v1", "cluster"},
-    "spark": LIBRARY | {"embedded", "opening"},
+    "broker": LIBRARY | {"monitoring", "embedded", "wire", "v1", "cluster"},
+    "spark": LIBRARY | {"monitoring", "embedded", "opening"},
     "aio": LIBRARY | {"opening"},
     "console": LIBRARY | {"embedded", "client", "v1"},
     "testing": frozenset({"core", "log"}),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
-from headwater.core.exposition import CONTENT_TYPE, Family, Labels, Sample, exposition
-from headwater.core.pages import Page, PageServer, Request
+from headwater.monitoring.exposition import CONTENT_TYPE, Family, Labels, Sample, exposition
+from headwater.monitoring.pages import Page, PageServer, Request
 from headwater.spark.pipeline.progress import Batch, Summary
 
 _PREFIX: Final = "headwater_pipeline_"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.core.exposition import Family, Histogram, Sample, exposition
-from headwater.core.pages import Page, PageServer, Request
+from headwater.monitoring.exposition import Family, Histogram, Sample, exposition
+from headwater.monitoring.pages import Page, PageServer, Request
 from tests.support.certificates import Authority, needs_openssl
 
 

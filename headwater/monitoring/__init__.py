@@ -1,0 +1,1 @@
+"""Monitoring: metrics in the text format of Prometheus, and the small HTTP server that shows them to machines."""

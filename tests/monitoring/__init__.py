@@ -1,0 +1,1 @@
+"""Tests of the values that all packages share."""
