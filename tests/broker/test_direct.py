@@ -16,7 +16,7 @@ import headwater as hw
 from headwater import ClientConfig, FrameDamaged, RecordsDamaged
 from headwater.broker import arrivals
 from headwater.broker.rpc import reading
-from headwater.client import direct, fetcher, held, partition
+from headwater.client import direct, fetched_partition, fetcher, partition
 from headwater.client.direct import read_extents
 from headwater.client.fetcher import RemoteFetcher
 from headwater.core.config import BrokerConfig
@@ -278,7 +278,7 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
         healthy, asked = verified, RemoteFetcher._ask
 
         def damaged_once(*_: Any) -> Any:
-            monkeypatch.setattr(held, "verified", healthy)
+            monkeypatch.setattr(fetched_partition, "verified", healthy)
             time.sleep(0.3)  # the stream brings all there is
             raise FrameDamaged("as if it were")
 
@@ -292,7 +292,7 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
             hw.open(f"hw://{broker.broker.address}") as store,
             store.consumer("t", group="g", start="earliest") as inbox,
         ):
-            monkeypatch.setattr(held, "verified", damaged_once)
+            monkeypatch.setattr(fetched_partition, "verified", damaged_once)
             monkeypatch.setattr(RemoteFetcher, "_ask", ask_while_more_comes)
             found: list[int] = []
             while not found or found[-1] < 7:
