@@ -37,13 +37,13 @@ COMMIT_GOAL_MICROSECONDS: Final = 10
 def run(quick: bool, scratch: Path) -> Iterator[Row]:
     """Measure them all."""
     repeats, of_processes = (2, 1) if quick else (15, 5)
-    yield _send(scratch, 100_000 if quick else 300_000, repeats)
+    yield _send(scratch, 20_000 if quick else 300_000, repeats)
     yield _send_without_flushes(scratch, 50_000, repeats)
-    yield _slowest_sends(scratch, 200_000 if quick else 2_000_000)
-    yield _processes(scratch, 200_000 if quick else 1_000_000, of_processes)
-    yield _commit(scratch, 2_000 if quick else 20_000, repeats)
-    yield beside_persist_queue(scratch, 50_000 if quick else 300_000, 100 if quick else 1_000, of_processes)
-    yield from beside_redis(scratch, 50_000 if quick else 500_000, 5_000 if quick else 100_000, of_processes)
+    yield _slowest_sends(scratch, 20_000 if quick else 2_000_000)
+    yield _processes(scratch, 20_000 if quick else 1_000_000, of_processes)
+    yield _commit(scratch, 500 if quick else 20_000, repeats)
+    yield beside_persist_queue(scratch, 10_000 if quick else 300_000, 100 if quick else 1_000, of_processes)
+    yield from beside_redis(scratch, 10_000 if quick else 500_000, 2_000 if quick else 100_000, of_processes)
     yield _latency(scratch, 100 if quick else 1_000)
 
 

@@ -19,12 +19,12 @@ PAGE = os.urandom(4096)
 
 def run(quick: bool, scratch: Path) -> Iterator[Row]:
     """Measure them all."""
-    repeats = 3 if quick else 15
-    yield from _checksums(repeats, calls=200 if quick else 2000)
+    repeats = 2 if quick else 15
+    yield from _checksums(repeats, calls=20 if quick else 2000)
     file = os.open(scratch / "file", os.O_RDWR | os.O_CREAT)
     try:
-        yield _vectored_write(file, repeats, calls=50 if quick else 500)
-        yield _sync(file, repeats, calls=20 if quick else 200)
+        yield _vectored_write(file, repeats, calls=10 if quick else 500)
+        yield _sync(file, repeats, calls=5 if quick else 200)
         yield _positioned_read(scratch / "file", repeats, calls=2_000 if quick else 50_000)
         yield _lock(file, repeats, calls=2_000 if quick else 50_000)
     finally:
