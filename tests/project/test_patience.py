@@ -63,8 +63,14 @@ def test_an_observer_that_was_held_up_counts_little(clock: FakeTime, monkeypatch
 
 def test_nothing_counts_while_a_process_waits_for_the_disk(clock: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.support.patience.fair_share", lambda: 1.0)
-    monkeypatch.setattr("tests.support.patience.waits_for_disk", lambda pid: pid == 7)
-    monkeypatch.setattr("tests.support.patience.descendants", lambda pid: [pid, pid + 1])
+    system = {
+        "/proc/6/task/6/children": b"7 ",
+        "/proc/7/task/7/stat": b"7 (a) b) D 6 6",
+        "/proc/8/task/8/children": b"9 ",
+        "/proc/9/task/9/stat": b"9 (D) S 8 8",
+    }
+    monkeypatch.setattr("tests.support.patience._listed", lambda directory: [directory.split("/")[2]])
+    monkeypatch.setattr("tests.support.patience._content", lambda file: system.get(file, b""))
     busy, free = Patience(3.0, 6), Patience(3.0, 8)
     for _ in range(10):
         clock.sleep(1.0)

@@ -60,7 +60,7 @@ class Patience:
         step = now - self._looked
         if step >= COUNTED:
             self._looked = now
-            if self._pid is None or not any(map(waits_for_disk, descendants(self._pid))):
+            if self._pid is None or not waits_for_disk(self._pid):
                 self.spent += min(step, LONGEST_STEP) * fair_share()
         return self.spent >= self.limit
 
@@ -128,12 +128,40 @@ def _starved_seconds() -> float:
 
 
 def waits_for_disk(pid: int) -> bool:
-    """Whether any thread of the process is in an uninterruptible wait."""
-    return any(state == "D" for state in _states(pid))
+    """Return whether any thread of the process, or of one that it has started, is in an uninterruptible wait.
+
+    This is asked several times a second during every wait. So it reads the tree of the process alone, not all of /proc.
+    """
+    pids = [pid]
+    for each in pids:
+        for thread in _listed(f"/proc/{each}/task"):
+            stat = _content(f"/proc/{each}/task/{thread}/stat")
+            if stat.rpartition(b")")[2].lstrip().startswith(b"D"):
+                return True
+            pids += map(int, _content(f"/proc/{each}/task/{thread}/children").split())
+    return False
 
 
-def _states(pid: int) -> list[str]:
-    return [fields[0] for task in Path(f"/proc/{pid}/task").glob("*/stat") if (fields := _stat(task))]
+def _listed(directory: str) -> list[str]:
+    """Return the names in a directory of /proc; none when the process is gone."""
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def _content(file: str) -> bytes:
+    """Return the content of a file of /proc; nothing when the process is gone."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def descendants(pid: int) -> list[int]:
