@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from headwater.streams import Store
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import error_of
 from headwater.wire.service import Stub
+from tests.support.forked import Process, fork
 from tests.support.patience import Patience, has_ended
 
 PATIENCE: Final = 60.0
@@ -116,9 +118,14 @@ class BrokerProcess:
     ) -> None:
         """`within` comes before the command, and has it run elsewhere; `program` is a module that serves as `hw`."""
         self.log = log or directory.parent / f"{directory.name}.broker.log"
-        command = [*within, sys.executable, "-m", program, "broker", str(directory), "--listen", listen, *flags]
+        command = ["broker", str(directory), "--listen", listen, *flags]
+        self.process: Process
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+            if within:
+                started = [*within, sys.executable, "-m", program, *command]
+                self.process = subprocess.Popen(started, stdout=output, stderr=output)
+            else:
+                self.process = fork(program, command, os.environ, output.fileno())
         self.address = ""
 
     def ready(self) -> Self:
@@ -152,7 +159,7 @@ class BrokerProcess:
         """SIGTERM, and wait for the end; its exit code."""
         self.process.send_signal(signal.SIGTERM)
         assert has_ended(self.process, PATIENCE), f"the broker does not end: {self.log.read_text()}"
-        return self.process.returncode
+        return self.process.wait()
 
     def __enter__(self) -> Self:
         return self.ready()

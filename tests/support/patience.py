@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+
+from tests.support.forked import Process
 
 LONGEST_STEP = 1.0
 """Between two looks at most this many seconds count: an observer that was held up knows nothing of the rest."""
@@ -95,7 +95,7 @@ def at_some_pace(attempt: Callable[[int], object], *missed: type[Exception]) -> 
     attempt(PACES[-1])
 
 
-def has_ended(process: subprocess.Popen[Any], seconds: float) -> bool:
+def has_ended(process: Process, seconds: float) -> bool:
     """Whether the process ends by itself within so many seconds in which it could have."""
     return Patience(seconds, process.pid).until(lambda: process.poll() is not None)
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.forked import fork
 from tests.support.patience import Patience, has_ended
 
 ROOT = Path(__file__).parents[2]
@@ -41,11 +42,9 @@ class BrokerProcess:
 
     def __init__(self, directory: Path, *arguments: object, log: Path, **environment: str) -> None:
         self._log = log
-        command = [sys.executable, "-m", "headwater.cli", "broker", str(directory), "--listen", "127.0.0.1:0"]
+        command = ["broker", str(directory), "--listen", "127.0.0.1:0", *map(str, arguments)]
         with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [*command, *map(str, arguments)], env=_environment(environment), stdout=file, stderr=file
-            )
+            self.process = fork("headwater.cli", command, _environment(environment), file.fileno())
         self.address = str(self.wait_for("serving")["address"]).removeprefix("hw://")
 
     def lines(self) -> list[dict[str, Any]]:
@@ -70,7 +69,7 @@ class BrokerProcess:
         """Ask it to end; its exit code."""
         self.process.send_signal(number)
         assert has_ended(self.process, PATIENCE), "it does not end"
-        return self.process.returncode
+        return self.process.wait()
 
     def kill(self) -> None:
         """End it without asking."""
