@@ -43,13 +43,13 @@ WARM_UP: Final = 4
 
 
 class Load(NamedTuple):
-    """How many records of which size, and whether they go in batches."""
+    """The number and the size of the records, and whether they go in batches."""
 
     number: int
     size: int
     in_batches: bool
     sent: bool = False
-    """Whether our records go over the network, as between machines. Else ours are read and handed over as on one."""
+    """True if our records go over the network, as between machines. Else they are handed over as on one machine."""
 
     @property
     def value(self) -> bytes:

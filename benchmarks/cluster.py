@@ -152,7 +152,7 @@ def _commits(address: str, seconds: float) -> float:
 
 
 def _partition(cluster: LocalCluster, topic: str) -> tuple[int, set[int]]:
-    """Who leads the topic's partition, and who is in sync."""
+    """Return the leader of the topic's partition, and its in-sync replicas."""
     connection = Connection(parse_store(cluster.address), ClientConfig(), Credentials())
     try:
         found: Any = connection.call("GetMetadata", pb.GetMetadataRequest(topics=[topic]))

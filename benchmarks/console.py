@@ -27,7 +27,7 @@ _ROWS: Final = (
 
 
 class _Seen(NamedTuple):
-    """What one look at the page took."""
+    """The cost of one look at the page."""
 
     milliseconds: float
     page_bytes: float

@@ -1,6 +1,6 @@
 """Embedded streams beside a list, SQLite and Redis: sending, sharing the work, and from one process to another.
 
-What a producer or a consumer costs is measured as its caller's loop sees it: the sends that have to write a batch are
+The cost of a producer or a consumer is measured as its caller's loop sees it: the sends that have to write a batch are
 in the figure. Each row names how durable its side is. Peers get what their manuals advise for speed: pipelines and
 batches of a thousand, and the fast parser for redis-py.
 """
@@ -63,7 +63,7 @@ class _LockedList:
 
 
 def _send(scratch: Path, number: int, repeats: int) -> Row:
-    """Whoever sends in a loop pays for the batches that it fills: they are written and synced by its own calls."""
+    """Measure sends in a loop. Some of them write and sync the batch that they have filled."""
 
     def ours() -> float:
         with _store(scratch) as store:

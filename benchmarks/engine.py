@@ -411,7 +411,7 @@ def _append_share(directory: Path, batches: Batches, number: int, ready: Barrier
 
 
 def _memory(scratch: Path, batches: Batches, megabytes: int) -> Row:
-    """What a scan holds at a time, in a process that does nothing else. Mapped pages are the kernel's to take back."""
+    """Measure the memory of a scan, in a process that does nothing else. The kernel can take mapped pages back."""
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
     with _filled(scratch, batches, megabytes) as partition:
@@ -442,7 +442,7 @@ def _anonymous_bytes() -> int:
     raise OSError("this kernel does not tell anonymous memory apart")
 
 
-# What the rows share.
+# Shared by the rows.
 
 
 def _rate(

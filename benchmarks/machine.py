@@ -1,4 +1,4 @@
-"""Where figures come from: the machine, the file system and the commit."""
+"""The origin of figures: the machine, the file system and the commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a reader must know of a machine to judge a figure. "unknown" is said, never guessed."""
+    """The facts about a machine that a reader needs to judge a figure. They may be "unknown", and are never guessed."""
 
     cpu: str
     cores: int
@@ -94,7 +94,7 @@ def _text(file: Path) -> str:
 
 
 def _output(*command: str) -> str | None:
-    """What a command prints, or None when it fails or is not there."""
+    """Return the output of a command, or None if it fails or is not there."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -57,8 +57,8 @@ def compare(ours: Measure, peer: Measure | None, *, repeats: int = 5, warm_up: i
 
 def _undisturbed(measure: Measure) -> float:
     # The garbage of the side before is collected now, and what it left unwritten goes to the disk, not on the time of
-    # this one: a file system that is asked to sync one file may have to write the others first. What a side causes
-    # itself stays in its figure: its users pay for that too.
+    # this one: a file system that is asked to sync one file may have to write the others first. The work that a
+    # side causes itself stays in its figure: its users pay for that too.
     gc.collect()
     os.sync()
     return measure()

@@ -53,7 +53,7 @@ def _program(document: str) -> str:
 
 
 def _seconds(command: list[str], directory: Path) -> float:
-    """How long a step takes a user whose environment knows nothing of Headwater."""
+    """Return how long a step takes a user whose environment knows nothing of Headwater."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HEADWATER_", "PYTHON"))}
     environment["PIP_NO_CACHE_DIR"] = "1"
     begun = time.perf_counter()

@@ -58,5 +58,5 @@ def write_plot(report: Report, file: Path) -> None:
 
 
 def spans_decades(ratios: list[float]) -> bool:
-    """Whether the ratios are so far apart that a linear axis would hide the smaller ones."""
+    """Return whether the ratios are so far apart that a linear axis would hide the smaller ones."""
     return bool(ratios) and max(ratios) / min(ratios) >= 10

@@ -29,7 +29,7 @@ class Goal:
         return f"{'≥' if self.bound == 'at least' else '≤'} {self.ratio:g}×"
 
     def met(self, ratio: float) -> bool:
-        """Whether `ratio` keeps the bound."""
+        """Return whether `ratio` keeps the bound."""
         return ratio >= self.ratio if self.bound == "at least" else ratio <= self.ratio
 
 
@@ -69,7 +69,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met, or None when there was nothing to compare with."""
+        """True if the goal is met, or None if there was nothing to compare with."""
         return None if self.ratio is None else self.goal.met(self.ratio)
 
     @property

@@ -30,17 +30,17 @@ PATIENCE: Final = 60
 
 
 def has_kafka() -> bool:
-    """Whether there is a Kafka, and a Java to run it."""
+    """Return whether there is a Kafka, and a Java to run it."""
     return any(KAFKA.glob("kafka_*.jar")) and which("java") is not None
 
 
 def has_spark_kafka() -> bool:
-    """Whether there is also what Spark needs to read from it."""
+    """Return whether there is also the package by which Spark reads from it."""
     return has_kafka() and any(SPARK_KAFKA.glob("spark-sql-kafka-*.jar")) and find_spec("confluent_kafka") is not None
 
 
 def has_nats() -> bool:
-    """Whether there is a NATS server."""
+    """Return whether there is a NATS server."""
     return NATS.exists()
 
 

@@ -53,7 +53,7 @@ would be most of what is measured."""
 _KAFKA_SHARE: Final = 4
 """So many times fewer records are read from Kafka than from files: it takes that much longer, and more."""
 Columns = dict[str, Callable[[int], pa.Array]]
-"""How so many values of each column are made."""
+"""A function for each column that makes so many values."""
 
 
 def run(quick: bool, scratch: Path) -> Iterator[Row]:
@@ -371,7 +371,7 @@ def _micro_batches(spark: SparkSession, store: hw.Store, scratch: Path, batches:
 
 
 def _durations_of(source: DataStreamReader, scratch: Path, batches: int) -> list[float]:
-    """How long the batches of a new query take, without the first ones, which start processes."""
+    """Return how long the batches of a new query take, without the first ones, which start processes."""
     checkpoint = scratch / f"checkpoint-{next(serial)}"
     writer = source.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(processingTime="0 seconds").start()
@@ -382,7 +382,7 @@ def _durations_of(source: DataStreamReader, scratch: Path, batches: int) -> list
 
 
 def _durations(query: StreamingQuery, batches: int) -> list[float]:
-    """How long each batch took, in milliseconds, as Spark says."""
+    """Return how long each batch took, in milliseconds, as Spark reports it."""
     found: dict[int, float] = {}
     started = perf_counter()
     while len(found) < batches and perf_counter() - started < 300:

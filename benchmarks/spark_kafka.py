@@ -33,7 +33,7 @@ _NAME = "Kafka, by Spark's package for it"
 
 
 def beside_kafka(scratch: Path, size: int, rows: int, repeats: int) -> Iterator[Row]:
-    """What Spark does with both; with ours alone where there is no Kafka, or no package for it."""
+    """Measure Spark with both, or with ours alone if there is no Kafka, or no package for it."""
     jars = sorted(SPARK_KAFKA.glob("*.jar")) if has_spark_kafka() else []
     with headwater_server(scratch) as ours, kafka_server(scratch) if jars else nullcontext() as kafka:
         apart(scratch, _fill, ours, kafka, size, rows, jars=jars)

@@ -1,4 +1,4 @@
-"""What everything that is measured in Spark shares: a Spark of its own for each comparison, the records, the turns."""
+"""Shared by all measurements in Spark: a Spark of its own for each comparison, the records, the turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import headwater as hw
 
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
-"""What both sides have."""
+"""The columns that both sides have."""
 PARTITIONS: Final = 2
 KEYS: Final = 1000
 WARM_UP: Final = 6
@@ -32,7 +32,7 @@ serial: Final = count()
 
 
 def apart(scratch: Path, measure: Callable[..., Any], *arguments: object, jars: Sequence[Path] = ()) -> Any:
-    """What is measured in a process, and with a Spark, of its own."""
+    """Measure in a process, and with a Spark, of its own. Return the result."""
     with ProcessPoolExecutor(1, mp_context=spawn) as process:
         return process.submit(_with_spark, scratch, jars, measure, arguments).result()
 
@@ -100,7 +100,7 @@ def streamed(writer: Any, scratch: Path) -> None:
 
 
 def rate(work: str, rows: int, ours: Measure, name: str, peer: Measure | None, goal: Goal, repeats: int) -> Row:
-    """How many rows each side does in a second, once both are warm."""
+    """Measure how many rows each side does in a second, once both are warm."""
     seconds, peer_seconds = compare(ours, peer, repeats=repeats, warm_up=1 if repeats == 1 else WARM_UP)
     peer_rate = None if peer_seconds is None else rows / peer_seconds
     return Row(work=work, unit="rows/s", ours=rows / seconds, peer_name=name, peer=peer_rate, goal=goal)

@@ -20,7 +20,7 @@ Consume = Callable[[Connection], None]
 
 
 def installed(package: str, program: str | None = None) -> bool:
-    """Whether a peer is there to be measured."""
+    """Return whether a peer is there to be measured."""
     return find_spec(package) is not None and (program is None or which(program) is not None)
 
 
@@ -39,7 +39,7 @@ def transfer(number: int, produce: Callable[[], None], consume: Consume) -> floa
 
 
 def answer(receiver: Connection) -> Any:
-    """What the other process says next."""
+    """Return the next message of the other process."""
     if not receiver.poll(PATIENCE):
         raise TimeoutError("the other process does not answer")
     return receiver.recv()

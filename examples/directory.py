@@ -1,4 +1,4 @@
-"""Where an example works: the new directory that its command line names, else one that goes with it."""
+"""The directory of an example: a new one that its command line names, or a temporary one."""
 
 from __future__ import annotations
 

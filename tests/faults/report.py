@@ -18,7 +18,7 @@ from tests.faults.proof import Proof
 HEADING = """\
 # Proofs
 
-What was run of each fault proof, and what it found. `make proofs` runs them in full and writes this page from their
+This page shows the runs of each fault proof, and their findings. `make proofs` runs them in full and writes this page from their
 records. *Runs* is how many were made, and *of* how many a full proof has: one that would take very long on one machine
 ends when its time is over. `python -m tests.faults NAME --seed SEED --only RUN` makes one run again.
 

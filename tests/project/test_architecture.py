@@ -18,7 +18,7 @@ PACKAGES: Final = re.findall(r"^\| (`[^|]+) \|", TEXT, re.MULTILINE)
 
 
 def defines(file: Path, symbol: str) -> bool:
-    """Whether a module defines a function, a class with a method, or a constant."""
+    """Return whether a module defines a function, a class with a method, or a constant."""
     body: list[ast.stmt] = ast.parse(file.read_text(encoding="utf-8")).body
     for part in symbol.split("."):
         found = [node for node in body if part in _names(node)]

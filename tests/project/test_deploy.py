@@ -1,4 +1,4 @@
-"""What is in deploy/: every command and option in it is one that there is, and all of it fits together."""
+"""The files in deploy/: every command and option in them exists, and all of them fit together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = {option.name for option in options_of(BrokerConfig)}
 
 
 def configured(arguments: list[str]) -> BrokerConfig:
-    """What `hw broker` makes of its arguments, up to the moment when it would serve."""
+    """Return the configuration that `hw broker` makes of its arguments, without serving."""
     group: Any = typer.main.get_command(app)
     with group.commands["serve"].make_context("serve", arguments[arguments[0] == "serve" :]) as context:
         given = context.params

@@ -1,4 +1,4 @@
-"""What the documents say is true: their programs run, their links lead somewhere, their commands and proofs exist."""
+"""The documents are true: their programs run, their links lead somewhere, their commands and proofs exist."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_make_targets_exist(document: Path) -> None:
 
 
 def holders() -> list[list[str]]:
-    """What each promise names as holding it."""
+    """Return the proofs and tests that each promise names."""
     text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
     return [
         re.findall(r"`([^`]+)`", paragraph)

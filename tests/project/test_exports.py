@@ -1,4 +1,4 @@
-"""What is public is exported in one place, documented, and complete."""
+"""Public names are exported in one place, documented, and complete."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def report_of(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def draws(tmp_path: Path, *arguments: str) -> dict[int, str]:
-    """What each run of the proof `lottery` drew."""
+    """Return what each run of the proof `lottery` drew."""
     _, report = report_of(tmp_path, "lottery", *arguments)
     return {finding["run"]: finding["detail"] for finding in report["proofs"][0]["violations"]}
 

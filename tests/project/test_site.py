@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Links(HTMLParser):
-    """What a page links to and loads, and the anchors that it has."""
+    """The links of a page, the files that it loads, and its anchors."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()

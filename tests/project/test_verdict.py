@@ -1,4 +1,4 @@
-"""What is said of parts of the tests that failed."""
+"""The message about parts of the tests that failed."""
 
 from __future__ import annotations
 

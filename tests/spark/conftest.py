@@ -1,4 +1,4 @@
-"""What the tests of Spark share: one session, and stores to read."""
+"""Shared by the tests of Spark: one session, and stores to read."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def kill_session(session: int) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether it is more than an entry that its parent has not read yet."""
+    """Return whether the process lives, and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

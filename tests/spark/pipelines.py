@@ -1,4 +1,4 @@
-"""What the tests of pipelines share: how they are declared and run, and what is in topics before and after."""
+"""Shared by the tests of pipelines: helpers that declare and run them, and that fill and read topics."""
 
 from __future__ import annotations
 

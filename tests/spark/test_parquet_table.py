@@ -23,7 +23,7 @@ SCHEMA = pa.schema([("number", pa.int64())])
 
 
 def staged(table: ParquetTable, numbers: range, query: str = "query") -> list[DataFile]:
-    """What a task does."""
+    """Stage rows as a task does."""
     staging = Staging(table.private, query)
     file = staging.create(SCHEMA)
     file.write([pa.array(numbers, pa.int64())])

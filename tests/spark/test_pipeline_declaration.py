@@ -53,7 +53,7 @@ def load(directory: Path, text: str, name: str = "revenue.yaml") -> Declaration:
 
 
 def problems(directory: Path, text: str, name: str = "revenue.yaml") -> list[str]:
-    """What is wrong, without the directory."""
+    """Return the problems of a declaration, without the directory."""
     with pytest.raises(hw.InvalidPipeline) as caught:
         load(directory, text, name)
     assert str(caught.value) == "\n".join(map(str, caught.value.problems))

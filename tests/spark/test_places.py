@@ -1,4 +1,4 @@
-"""Where Spark runs: several executor processes, with the Java of the package, a standalone cluster, and Spark Connect.
+"""Spark in other places: several executor processes with the package's Java, a standalone cluster, Spark Connect.
 
 A process has one Spark: so each of these has a process of its own.
 """
@@ -55,7 +55,7 @@ found["java"] = os.environ["JAVA_HOME"]
 
 
 OF_A_SESSION = ("JAVA_HOME", "SPARK_HOME", "PYSPARK_PYTHON")
-"""What the session of the other tests has left in the environment."""
+"""The variables that the session of the other tests leaves in the environment."""
 
 
 def run(program: str, store: hw.Store, scratch: Path) -> dict[str, Any]:

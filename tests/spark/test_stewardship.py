@@ -41,7 +41,7 @@ def changes(store: hw.Store, name: str, count: int, seed: int, **options: Any) -
 
 
 def compacted(topic: hw.Topic, before: list[Content], *, drop_markers: bool) -> list[Content]:
-    """What has to be left of each partition."""
+    """Return the records that compaction has to leave in each partition."""
     left = []
     for number, records in enumerate(before):
         partition = topic.partition(number)

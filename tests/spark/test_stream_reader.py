@@ -1,4 +1,4 @@
-"""How the stream reader plans micro-batches: called as Spark calls it, without waiting for Spark."""
+"""The stream reader plans micro-batches. It is called as Spark calls it, without Spark."""
 
 from __future__ import annotations
 

@@ -145,14 +145,14 @@ def test_a_name_belongs_to_one_checkpoint_until_it_is_taken_over(
     with pytest.raises(StreamingQueryException, match="the writer 'copier'"):
         run(frame, topics, first, topic="copies", txnId="copier")
 
-    # Whoever comes back goes on with what is new to it, and does nothing again.
+    # A query that comes back goes on with new records, and repeats nothing.
     forget_last_commit(first)
     run(frame, topics, first, topic="copies", txnId="copier", txnTakeover=True)
     assert numbers(topics, "copies") == sorted([*range(190), *range(100, 190)])
 
 
 def ends(count: int) -> dict[int, int]:
-    """Where the first `count` numbers end in the two partitions of the topic."""
+    """Return the ends of the first `count` numbers in the two partitions of the topic."""
     return Counter(partition_of(b"%d" % number, 2) for number in range(count))
 
 
