@@ -18,9 +18,9 @@ from tests.faults.proof import Proof
 HEADING = """\
 # Proofs
 
-This page shows the runs of each fault proof, and their findings. `make proofs` runs them in full and writes this page from their
-records. *Runs* is how many were made, and *of* how many a full proof has: one that would take very long on one machine
-ends when its time is over. `python -m tests.faults NAME --seed SEED --only RUN` makes one run again.
+This page shows the runs of each fault proof, and their findings. `make proofs` runs them in full and writes this page
+from their records. *Runs* is how many were made, and *of* how many a full proof has: one that would take very long on
+one machine ends when its time is over. `python -m tests.faults NAME --seed SEED --only RUN` makes one run again.
 
 | row | proof | fault | runs | of | seed | commit | date | violations |
 | --: | --- | --- | --: | --: | --: | --- | --- | --: |

@@ -152,15 +152,16 @@ def fork(module: str, arguments: Sequence[str], environment: Mapping[str, str], 
 
 def _serve(connection: socket.socket) -> None:
     """Fork what is asked for until the other side is gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's to wait for
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         message, descriptors, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, 2)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # a keeper that has ended; its processor time counts as ours now
         if not message:
             return
         output, reports = descriptors
         if not os.fork():
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             program = os.fork()
             if not program:
                 connection.close()
