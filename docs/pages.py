@@ -1,4 +1,4 @@
-"""What MkDocs needs beyond the documents to make a site of them.
+"""Hooks of MkDocs that make a site of the documents.
 
 Documents link to each other and to files of the repository by relative paths, as a code host shows them. In the site,
 what is in docs/ lies at the top, the README is the first page, and each file that is linked to becomes a page.
@@ -25,7 +25,7 @@ TOP = {
 """Pages of the site whose documents are not in docs/."""
 LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+)")
 LANGUAGES = {".service": "ini", ".proto": "protobuf"}
-"""Where the name of a language is not the end of the file's name."""
+"""Languages whose names differ from the ends of files' names."""
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -57,7 +57,7 @@ def _in_repository(page: str, target: str) -> str:
 
 
 def _in_site(path: str) -> str:
-    """Where the site has a file of the repository."""
+    """Return the address of a repository's file on the site."""
     for page, document in TOP.items():
         if path == document:
             return page

@@ -42,21 +42,21 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     command.name: command
     for command in (
-        Command("topic", "Make, look at, change, copy and delete topics.", STREAMS, "topics.topic"),
+        Command("topic", "Create, show, change, copy and delete topics.", STREAMS, "topics.topic"),
         Command("produce", "Write lines, JSON, CSV, Parquet or Arrow to a topic.", STREAMS, "records.produce"),
         Command("consume", "Read a topic: as text, JSON, CSV, Parquet or Arrow.", STREAMS, "records.consume"),
         Command("tail", "Watch topics live; the space bar pauses.", STREAMS, "records.tail"),
         Command("sql", "Ask topics in SQL, by DuckDB.", STREAMS, "records.sql"),
-        Command("group", "See how far groups are, and set them elsewhere.", STREAMS, "groups.group"),
-        Command("lag", "What groups have yet to read, live if you like.", STREAMS, "groups.lag"),
+        Command("group", "Show the positions of groups, and reset them.", STREAMS, "groups.group"),
+        Command("lag", "Records that groups have yet to read, live if you like.", STREAMS, "groups.lag"),
         Command("check", "Verify every frame of a partition.", CARE, "storage.check"),
-        Command("inspect", "Show what is in one of Headwater's files.", CARE, "storage.inspect"),
-        Command("backup", "Copy a store, verified, as far as it was not copied before.", CARE, "storage.backup"),
-        Command("restore", "Make a store of a backup.", CARE, "storage.restore"),
+        Command("inspect", "Show the content of one of Headwater's files.", CARE, "storage.inspect"),
+        Command("backup", "Copy a store, verified; only what is new since the last time.", CARE, "storage.backup"),
+        Command("restore", "Restore a store from a backup.", CARE, "storage.restore"),
         Command(
-            "steward", "Clean a store: retention, compaction, what nobody needs any more.", CARE, "storage.steward"
+            "steward", "Clean a store: retention, compaction, leftovers (the log cleaner).", CARE, "storage.steward"
         ),
-        Command("unlock", "Show who holds the lock of a partition, and end that.", CARE, "storage.unlock"),
+        Command("unlock", "Show the process that holds a partition's lock, and end it.", CARE, "storage.unlock"),
         Command("broker", "Serve a store over the network.", SERVING, "broker.serve"),
         Command("cluster", "Brokers that replicate each other.", SERVING, "cluster.commands"),
         Command("console", "See the streams in a browser.", SERVING, "broker.console"),
@@ -65,13 +65,13 @@ COMMANDS: Final = {
         Command("tour", "See it work, in a temporary directory.", HERE, "tour.command"),
         Command("cheat", "Every command on one page.", HERE, "cheat"),
         Command("context", "Give stores names, and choose one.", HERE, "context"),
-        Command("doctor", "What works on this machine, and what to do about the rest.", HERE, "storage.doctor"),
+        Command("doctor", "Check this machine, with advice.", HERE, "storage.doctor"),
     )
 }
 
 
 class _Commands(TyperGroup):
-    """The commands of `COMMANDS`. Those who only list them are given their names and a line about each."""
+    """The commands of `COMMANDS`. Listing them imports none: it takes their names and a line about each."""
 
     _listing = False
 
@@ -170,7 +170,7 @@ def main() -> NoReturn:
 
 
 def _fill_streams() -> None:
-    """Whoever closes a standard stream, as by `>&-`, wants nothing of it: the same as from and to nowhere."""
+    """Replace standard streams that the caller has closed, as by `>&-`, by the null device."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives

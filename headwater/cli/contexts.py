@@ -27,7 +27,7 @@ class Context:
     tls_key: str | None = None
 
     def credentials(self) -> dict[str, Any]:
-        """What `headwater.open` takes to prove who is calling."""
+        """Return the credentials as arguments of `headwater.open`."""
         said: dict[str, Any] = {name: getattr(self, name) for name in ("tls_ca", "tls_certificate", "tls_key")}
         found = {name: value for name, value in said.items() if value is not None}
         if self.tls:

@@ -26,11 +26,11 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _PIPE_WIDTH: Final = 120
 _BROKEN_PIPE: Final = 141
-"""What a shell reports for a command that a closed pipe has ended."""
+"""The exit code that a shell reports for a command that a closed pipe has ended."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where people look. It has colours on a terminal and is plain text in a pipe."""
+    """Return the console that people read. It has colours on a terminal and is plain text in a pipe."""
     from rich.console import Console
 
     class Quiet(Console):
@@ -44,7 +44,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def wants_json(asked: bool) -> bool:
-    """Whether a program is reading: it asked for JSON, or the output is not a terminal."""
+    """Return whether a program is reading: the caller asked for JSON, or the output is not a terminal."""
     return asked or not sys.stdout.isatty()
 
 
@@ -135,7 +135,7 @@ def size(count: float) -> str:
 
 
 def ago(nanoseconds: int) -> str:
-    """How long ago a moment was, for people."""
+    """Return the age of a moment, for people."""
     seconds = max(time.time() - nanoseconds / 1e9, 0)
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:

@@ -21,7 +21,7 @@ from rich.progress import (
 from headwater.cli.output import console
 
 _PATIENCE: Final = 0.5
-"""What is done within so many seconds shows no bar."""
+"""Seconds before a bar is shown."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What every command takes that talks to brokers: where they are, and by what they know each other."""
+"""Options of all commands that talk to brokers: the address, and the files of TLS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TlsKey = Annotated[str | None, typer.Option("--tls-key", metavar="PATH", help="I
 
 
 def credentials_of(tls_ca: str | None, tls_certificate: str | None, tls_key: str | None) -> Credentials:
-    """Those of the environment, and what is said beside them."""
+    """Return the credentials of the environment, with those of the command line over them."""
     from headwater.client.credentials import Credentials
 
     said = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}

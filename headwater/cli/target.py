@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from headwater.streams import Store
 
 _TIMEOUT: Final = 15.0
-"""How long a command goes on trying to reach a broker, unless HEADWATER_CLIENT_TIMEOUT says otherwise. Seconds."""
+"""Seconds for which a command tries to reach a broker, unless HEADWATER_CLIENT_TIMEOUT says otherwise."""
 _COMPLETION_TIMEOUT: Final = 1.0
 _CONTEXT: Final = "@"
 _MARKS: Final = ("store.lock", "__groups", "__transactions")
-"""What a directory has in it that has been a store."""
+"""Names that a directory holds if it has been a store."""
 
 StoreOption = Annotated[
     str | None,
@@ -39,14 +39,14 @@ StoreOption = Annotated[
 
 
 class Target(NamedTuple):
-    """Where a store is, and how to prove who is calling."""
+    """The address of a store, and the credentials of the caller."""
 
     where: str
     credentials: dict[str, Any]
 
     @property
     def remote(self) -> bool:
-        """Whether it is behind a broker."""
+        """True if the store is behind a broker."""
         return self.where.startswith(SCHEME)
 
 
@@ -99,7 +99,7 @@ def opened(said: str | None, *, make: bool = False) -> Iterator[Store]:
         yield store
 
 
-# What a shell completes.
+# Completion in a shell.
 
 
 def _completing(names: Callable[[Store], list[str]]) -> Callable[[typer.Context, str], list[str]]:

@@ -1,4 +1,4 @@
-"""What a page asks for, as those who answer get it; and what goes wrong, as the page is told."""
+"""The request of a page, as handlers get it, and the answer to a page when something goes wrong."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Asked:
 
     @property
     def store(self) -> Store:
-        """What is looked at."""
+        """The store that is looked at."""
         return self.watch.store
 
     def text(self, name: str, default: str = "") -> str:

@@ -24,11 +24,11 @@ _SERIES: Final = 12
 """So many lines of one chart can be told apart; what is beyond is summed."""
 
 Value = Callable[[Sample, Sample], dict[str, float | None]]
-"""What a chart shows at a moment, by the sample of it and the one before."""
+"""Computes the value of a chart at a moment, from the sample of it and the one before."""
 
 
 def stewarded(store: Store) -> bool | None:
-    """Whether someone keeps the history of the store; None where that cannot be known."""
+    """Return whether a steward keeps the history of the store; None if that cannot be known."""
     try:
         if HISTORY not in store.topic_names():
             return False
@@ -139,7 +139,7 @@ def _fewer(columns: dict[str, list[float | None]]) -> list[dict[str, Any]]:
 
 
 def passes(asked: Asked) -> Iterator[dict[str, Any]]:
-    """What stewards have done in the last week, the newest last."""
+    """Return the passes of stewards in the last week, the newest last."""
     for time_ns, entry in entries(asked.store, time.time_ns() - _LONGEST_MINUTES * 60 * 10**9):
         if isinstance(entry, dict) and entry["kind"] == "pass":
             yield entry | {"time": time_ns / 1e6}

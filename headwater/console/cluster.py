@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shown_cluster(asked: Asked) -> dict[str, Any]:
-    """What `hw cluster status` shows, `hw broker status` for a broker on its own, or that there is no broker."""
+    """Answer with `hw cluster status`, with `hw broker status` for a broker on its own, or that there is no broker."""
     store = _remote(asked.store)
     if store is None:
         return {"kind": "embedded", "where": str(asked.store)}
@@ -36,13 +36,13 @@ def shown_cluster(asked: Asked) -> dict[str, Any]:
 
 
 def clustered(store: Store) -> bool:
-    """Whether several brokers keep it. Raises what keeps a broker from telling."""
+    """Return whether several brokers keep the store. Raises the error of a broker that cannot tell."""
     remote = _remote(store)
     return remote is not None and remote.leaders.clustered
 
 
 def standing(store: Store) -> dict[str, Any] | None:
-    """Which brokers of a cluster are away, and which partitions lack a leader or replicas; None where there is none."""
+    """Return the brokers that are away and the partitions that lack a leader or replicas; None without a cluster."""
     remote = _remote(store)
     if remote is None or not remote.leaders.clustered:
         return None

@@ -1,6 +1,6 @@
 """Downloads: records as a file, one JSON object a line or as Parquet, chosen as the list of messages is.
 
-What is damaged is left out and named: in a line of its own, or in the metadata of the Parquet file.
+Damaged records are left out and named: in a line of their own, or in the metadata of the Parquet file.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def event_stream(
     limiter: CapacityLimiter,
     failure: Callable[[HeadwaterError], ServerEvent],
 ) -> StreamingResponse:
-    """What `take` finds, again and again, until the browser goes; `close` is called in any case, maybe twice.
+    """Send the events that `take` finds, until the browser goes; `close` is called in any case, maybe twice.
 
     `take` may wait, for a second or so: it is called in a thread. It is not called before the events that it found
     were taken by the network, so that who reads slowly is not sent more than it can take.

@@ -20,7 +20,7 @@ def listed(asked: Asked) -> dict[str, Any]:
     groups = []
     for name, lags in survey.lags().items():
         info = survey.groups[name]
-        topics = sorted({place.topic for place in [*lags, *info.owners]})
+        topics = sorted({tp.topic for tp in [*lags, *info.owners]})
         groups.append(
             {
                 "name": name,
@@ -47,14 +47,14 @@ def shown_group(asked: Asked) -> dict[str, Any]:
     seen: set[TopicPartition] = set()
     for (uuid, number), position in sorted(info.positions.items(), key=lambda one: (names.get(one[0][0], ""), one[0])):
         topic = names.get(uuid)
-        place = TopicPartition(topic or f"deleted topic {uuid.hex()[:8]}", number)
-        seen.add(place)
+        tp = TopicPartition(topic or f"deleted topic {uuid.hex()[:8]}", number)
+        seen.add(tp)
         statistics = survey.topics.get(topic) if survey is not None and topic is not None else None
         known = statistics is not None and number < len(statistics.partitions)
         end = statistics.partitions[number].end if statistics is not None and known else None
         partitions.append(
             {
-                "topic": place.topic,
+                "topic": tp.topic,
                 "deleted": topic is None,
                 "partition": number,
                 "offset": position.offset,
@@ -62,13 +62,13 @@ def shown_group(asked: Asked) -> dict[str, Any]:
                 "end": end,
                 "lag": None if end is None else max(end - position.offset, 0),
                 "committed": position.committed_ns / 1e6,
-                "owner": info.owners.get(place),
+                "owner": info.owners.get(tp),
             }
         )
     partitions += [
-        {"topic": place.topic, "partition": place.partition, "offset": None, "lag": None, "owner": owner}
-        for place, owner in sorted(info.owners.items())
-        if place not in seen
+        {"topic": tp.topic, "partition": tp.partition, "offset": None, "lag": None, "owner": owner}
+        for tp, owner in sorted(info.owners.items())
+        if tp not in seen
     ]
     return {
         "name": name,
@@ -80,11 +80,11 @@ def shown_group(asked: Asked) -> dict[str, Any]:
                 "client": one.client,
                 "topics": one.topics,
                 "joined": one.joined_ns / 1e6,
-                "partitions": [str(place) for place, owner in sorted(info.owners.items()) if owner == member],
+                "partitions": [str(tp) for tp, owner in sorted(info.owners.items()) if owner == member],
                 "waits_for": [
-                    str(place)
-                    for place, target in sorted(info.target.items())
-                    if target == member and info.owners.get(place) != member
+                    str(tp)
+                    for tp, target in sorted(info.target.items())
+                    if target == member and info.owners.get(tp) != member
                 ],
             }
             for member, one in info.members.items()
@@ -105,7 +105,7 @@ def _names(asked: Asked, wanted: set[bytes]) -> dict[bytes, str]:
 
 
 def planned_reset(asked: Asked) -> dict[str, Any]:
-    """What a reset would do: for each partition the position that it has, and the one that it would get."""
+    """Answer with the plan of a reset: the present position of each partition, and the one that it would get."""
     name, topic = asked.path["group"], asked.store.topic(asked.given("topic", str))
     info = topic.info
     chosen = asked.body.get("partitions")

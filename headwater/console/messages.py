@@ -69,7 +69,7 @@ def partitions_from_text(text: str) -> list[int] | None:
 
 
 def place(topic: Topic, partitions: Sequence[int] | None, start: Start) -> Cursor:
-    """Where a position is in each of the partitions; an offset that is not there means the nearest one that is."""
+    """Return the offset of a position in each partition; instead of an offset that is not there, the nearest one."""
     found: Cursor = {}
     for number, partition in topic._chosen(partitions):
         try:
@@ -106,22 +106,22 @@ class MessagePage:
 
     @property
     def cursor(self) -> Cursor:
-        """Where to go on."""
+        """The cursor for the next page."""
         return {lane.number: lane.next for lane in self._lanes}
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing beyond, at the moment."""
+        """True if there is nothing beyond, at the moment."""
         return all(lane.done for lane in self._lanes)
 
     @property
     def looked_at(self) -> int:
-        """How many records lie between where it began and where to go on: none of them is counted by two pages."""
+        """The number of records between the beginning and the cursor. No two pages count the same record."""
         return sum(abs(lane.next - lane.began) for lane in self._lanes)
 
     @property
     def damage(self) -> list[dict[str, Any]]:
-        """What could not be read."""
+        """The damage that was met."""
         return [one for lane in self._lanes for one in lane.damage]
 
 
@@ -168,7 +168,7 @@ class _PartitionPage:
             self._span = min(self._span * 4, _WIDEST) if not found else max(wanted, 1)
 
     def _look(self) -> list[Row]:
-        """What is wanted in the next stretch."""
+        """Return the wanted records of the next stretch."""
         if self._older:
             first, last = max(self._at - self._span, self._start), self._at
             self._at = first
@@ -207,7 +207,7 @@ def row_document(row: Row, decoder: Decoder, limit: int = PREVIEW) -> dict[str, 
 
 
 def one_record(topic: Topic, selection: Selection, partition: int, offset: int) -> Row:
-    """A record by its place; raises OffsetOutOfRange, or NotFound for one that compaction has removed."""
+    """Return the record of an offset; raises OffsetOutOfRange, or NotFound for one that compaction has removed."""
     log = topic.partition(partition)
     bounds = log.bounds()
     if not bounds.start <= offset < bounds.end:

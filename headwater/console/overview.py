@@ -56,7 +56,7 @@ def overview(asked: Asked) -> dict[str, Any]:
 
 
 def attention(watch: StoreWatch, survey: Survey) -> list[dict[str, str]]:
-    """What someone should look at, the worst first; each with the page that tells more."""
+    """Return the problems that someone should look at, the worst first, each with the page that tells more."""
     found: list[dict[str, str]] = []
 
     def add(level: str, text: str, link: str = "") -> None:
@@ -84,7 +84,7 @@ def attention(watch: StoreWatch, survey: Survey) -> list[dict[str, str]]:
 
 
 def cluster_attention(watch: StoreWatch) -> list[dict[str, str]]:
-    """What someone should look at in a cluster: brokers that are away, and partitions without a leader or replicas."""
+    """Return the problems of a cluster: brokers that are away, and partitions without a leader or replicas."""
     try:
         found = standing(watch.store)
     except HeadwaterError as error:

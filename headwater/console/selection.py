@@ -28,12 +28,12 @@ class Row:
 
 
 class Selection:
-    """What is wanted of a topic of one schema. With nothing asked for, everything is."""
+    """Chooses records of a topic of one schema. Without any condition it chooses all."""
 
     def __init__(self, schema: Schema, *, key: str = "", text: str = "", where: str = "") -> None:
         """Raises InvalidConfiguration; of its kind InvalidFilter, for what is wrong with `where`."""
         if max(len(key), len(text)) > _LONGEST:
-            raise InvalidConfiguration(f"what is looked for has at most {_LONGEST} characters")
+            raise InvalidConfiguration(f"the text to look for has at most {_LONGEST} characters")
         self._schema = schema
         self._key = key.encode()
         self._text = text
@@ -41,7 +41,7 @@ class Selection:
 
     @property
     def all(self) -> bool:
-        """Whether every record is wanted."""
+        """True if every record is wanted."""
         return not self._key and not self._text and self._filter is None
 
     def of(self, batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:

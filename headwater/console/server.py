@@ -1,6 +1,6 @@
 """The server: the page's files, the answers that it asks for, and streams of events, by HTTP.
 
-What looks at the store runs in threads, so a slow disk or a broker that is away holds up nobody else.
+Calls to the store run in threads, so a slow disk or a broker that is away holds up nobody else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from headwater.core.version import __version__
 
 _log = logging.getLogger(__name__)
 MAX_STRANGERS_BODY: Final = 4096
-"""What callers may send that are not known yet: a token."""
+"""The largest request of callers who have not signed in yet: a token."""
 _STREAMS: Final = 64
 """So many streams of events at a time; each holds a thread."""
 _CALLS: Final = 16
@@ -113,7 +113,7 @@ class Console:
         self._listening: set[object] = set()
         self._closing = threading.Event()
         self.secure = False
-        """Whether it is reached by TLS only."""
+        """True if the console is reached by TLS only."""
         routes = [
             Route("/api/session", self._begin, methods=["POST"]),
             Route("/api/session", self._look, methods=["GET"]),
@@ -160,7 +160,7 @@ class Console:
         return response
 
     async def _look(self, request: Request) -> Response:
-        """Who is asking; also for those who are not known yet, who are told how to become so."""
+        """Answer who is asking; callers who have not signed in are told how to."""
         document: dict[str, Any] = {"by_token": self._sessions.by_token, "version": __version__}
         try:
             session = self._session(request)
@@ -195,7 +195,7 @@ class Console:
         return answer
 
     async def _ask(self, request: Request, answer: Callable[[*_Parts], _Answered], *asked: *_Parts) -> _Answered:
-        """What the store answers, waited for in a thread."""
+        """Return the store's answer, waited for in a thread."""
         try:
             return await anyio.to_thread.run_sync(answer, *asked, limiter=self._threads)
         except Unauthenticated:

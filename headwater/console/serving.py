@@ -1,7 +1,7 @@
 """Serving the console: from where it listens to its end, in this process's main thread or in a thread of a program.
 
 Connections are bounded for each address and in all, from when they are accepted, and requests that do not come are not
-waited for. So whoever holds connections without asking anything keeps nobody else out.
+waited for. So a client that holds connections without asking anything keeps nobody else out.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from headwater.core.errors import StoreError
 from headwater.core.sources import Connections
 
 HEAD_SECONDS = 10.0
-"""How long the head of a request may take to come, from the connection's beginning or from its first byte on."""
+"""Seconds for the head of a request, from the connection's beginning or from its first byte on."""
 REQUEST_SECONDS = 120.0
 """The same for the body of a request."""
 IDLE_SECONDS = 30.0
-"""How long a connection is kept on which nothing is asked."""
+"""Seconds for which an idle connection is kept."""
 _MOST_CONNECTIONS: Final = 500
 _MOST_OF_SOURCE: Final = 128
 """A page listens on one connection, and a browser keeps six or so beside it."""
@@ -74,7 +74,7 @@ class Serving:
         )
         self._thread: threading.Thread | None = None
         self.link = f"{'https' if tls else 'http'}://{_named(self.address)}/"
-        """Where a browser finds it."""
+        """The address for a browser."""
 
     def run(self) -> None:
         """Answer until SIGTERM or Ctrl-C."""

@@ -72,7 +72,7 @@ class ConsoleSessions:
 
     @property
     def by_token(self) -> bool:
-        """Whether users of a broker get in by their tokens."""
+        """True if users of a broker sign in by their tokens."""
         return self._connect is not None
 
     def begin(self, token: str, source: str = "") -> str:
@@ -132,7 +132,7 @@ class ConsoleSessions:
         with self._mutex:
             session = self._sessions.get(_digest(value))
             if session is not None and session.watch.refused:
-                # What was seen before is not for whoever has lost the right to it.
+                # A caller who has lost the right to earlier results must not see them.
                 self._drop(_digest(value))
                 session = None
             if session is None:
@@ -174,5 +174,5 @@ class ConsoleSessions:
 
 
 def _digest(value: str) -> str:
-    """What a session is kept under: who sees the memory of the process has no cookie yet."""
+    """Return the key that a session is kept under. It is a hash, so the process's memory tells no cookie."""
     return hashlib.sha256(value.encode()).hexdigest()

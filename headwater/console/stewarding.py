@@ -16,7 +16,7 @@ _SHOWN = 500
 
 
 def shown_steward(asked: Asked) -> dict[str, Any]:
-    """Whether someone stewards the store, and what was done."""
+    """Answer whether a steward runs for the store, and what it has done."""
     document: dict[str, Any] = {"stewarded": stewarded(asked.store), "passes": [], "problem": None}
     document["clustered"] = clustered(asked.store)
     config = asked.store.defaults.steward
@@ -32,7 +32,7 @@ def shown_steward(asked: Asked) -> dict[str, Any]:
 
 
 def plan(asked: Asked) -> dict[str, Any]:
-    """What a pass would do now. It looks at everything and changes nothing."""
+    """Answer with what a pass would do now. It looks at everything and changes nothing."""
     return _report(asked.store.steward().run_once(dry_run=True))
 
 

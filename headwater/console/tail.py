@@ -1,7 +1,7 @@
 """A live tail: records as they come, without a gap, from wherever the one who looks has got to.
 
-Each event carries the place behind it. Whoever pauses remembers that place and comes back with it; so does a browser
-whose connection broke. What was written meanwhile comes first, as fast as it is taken.
+Each event carries the place behind it. A page that pauses remembers that place and comes back with it. A browser whose
+connection broke does the same. Records that were written meanwhile come first, as fast as they are taken.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LiveTail:
         self._notes.append({"kind": "damaged", "partition": lost.partition, "reason": str(lost)})
 
     def events(self) -> list[ServerEvent]:
-        """What has come; waits a moment for the first. It may be nothing."""
+        """Return the events that have come, after waiting a moment for the first. There may be none."""
         found = self._consumer.poll_batches(timeout=_WAIT)
         events = [ServerEvent("note", json.dumps(note)) for note in self._notes]
         self._notes.clear()
@@ -90,7 +90,7 @@ class LiveTail:
             self._cursor |= {row.partition: row.offset + 1 for row in part}
             events.append(self._event(part, 0))
         if mine:
-            # What is not wanted was looked at too: whoever comes back need not look at it again.
+            # The others were looked at too: a page that comes back need not look at them again.
             self._cursor |= {one.partition: one.end for one in mine}
             events.append(self._event([], sum(one.batch.num_rows for one in mine)))
         return events

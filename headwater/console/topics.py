@@ -33,7 +33,7 @@ _TYPES: Final = {
     "timestamp": pa.timestamp("us", "UTC"),
     "date": pa.date32(),
 }
-"""What columns of a topic that is made here can be; programs have all of Arrow's types."""
+"""The types of columns for topics that are created here; programs have all of Arrow's types."""
 
 
 def listed(asked: Asked) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def _lags_by_topic(survey: Survey) -> dict[str, dict[str, int]]:
     """For each topic how far each group is behind in it."""
     found: dict[str, dict[str, int]] = {}
     for group, lags in survey.lags().items():
-        for place, lag in lags.items():
-            groups = found.setdefault(place.topic, {})
+        for tp, lag in lags.items():
+            groups = found.setdefault(tp.topic, {})
             groups[group] = groups.get(group, 0) + lag
     return found
 
@@ -126,7 +126,7 @@ def configuration(config: TopicConfig) -> list[dict[str, Any]]:
 
 
 def defaults(asked: Asked) -> dict[str, Any]:
-    """What a new topic would be made with."""
+    """Answer with the configuration that a new topic would get."""
     return {"config": configuration(asked.store.defaults.topic), "types": list(_TYPES)}
 
 
@@ -140,8 +140,8 @@ def _schema(schema: Schema) -> dict[str, Any]:
 def _groups(survey: Survey, topic: str) -> list[dict[str, Any]]:
     found = []
     for group, lags in survey.lags().items():
-        here = {place.partition: lag for place, lag in lags.items() if place.topic == topic}
-        owned = sum(place.topic == topic for place in survey.groups[group].owners)
+        here = {tp.partition: lag for tp, lag in lags.items() if tp.topic == topic}
+        owned = sum(tp.topic == topic for tp in survey.groups[group].owners)
         if here or owned:
             members = len(survey.groups[group].members)
             found.append({"name": group, "lag": sum(here.values()), "members": members, "partitions": here})
@@ -149,7 +149,7 @@ def _groups(survey: Survey, topic: str) -> list[dict[str, Any]]:
 
 
 def producers(asked: Asked) -> dict[str, Any]:
-    """Who has written lately: the producers of the last frames of each partition, as far as there is time to look."""
+    """Answer with the producers of the last frames of each partition, as far as there is time to look."""
     topic = asked.store.topic(asked.path["topic"])
     deadline = time.monotonic() + _PATIENCE
     found: dict[str, dict[str, Any]] = {}
@@ -309,7 +309,7 @@ def _row(said: Any, schema: Schema) -> dict[str, Any] | None:
 
 
 def _converted(value: Any, field: Any) -> Any:
-    """What JSON has no word for, such as a time, from its text."""
+    """Return a value that JSON has no type for, such as a time, from its text."""
     kind = field.type
     try:
         if isinstance(value, str) and (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):

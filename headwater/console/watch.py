@@ -1,7 +1,7 @@
 """A watch: a store that is looked at again and again while someone has the console open, so that no page waits for it.
 
-Pages are made of the last survey. What was seen since the watch began is remembered for charts; what was before that is
-in the store's own history, where a steward keeps one.
+Pages are made of the last survey. The samples since the watch began are kept for charts; earlier ones are in the
+store's own history, if a steward keeps one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REMEMBERED: Final = 2400
 
 
 def rest_after(took: float, interval: float) -> float:
-    """How long to rest after a look that took so long, if it is to be every `interval`. Seconds."""
+    """Return the seconds to rest after a look that took so long, if there is to be one every `interval`."""
     return max(interval, min(took / _SHARE, _LONGEST))
 
 
@@ -50,14 +50,14 @@ class StoreWatch:
         self._hurry = False
         self._closed = False
         self.refused = False
-        """Whether the broker no longer knows who looks."""
+        """True if the broker no longer accepts the caller."""
         self._samples: deque[Sample] = deque()
         self._thread = threading.Thread(target=self._work, name="headwater-console-watch", daemon=True)
         self._thread.start()
 
     @property
     def survey(self) -> Survey | None:
-        """What was last seen; None before the first look is over."""
+        """Return the last survey; None before the first look is over."""
         self._asked = time.monotonic()
         return self._survey
 
@@ -72,12 +72,12 @@ class StoreWatch:
         return self._version
 
     def samples(self) -> list[Sample]:
-        """What was seen since the watch began, the oldest first."""
+        """Return the samples since the watch began, the oldest first."""
         with self._changed:
             return list(self._samples)
 
     def rates(self) -> Rates:
-        """How fast topics grow at the moment."""
+        """Return the present rates of the topics."""
         with self._changed:
             return Rates.of(self._samples)
 

@@ -143,10 +143,10 @@ def test_a_flipped_bit_in_a_backup_is_found_and_nothing_is_restored(filled: Comm
     damaged = bytearray(file.read_bytes())
     damaged[-3] ^= 4
     file.write_bytes(damaged)
-    filled.refused("restore", place, "--verify", text="is not what was backed up")
-    filled.refused("restore", place, tmp_path / "restored", text="is not what was backed up")
+    filled.refused("restore", place, "--verify", text="does not match its checksum")
+    filled.refused("restore", place, tmp_path / "restored", text="does not match its checksum")
     assert not (tmp_path / "restored").exists()
-    filled.refused("restore", place, tmp_path / "some", text="is not what was backed up")
+    filled.refused("restore", place, tmp_path / "some", text="does not match its checksum")
     filled("restore", place, tmp_path / "some", "--topic", "trades")
     assert not (tmp_path / "some" / "orders").exists(), "the first attempt left it unfinished"
     damaged[-3] ^= 4

@@ -84,7 +84,7 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(content)
 
 
-# What all commands have in common.
+# All commands.
 
 
 def test_the_version_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What docs/cli.md shows in five minutes works, line by line."""
+"""The five minutes of docs/cli.md work, line by line."""
 
 from __future__ import annotations
 

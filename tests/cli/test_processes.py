@@ -76,7 +76,7 @@ class Terminal:
         os.write(self.fd, key)
 
     def end(self) -> int:
-        """What is still shown is read; the exit code."""
+        """Read the rest of the output, and return the exit code."""
         with contextlib.suppress(OSError):
             while content := os.read(self.fd, 65536):
                 self.shown += content.decode()

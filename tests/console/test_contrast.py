@@ -1,4 +1,4 @@
-"""What the console writes can be read, in light and in dark: contrast as WCAG 2.2 measures it, by the style sheet."""
+"""The console's text can be read, in light and in dark: contrast as WCAG 2.2 measures it, by the style sheet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bytes and columns look like in the console: as text, whatever they are."""
+"""Bytes and columns in the console: text, whatever they are."""
 
 from __future__ import annotations
 

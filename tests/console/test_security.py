@@ -97,7 +97,7 @@ def test_requests_that_another_site_has_made_are_refused(console: Asking) -> Non
     ):
         assert console.ask("GET", "/api/topics", None, **headers).status == 403
         assert console.ask("POST", "/api/topics", body, **headers).status == 403
-    # What a form, or a script without leave, can send across origins.
+    # Content types that a form, or a script without leave, can send across origins.
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
         assert console.ask("POST", "/api/topics", json.dumps(body).encode(), Content_Type=kind).status == 415
     assert console.get("/api/topics/a")["records"] == 0
@@ -251,7 +251,7 @@ def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path, interval: fl
                 assert console.ask("DELETE", "/api/topics/orders", {"confirm": "orders"}).status == 403
                 assert console.ask("POST", "/api/topics", {"name": "mine", "partitions": 1}).status == 403
 
-                # Who has lost a token is out, and is not even shown what was seen before.
+                # A user who has lost a token is out, and no longer sees earlier results.
                 revoke_token(tokens_beside(access), tokens["reader"][3:15])
                 guard.reload()
                 if interval > 1:

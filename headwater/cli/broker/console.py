@@ -153,7 +153,7 @@ def _connecting(store: str, given: dict[str, Any]) -> Callable[[str], Store]:
 
 
 def _end_with_parent(end: Callable[[], None]) -> None:
-    """Wait until whoever started this has ended, which closes its end of the pipe, however it ended."""
+    """Wait until the parent process has ended. Its end closes the pipe, however it came about."""
     while os.read(0, 4096):
         pass
     end()

@@ -1,4 +1,4 @@
-"""`hw broker`: serve a store, look at a broker, and say who may use it."""
+"""`hw broker`: serve a store, look at a broker, and manage its tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLUSTER: Final = ("broker_id", "cluster", "replication")
 
 
 class _Group(TyperGroup):
-    """`hw broker DIRECTORY` is `hw broker serve DIRECTORY`: what is no command is served."""
+    """Takes `hw broker DIRECTORY` as `hw broker serve DIRECTORY`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
@@ -52,7 +52,7 @@ app.add_typer(broker_token.app, name="token")
 
 @cache
 def _about() -> dict[str, str]:
-    """What each option of a broker does, as its configuration says it."""
+    """Return the description of each option of a broker, from its configuration."""
     (declared,) = ast.parse(inspect.getsource(BrokerConfig)).body
     assert isinstance(declared, ast.ClassDef)
     return {
@@ -146,7 +146,7 @@ _Config = Annotated[
 )
 @_with_flags
 def serve(directory: _Directory = None, config: _Config = None, *, flags: dict[str, str | None]) -> None:
-    """Serve a store until SIGTERM or Ctrl-C; then finish what was accepted, make it durable, and leave with 0.
+    """Serve a store until SIGTERM or Ctrl-C; then finish the accepted requests, make them durable, and exit with 0.
 
     SIGHUP reads the access file again. A second Ctrl-C ends the broker at once: what it has acknowledged is safe.
     """
@@ -171,7 +171,7 @@ def check_config(
     *,
     flags: dict[str, str | None],
 ) -> None:
-    """Show what a broker would be configured with, and where each option is from; refuse what it would refuse.
+    """Show the configuration that a broker would have, and the source of each option; refuse what it would refuse.
 
     The access file and the certificates are read too. Nothing is served.
     """

@@ -30,7 +30,7 @@ def status(
     ] = _WAIT,
     as_json: Json = False,
 ) -> None:
-    """Show how a broker is: what it serves, what it has done, and what is wrong. The exit code is 1 if something is.
+    """Show a broker's topics, counters and problems. The exit code is 1 if it has problems.
 
     A token is taken from HEADWATER_CLIENT_TOKEN. It needs the right to read the broker.
     """
@@ -79,8 +79,10 @@ def _show(found: object) -> None:
     ):
         table.add_row(name, shown(value))
     people.print(table)
-    for place in found.unhealthy:
-        people.print(Text.assemble(("✗ ", "bold red"), shown(place), " is damaged, or its disk has failed: hw check"))
+    for partition in found.unhealthy:
+        people.print(
+            Text.assemble(("✗ ", "bold red"), shown(partition), " is damaged, or its disk has failed: hw check")
+        )
 
 
 def _length(seconds: float) -> str:

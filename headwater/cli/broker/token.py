@@ -1,4 +1,4 @@
-"""`hw broker token`: make, list and revoke the tokens by which programs say who they are."""
+"""`hw broker token`: make, list and revoke the tokens that identify programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.core.options import CENTURY, seconds
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Tokens, by which programs say who they are.",
+    help="Tokens, which identify programs.",
     epilog="[bold]Examples[/]\n\n"
     "  hw broker token create billing --access access.yaml\n"
     "  hw broker token list --access access.yaml\n"

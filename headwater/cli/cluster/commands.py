@@ -15,12 +15,12 @@ app = typer.Typer(
     help="Brokers that replicate each other: see how a cluster is, or try one on this machine.",
     epilog="[bold]Examples[/]\n\n"
     "  hw cluster up                    etcd and three brokers here, until Ctrl-C\n"
-    "  hw cluster status                brokers, leaders, who is in sync, how far behind\n"
+    "  hw cluster status                brokers, leaders, in-sync replicas, lag\n"
     "  hw cluster apply cluster.yaml    topics and permissions as a file says\n"
-    "  hw cluster export                the same, of what there is\n"
+    "  hw cluster export                the present state as such a file\n"
     "  hw cluster rebalance             let every broker hold and lead about as much\n"
     "  hw cluster remove-broker 3       move everything away from a broker\n"
-    "  hw cluster elect orders/0 --broker 2    lead again what nobody may lead any more, at a loss",
+    "  hw cluster elect orders/0 --broker 2    lead again a partition that has lost its leaders, at a loss",
 )
 
 app.command(
@@ -51,7 +51,7 @@ app.command(
     epilog="[bold]Examples[/]\n\n"
     "  hw cluster rebalance                     shows what would move, and asks\n"
     "  hw cluster rebalance --dry-run | jq .plan\n"
-    "  hw cluster rebalance --cancel            stays where it is, but for what was done",
+    "  hw cluster rebalance --cancel            ends the moves that are not done",
 )(cluster_move.rebalance)
 
 app.command(
@@ -66,7 +66,7 @@ app.command(
     name="apply",
     epilog="[bold]Examples[/]\n\n"
     "  hw cluster apply cluster.yaml --dry-run      the difference\n"
-    "  hw cluster apply cluster.yaml --prune        also removes what is not in it, after a question",
+    "  hw cluster apply cluster.yaml --prune        also removes everything else, after a question",
 )(cluster_manifest.apply)
 
 app.command(

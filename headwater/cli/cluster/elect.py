@@ -1,4 +1,4 @@
-"""`hw cluster elect`: let a replica lead a partition that nobody may lead any more, and accept what that loses."""
+"""`hw cluster elect`: let a replica lead a partition that has lost its leaders: an unclean election, with losses."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def elect(
     if not topic or not number.isascii() or not number.isdigit() or int(number) >= 2**32:
         raise InvalidConfiguration(f"a partition is named like orders/0, not {partition!r:.100}")
     where = parse_store(address), credentials_of(tls_ca, tls_certificate, tls_key), "ElectLeader"
-    place = pb.TopicPartition(topic=topic, partition=int(number))
+    tp = pb.TopicPartition(topic=topic, partition=int(number))
     found: pb.ElectLeaderResponse = call(
-        *where, pb.ElectLeaderRequest(partition=place, broker=broker, dry_run=True), _TIMEOUT
+        *where, pb.ElectLeaderRequest(partition=tp, broker=broker, dry_run=True), _TIMEOUT
     )
     people = not wants_json(as_json)
     if people:
         _show(partition, broker, found)
     if not accept_loss:
         _confirm(partition, broker)
-    request = pb.ElectLeaderRequest(partition=place, broker=broker, revision=found.revision)
+    request = pb.ElectLeaderRequest(partition=tp, broker=broker, revision=found.revision)
     done: pb.ElectLeaderResponse = call(*where, request, _TIMEOUT)
     if people:
         told = f"{partition} is led by broker {broker}, in epoch {done.epoch}"
@@ -66,7 +66,7 @@ def elect(
 
 def _confirm(partition: str, broker: int) -> None:
     if not sys.stdin.isatty():
-        raise StoreError("nobody is there to be asked: give --accept-loss to lose what only others had")
+        raise StoreError("there is no terminal to ask at: give --accept-loss to lose the records that only others had")
     if not typer.confirm(f"Let broker {broker} lead {partition}, and lose what it does not have?", err=True):
         raise StoreError("nothing was done")
 

@@ -40,11 +40,11 @@ def apply(
     tls_key: TlsKey = None,
     as_json: Json = False,
 ) -> None:
-    """Make a cluster as a file says: topics, and who may do what. Doing it again changes nothing.
+    """Apply a file to a cluster: topics and permissions. Doing it again changes nothing.
 
-    What is not in the file stays, unless `--prune` is given. The exit code is 1 when something is not as the file says
-    and cannot be made so from here: such as a broker that has to be started. It needs the right to administer the
-    broker and the topics; a token is taken from HEADWATER_CLIENT_TOKEN.
+    Everything that is not in the file stays, unless `--prune` is given. The exit code is 1 if something differs from
+    the file and cannot be changed from here, such as a broker that has to be started. It needs the right to administer
+    the broker and the topics; a token is taken from HEADWATER_CLIENT_TOKEN.
     """
     failed = apply_manifest(
         read(file),
@@ -67,7 +67,7 @@ def export(
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
 ) -> None:
-    """Write what a cluster, or a single broker, has as a manifest: brokers, topics, and who may do what.
+    """Write the brokers, topics and permissions of a cluster, or of a single broker, as a manifest.
 
     Of tokens it has the salted hashes, as the cluster keeps them. Records are not in it.
     """
@@ -102,7 +102,7 @@ def apply_manifest(
     confirm: bool = True,
     show: Literal["text", "json", "nothing"] = "nothing",
 ) -> list[Difference]:
-    """Bring about what a manifest says, and tell of it: what could not be done."""
+    """Apply a manifest and tell of each change. Return the changes that failed."""
     from headwater.broker.manifest import differences
 
     with _Target(addresses, credentials) as target:
@@ -140,7 +140,7 @@ class _Target:
         self._connection: Connection = Connection(addresses, ClientConfig(timeout=_TIMEOUT), credentials)
         self._of_cluster = False
         self.enforced = False
-        """Whether the broker goes by permissions at all."""
+        """True if the broker has permissions at all."""
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +149,7 @@ class _Target:
         self._connection.close()
 
     def running(self) -> Manifest:
-        """What there is."""
+        """Return the present state as a manifest."""
         from headwater.broker.manifest import Manifest
         from headwater.v1 import broker_pb2 as pb
 

@@ -43,7 +43,7 @@ def rebalance(
 ) -> None:
     """Move replicas until every broker holds and leads about as much: after brokers were added, for instance.
 
-    What would move is shown first. Producers and consumers go on meanwhile, and no partition ever has fewer replicas in
+    The plan is shown first. Producers and consumers go on meanwhile, and no partition ever has fewer replicas in
     sync than before; how fast brokers copy, `catch_up_bytes_per_second` bounds. Ctrl-C stops to watch, no more: the
     same command watches again. It needs the right to administer the broker; a token is taken from
     HEADWATER_CLIENT_TOKEN.
@@ -66,7 +66,7 @@ def remove_broker(
 ) -> None:
     """Move everything that a broker holds to the others, so that it can be stopped for good. It may be dead already.
 
-    What would move is shown first. From then on the broker gets no new replicas, until `--cancel`. Ctrl-C stops to
+    The plan is shown first. From then on the broker gets no new replicas, until `--cancel`. Ctrl-C stops to
     watch, no more: the same command watches again.
     """
     _Mover(parse_store(address), credentials_of(tls_ca, tls_certificate, tls_key), (broker,), wants_json(as_json)).move(
@@ -75,7 +75,7 @@ def remove_broker(
 
 
 class _Mover:
-    """One command: the plan, the question, and what can be watched from then on."""
+    """One command: the plan, the question, and the moves that can be watched from then on."""
 
     def __init__(
         self, addresses: list[Address], credentials: Credentials, remove: tuple[int, ...], as_json: bool
@@ -152,7 +152,7 @@ class _Mover:
             raise StoreError("nothing was done")
 
     def _watch(self) -> None:
-        """Follow what is under way, also what others have begun, until it is done."""
+        """Follow all moves, also those that others have begun, until they are done."""
         first = self._under_way()
         if not first:
             return
@@ -208,7 +208,7 @@ class _Mover:
 
 
 def _progress(sizes: dict[tuple[str, int], int], moves: Sequence[pb.Move]) -> dict[str, Any]:
-    """How far all is that was ever seen: what is under way no more is done."""
+    """Return the progress of all moves that were ever seen. Moves that are no longer under way are done."""
     left = {(one.topic, one.partition): one for one in moves}
     for key, one in left.items():
         sizes[key] = max(sizes.get(key, 0), one.bytes)

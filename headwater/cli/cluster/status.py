@@ -1,4 +1,4 @@
-"""`hw cluster status`: the brokers of a cluster, who leads what, who is in sync, and how far the others are behind."""
+"""`hw cluster status`: the brokers of a cluster, leaders, in-sync replicas (ISR), and the lag of the others."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def up(
 
 
 def _apply(wanted: Manifest, cluster: LocalCluster, show: Literal["text", "nothing"]) -> None:
-    """Have what a manifest says; but for the addresses of brokers, which are others here."""
+    """Apply a manifest, except for the addresses of brokers, which are others here."""
     try:
         apply_manifest(
             replace(wanted, brokers=None, cluster=None),

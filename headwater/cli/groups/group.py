@@ -68,10 +68,10 @@ def _described(store: Store, name: str) -> GroupInfo:
     name="list", epilog="[bold]Examples[/]\n\n  hw group list\n  hw group list | jq '.groups[] | select(.lag > 0)'"
 )
 def list_groups(store: StoreOption = None, as_json: Json = False) -> None:
-    """Show every group: its members, what it reads, and how much it has yet to read."""
-    with opened(store) as place:
-        groups = known_groups(place)
-        found = lags(place, groups)
+    """Show every group: its members, its topics, and its lag."""
+    with opened(store) as opened_store:
+        groups = known_groups(opened_store)
+        found = lags(opened_store, groups)
     documents: list[dict[str, Any]] = []
     for name, info in groups.items():
         own = [lag for lag in found if lag.group == name]
@@ -79,13 +79,13 @@ def list_groups(store: StoreOption = None, as_json: Json = False) -> None:
             {
                 "name": name,
                 "members": len(info.members),
-                "topics": sorted({lag.place.topic for lag in own}),
+                "topics": sorted({lag.tp.topic for lag in own}),
                 "lag": sum(lag.records for lag in own),
                 "committed_ns": max((lag.committed_ns for lag in own), default=None),
             }
         )
     if wants_json(as_json):
-        write_json({"store": str(place), "groups": documents})
+        write_json({"store": str(opened_store), "groups": documents})
         return
     listed = table("group", ">members", ">lag", "topics", "last commit")
     for one in documents:
@@ -94,15 +94,15 @@ def list_groups(store: StoreOption = None, as_json: Json = False) -> None:
         listed.add_row(
             shown(one["name"], "bold"), str(one["members"]), lag, shown(", ".join(one["topics"])), Text(when, "dim")
         )
-    say(listed if documents else Text(f"{place} has no groups yet", "dim"))
+    say(listed if documents else Text(f"{opened_store} has no groups yet", "dim"))
 
 
 @app.command(epilog="[bold]Examples[/]\n\n  hw group describe billing\n  hw group describe billing | jq .lag")
 def describe(name: GroupName, store: StoreOption = None, as_json: Json = False) -> None:
     """Show one group: its members, and its position and lag in each partition."""
-    with opened(store) as place:
-        info = _described(place, name)
-        found = lags(place, [name])
+    with opened(store) as opened_store:
+        info = _described(opened_store, name)
+        found = lags(opened_store, [name])
     if wants_json(as_json):
         write_json(
             {
@@ -138,8 +138,8 @@ def describe(name: GroupName, store: StoreOption = None, as_json: Json = False) 
 def document_of(lag: Lag) -> dict[str, Any]:
     """A lag for programs."""
     return {
-        "topic": lag.place.topic,
-        "partition": lag.place.partition,
+        "topic": lag.tp.topic,
+        "partition": lag.tp.partition,
         "position": lag.position,
         "start": lag.start,
         "end": lag.end,
@@ -156,7 +156,7 @@ def lag_table(found: list[Lag]) -> Any:
     for lag in found:
         lost = Text(f"{lag.lost:,} were removed unread", "bold red") if lag.lost else Text()
         listed.add_row(
-            shown(str(lag.place)),
+            shown(str(lag.tp)),
             f"{lag.position:,}",
             f"{lag.end:,}",
             Text(f"{lag.records:,}", "yellow" if lag.records else "green"),
@@ -192,19 +192,19 @@ def reset(
 ) -> None:
     """Set a group's positions, forwards or backwards, after showing the difference. Running members go on from there.
 
-    What they have done and not committed counts no more: it is done again, or left out, as the new position says.
+    Work that they have not committed counts no more: it is done again, or left out, as the new position says.
     """
     position = parse_position(to)
-    with opened(store) as place:
-        known = {lag.place: lag.position for lag in lags(place, [name])} if place.has_group(name) else {}
+    with opened(store) as opened_store:
+        known = {lag.tp: lag.position for lag in lags(opened_store, [name])} if opened_store.has_group(name) else {}
         topics = topic or sorted({one.topic for one in known})
         if not topics:
-            raise HeadwaterError(f"there is no group {name!r} in {place} that reads anything: name a --topic")
+            raise HeadwaterError(f"there is no group {name!r} in {opened_store} that reads anything: name a --topic")
         changes: dict[TopicPartition, tuple[int | None, Commit]] = {}
         for one in topics:
-            info = place.describe_topic(one)
+            info = opened_store.describe_topic(one)
             for number in partition or range(info.partitions):
-                offset = resolve(place.partition(info, number), position)
+                offset = resolve(opened_store.partition(info, number), position)
                 spot = TopicPartition(one, number)
                 changes[spot] = (known.get(spot), Commit((info.uuid, number), offset))
         document = {
@@ -221,7 +221,7 @@ def reset(
         moved = {spot: commit for spot, (before, commit) in changes.items() if before != commit.offset}
         if not dry_run and moved:
             confirm(f"Set {len(moved)} positions of group {name}?", yes)
-            place.group(name).reset(moved)
+            opened_store.group(name).reset(moved)
     if plain:
         write_json(document)
     elif dry_run or not moved:
@@ -249,11 +249,11 @@ def _difference(changes: dict[TopicPartition, tuple[int | None, Commit]]) -> Any
 @app.command(epilog="[bold]Examples[/]\n\n  hw group delete billing\n  hw group delete billing --yes")
 def delete(name: GroupName, yes: Yes = False, store: StoreOption = None, as_json: Json = False) -> None:
     """Forget a group without living members, with its positions: it protects nothing then, and begins anew."""
-    with opened(store) as place:
-        _described(place, name)
+    with opened(store) as opened_store:
+        _described(opened_store, name)
         confirm(f"Forget group {name}, and how far it is?", yes)
-        gone = place.group(name).expire(_WHENEVER)
-        if not gone and place.group(name).describe().members:
+        gone = opened_store.group(name).expire(_WHENEVER)
+        if not gone and opened_store.group(name).describe().members:
             raise HeadwaterError(f"group {name!r} has living members: stop them first")
     if wants_json(as_json):
         write_json({"deleted": name})

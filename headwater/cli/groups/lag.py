@@ -1,4 +1,4 @@
-"""`hw lag`: what groups have yet to read, once or live."""
+"""`hw lag`: the records that groups have yet to read, once or live."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEPT: Final = 40
 @app.command(
     epilog="[bold]Examples[/]\n\n"
     "  hw lag                          every group\n"
-    "  hw lag billing --watch          live, with what it was before\n"
+    "  hw lag billing --watch          live, with the lag of earlier looks\n"
     "  hw lag --max 1000 || alert      the exit code is 1 when a group has more to read\n"
     "  hw lag | jq '.groups.billing'",
 )
@@ -46,11 +46,11 @@ def lag(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show what groups have yet to read, by topic. With --watch it is a live table; in a pipe, lines of JSON."""
-    with opened(store) as place:
+    """Show how many records groups have yet to read, by topic: a live table with --watch, lines of JSON in a pipe."""
+    with opened(store) as opened_store:
         for name in groups or ():
-            check_is_group(place, name)
-        history = History(place, groups, partitions)
+            check_is_group(opened_store, name)
+        history = History(opened_store, groups, partitions)
         if watch:
             _watch(history, every, as_json)
         found = history.look()
@@ -95,14 +95,14 @@ class History:
         self._groups = groups
         self._partitions = partitions
         self._rows: dict[tuple[str, str], deque[tuple[float, int, int]]] = {}
-        """By group and place: when it was looked at, the lag, and the ends of the logs."""
+        """By group and topic or partition: when it was looked at, the lag, and the ends of the logs."""
 
     def look(self) -> list[Lag]:
         """Look once more."""
         found = lags(self._store, self._groups or known_groups(self._store))
         sums: dict[tuple[str, str], tuple[int, int]] = {}
         for one in found:
-            key = (one.group, str(one.place) if self._partitions else one.place.topic)
+            key = (one.group, str(one.tp) if self._partitions else one.tp.topic)
             records, end = sums.get(key, (0, 0))
             sums[key] = (records + one.records, end + one.end)
         now = time.monotonic()
@@ -113,14 +113,14 @@ class History:
         return found
 
     def table(self) -> Any:
-        """The lag for people, with what it was before."""
+        """The lag for people, with the lag of earlier looks."""
         listed = table("group", "topic", ">lag", ">in /s", ">out /s", "")
-        for (group, place), looks in sorted(self._rows.items()):
+        for (group, name), looks in sorted(self._rows.items()):
             comes, goes = _rates(looks)
             latest = looks[-1][1]
             listed.add_row(
                 shown(group, "bold"),
-                shown(place),
+                shown(name),
                 Text(f"{latest:,}", "yellow" if latest else "green"),
                 comes,
                 goes,
@@ -130,7 +130,7 @@ class History:
 
 
 def _rates(looks: deque[tuple[float, int, int]]) -> tuple[str, str]:
-    """How many records come and are done in a second, over the looks that are kept."""
+    """Return the records that come and are done in a second, over the looks that are kept."""
     (began, lag_then, end_then), (now, lag_now, end_now) = looks[0], looks[-1]
     if now <= began:
         return "", ""

@@ -1,4 +1,4 @@
-"""How far groups are: their positions by topic and partition, and what they have yet to read."""
+"""Positions of groups by topic and partition, and their lag."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a group has yet to do in one partition."""
+    """The lag of a group in one partition."""
 
     group: str
-    place: TopicPartition
+    tp: TopicPartition
     position: int
     start: int
     end: int
@@ -26,12 +26,12 @@ class Lag:
 
     @property
     def records(self) -> int:
-        """How many records."""
+        """The number of records that the group has yet to read."""
         return max(self.end - max(self.position, self.start), 0)
 
     @property
     def lost(self) -> int:
-        """How many were removed before the group has read them."""
+        """The number of records that were removed before the group had read them."""
         return max(self.start - self.position, 0)
 
 
@@ -47,15 +47,15 @@ def lags(store: Store, groups: Iterable[str] | None = None, topics: Iterable[str
             info = infos.get(uuid)
             if info is None or number >= info.partitions:
                 continue
-            place = TopicPartition(info.name, number)
-            if place not in bounds:
+            tp = TopicPartition(info.name, number)
+            if tp not in bounds:
                 start, end, _ = store.partition(info, number).bounds()
-                bounds[place] = (start, end)
-            owner = client_of(described, place)
-            found.append(Lag(group, place, position.offset, *bounds[place], position.committed_ns, owner))
-    return sorted(found, key=lambda one: (one.group, one.place))
+                bounds[tp] = (start, end)
+            owner = client_of(described, tp)
+            found.append(Lag(group, tp, position.offset, *bounds[tp], position.committed_ns, owner))
+    return sorted(found, key=lambda one: (one.group, one.tp))
 
 
-def client_of(group: GroupInfo, place: TopicPartition) -> str:
-    """Who of a group reads a partition now: the member's id, shortened; empty when nobody does."""
-    return group.owners.get(place, "")[:12]
+def client_of(group: GroupInfo, tp: TopicPartition) -> str:
+    """Return the id of the member that reads a partition now, shortened; empty if none does."""
+    return group.owners.get(tp, "")[:12]

@@ -74,23 +74,23 @@ def consume(
         raise Mistake("--to, or a range, ends: leave out --follow and --group")
     if group and output == "parquet":
         raise Mistake("a group's records are done when written, and Parquet is written at the end: use arrow")
-    with opened(store) as place:
-        selection = ConsumeSelection.of(place.topic(topic), partition, filters, columns)
+    with opened(store) as opened_store:
+        selection = ConsumeSelection.of(opened_store.topic(topic), partition, filters, columns)
         writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
         comes = group is not None or follow
-        batches = _following(place, selection, span, group, follow) if comes else selection.scan(span)
+        batches = _following(opened_store, selection, span, group, follow) if comes else selection.scan(span)
         _write(batches, selection, writer, limit)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeSelection:
-    """What is read of a topic, and what of that is written."""
+    """The partitions and columns that are read of a topic, and the records and columns that are written."""
 
     topic: Topic
     schema: Schema
     partitions: list[int]
     every: bool
-    """Whether no partitions were chosen: then those that come later are read too."""
+    """True if the user chose no partitions: then partitions that are added later are read too."""
     filters: list[BoundFilter]
     chosen: list[str] | None
     output: pa.Schema
@@ -133,11 +133,11 @@ class ConsumeSelection:
         return [name for name in dict.fromkeys(names) if name != self.schema.system("partition")]
 
     def offset(self, partition: Partition, position: Start) -> int:
-        """Where a position is in one of the partitions."""
+        """Return the offset of a position in one of the partitions."""
         return nearest(partition, position, several=len(self.partitions) > 1)
 
     def scan(self, span: PositionRange) -> Iterator[tuple[int, pa.RecordBatch, None]]:
-        """What is there now."""
+        """Read the records that are there now."""
         ranges = []
         for number in self.partitions:
             partition = self.topic.partition(number)
@@ -158,14 +158,14 @@ class ConsumeSelection:
 
 
 class Acknowledging:
-    """What a group's member has been given: done when it was written."""
+    """Acknowledges the records of one batch when they were written."""
 
     def __init__(self, consumer: Consumer, found: ConsumedBatch) -> None:
         self._consumer = consumer
         self._found = found
 
     def done(self, end: int | None) -> None:
-        """Everything before `end` was written, or all of it."""
+        """Acknowledge everything before `end`; without an end, the whole batch."""
         found = self._found
         self._consumer.ack_range(found.topic, found.partition, found.start, found.end if end is None else end)
 
@@ -176,15 +176,15 @@ _Batches = Iterator[tuple[int, pa.RecordBatch, Acknowledging | None]]
 def _following(
     store: Store, selection: ConsumeSelection, span: PositionRange, group: str | None, follow: bool
 ) -> _Batches:
-    """What comes, for ever; a group's member that does not follow ends with what was there when it began."""
+    """Read records as they come, for ever. A group's member that does not follow ends at the ends of its beginning."""
     name = selection.topic.name
     wanted = {TopicPartition(name, number) for number in selection.partitions}
-    ends = {place: selection.topic.partition(place.partition).bounds().end for place in wanted}
+    ends = {tp: selection.topic.partition(tp.partition).bounds().end for tp in wanted}
     first: Start = span.start if group is not None else "latest"
     with store.consumer(name, group=group, start=first) as consumer:
         if group is None:
-            for place in consumer.assignment() & wanted:
-                consumer.seek(*place, selection.offset(selection.topic.partition(place.partition), span.start))
+            for tp in consumer.assignment() & wanted:
+                consumer.seek(*tp, selection.offset(selection.topic.partition(tp.partition), span.start))
         while True:
             others = consumer.assignment() - wanted
             if others and not selection.every:
@@ -198,14 +198,14 @@ def _following(
 
 
 def _is_done(store: Store, group: str, consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Whether the group, this member and the others, is through with everything before these ends."""
+    """Return whether the group, this member and the others, has read everything before these ends."""
     own: dict[TopicPartition, int] = consumer.statistics().positions
-    left = {place: end for place, end in ends.items() if own.get(place, 0) < end}
+    left = {tp: end for tp, end in ends.items() if own.get(tp, 0) < end}
     if not left.keys().isdisjoint(own) or not left:
         return not left
     committed = store.group(group).committed()
-    keys = {place: (store.describe_topic(place.topic).uuid, place.partition) for place in left}
-    return all(key in committed and committed[key].offset >= left[place] for place, key in keys.items())
+    keys = {tp: (store.describe_topic(tp.topic).uuid, tp.partition) for tp in left}
+    return all(key in committed and committed[key].offset >= left[tp] for tp, key in keys.items())
 
 
 def _write(batches: Any, selection: ConsumeSelection, writer: RecordWriter, limit: int | None) -> None:

@@ -74,12 +74,12 @@ def produce(
     sources = files or [_STDIN]
     headers = dict(map(_header, header or []))
     began = time.monotonic()
-    with opened(store, make=create) as place:
-        where = _topic(place, topic, sources[0], chosen, create)
+    with opened(store, make=create) as opened_store:
+        where = _topic(opened_store, topic, sources[0], chosen, create)
         reading = Reading(where.schema, key, timestamp, _separator(key_separator), delete_empty)
         total = None if _STDIN in sources else sum(path.stat().st_size for path in sources)
         with (
-            place.producer(topic) as out,
+            opened_store.producer(topic) as out,
             progress(f"to {topic}", total, "bytes") as advance,
         ):
             sending = ChunkSender(out, headers, partition)
@@ -101,7 +101,7 @@ class ChunkSender:
         self.count = 0
 
     def send_all(self, chunks: Iterator[Chunk]) -> None:
-        """Send everything and make it durable. What stops that half-way says how much is there."""
+        """Send everything and make it durable. An error on the way says how many records are in the topic."""
         try:
             for chunk in chunks:
                 self._send(chunk)

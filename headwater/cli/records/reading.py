@@ -1,7 +1,7 @@
 """Input of `hw produce`: files and standard input of several formats, as chunks of records.
 
 Whole batches are read wherever that can be: lines by the megabyte, CSV, Parquet and Arrow as they are, JSON for typed
-topics by Arrow's own parser. What a pipe delivers is passed on as it comes.
+topics by Arrow's own parser. Input from a pipe is passed on as it comes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CHUNK: Final = 1 << 20
 _ROWS: Final = 1 << 16
 _SYSTEM: Final = ("offset", "partition", "topic", "headers", "key", "timestamp")
 _RAW_TYPES: Final = {"key": pa.binary(), "value": pa.binary(), "headers": pa.string()}
-"""What a raw topic takes of CSV is text as it stands there: 007 is no number."""
+"""A raw topic takes CSV as the text that is there: 007 is no number."""
 
 _T = TypeVar("_T")
 
@@ -67,7 +67,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How input becomes records of a topic."""
+    """Turns input into records of a topic."""
 
     schema: Schema
     key: str | None = None
@@ -142,7 +142,7 @@ class Reading:
         return pa.json.read_json(pa.BufferReader(content), read_options=read, parse_options=parse)
 
     def _good_lines(self, lines: list[bytes]) -> int:
-        """How many there are before the first that is wrong, by halves: a few looks find one of thousands."""
+        """Return the number of lines before the first wrong one, by bisection: a few looks find one of thousands."""
         good, bad = 0, len(lines)
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -203,7 +203,7 @@ class Reading:
         return chunks
 
     def _chunk(self, found: pa.Table) -> Chunk:
-        """Rows as records of the topic, by its columns. What `hw consume` has written keeps keys, times and headers."""
+        """Rows as records of the topic, by its columns. Output of `hw consume` keeps keys, times and headers."""
         own = {name: self.schema.system(name) for name in _SYSTEM if self.schema.system(name) in found.column_names}
         whole = not self.schema.raw or "value" in found.column_names
         keys = self._column(found, self.key or (own.get("key") if whole else None))
@@ -254,7 +254,7 @@ def _lines_of(source: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
 def _made_of(
     source: IO[bytes], name: str, make: Callable[[str, bytes], _T]
 ) -> Iterator[tuple[list[_T], InvalidRecord | None]]:
-    """What is made of lines, many at a time, up to one that is wrong; and what is wrong with that."""
+    """Make something of each line, many at a time, up to a wrong line; the error of that line comes last."""
     for first, lines in _lines_of(source):
         found: list[_T] = []
         for number, line in enumerate(lines, first):
@@ -301,7 +301,7 @@ def _moment(text: bytes | None, where: str) -> int:
 
 
 def _values(found: pa.Table) -> list[dict[str, Any]]:
-    """Rows as values for a typed topic. What counts nanoseconds stays a number: Python's times end at microseconds."""
+    """Return rows as values for a typed topic. Times of nanoseconds stay numbers: Python's own end at microseconds."""
     columns = [
         (one.cast(pa.int64()) if getattr(one.type, "unit", "") == "ns" else one).to_pylist() for one in found.columns
     ]

@@ -1,4 +1,4 @@
-"""A record as JSON: what `hw consume` writes into a pipe and `hw produce --input records` reads.
+"""A record as JSON, which `hw consume` writes into a pipe and `hw produce --input records` reads.
 
 Bytes that are text are text; others are `{"hex": "…"}`. Times are ISO 8601 in UTC, to the nanosecond.
 """
@@ -107,7 +107,7 @@ def read_headers(found: Any) -> dict[str, bytes] | None:
 
 
 def _typed(value: Any, kind: Any, where: str) -> Any:
-    """What JSON has as text, as the column has it. The rest is checked when it is sent."""
+    """Return a text of JSON's as a value of the column's type. All other values are checked when they are sent."""
     if kind is None or value is None:
         return value
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -134,7 +134,7 @@ def _bytes(value: Any, where: str) -> bytes | None:
 
 
 def bytes_of(value: Any) -> bytes | None:
-    """What JSON or a column holds, as a key or a raw value: text as it is, all else as JSON."""
+    """Return a value of JSON's or of a column as a key or a raw value: text as it is, all else as JSON."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GRAMMAR: Final = "start, end, an offset, -N from the end, @-1h ago, @2026-01-31T12:00"
 WORDS: Final[dict[str, Start]] = {"start": "earliest", "end": "latest", "earliest": "earliest", "latest": "latest"}
-"""What people say here, and what they say in programs."""
+"""The words of the command line, and those of programs."""
 
 From = Annotated[
     str | None,
@@ -32,7 +32,7 @@ class PositionRange(NamedTuple):
     start: Start
     end: Start
     ends: bool
-    """Whether an end was said."""
+    """True if the user gave an end."""
 
 
 def parse_position(text: str) -> Start:
@@ -47,7 +47,7 @@ def parse_position(text: str) -> Start:
 
 
 def parse_span(first: str | None, last: str | None, default: Start = "earliest") -> PositionRange:
-    """What `--from` and `--to` say together. A range in `--from` says both."""
+    """Return the range that `--from` and `--to` mean together. A range in `--from` gives both ends."""
     if first is None:
         return PositionRange(default, _end(last), last is not None)
     try:
@@ -62,7 +62,7 @@ def parse_span(first: str | None, last: str | None, default: Start = "earliest")
 
 
 def nearest(partition: Partition, position: Start, *, several: bool) -> int:
-    """Where a position is; of an offset that only some of several partitions have, the nearest that is there."""
+    """Return the offset of a position; of several partitions, one that lacks an offset gives its nearest one."""
     if several and isinstance(position, int) and position >= 0:
         start, last, _ = partition.bounds()
         return min(max(position, start), last)

@@ -38,7 +38,7 @@ _ROWS: Final = 10_000
 _SHOWN: Final = 100
 _WIDEST: Final = 60
 _INTERRUPTING: Final = 2.0
-"""How long DuckDB has to end a query that was interrupted. Seconds."""
+"""Seconds that DuckDB has to end an interrupted query."""
 _ALWAYS: Final = {"python_enable_replacements": "false"}
 """The variables of this program are no tables."""
 _CLOSED: Final = {
@@ -85,10 +85,12 @@ def sql(
         raise Mistake(f"there is no format {output!r:.60}; there are {', '.join(_FORMATS)}")
     duck = _duckdb()
     text = sys.stdin.read() if query == "-" else query
-    with opened(store) as place:
+    with opened(store) as opened_store:
         connection = duck.connect(":memory:", config=_ALWAYS if files else _ALWAYS | _CLOSED)
         try:
-            tables = [_table(connection, place, number, name) for number, name in enumerate(_named(place, text))]
+            tables = [
+                _table(connection, opened_store, number, name) for number, name in enumerate(_named(opened_store, text))
+            ]
             connection.execute("SET lock_configuration = true")
             with _ended_by_ctrl_c(connection):
                 found = connection.sql(text)

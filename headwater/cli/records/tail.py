@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 _WAIT: Final = 0.2
-"""How long a key may go unnoticed. Seconds."""
+"""Seconds in which a key may go unnoticed."""
 _CLEAR: Final = "\r\x1b[2K"
 _ENDS: Final = ("q", "\x04")
 
 
 @app.command(
     epilog="[bold]Examples[/]\n\n"
-    "  hw tail orders                      the last 10 records, then what comes\n"
-    "  hw tail 'orders.*' payments -n 0    several topics, only what comes\n"
+    "  hw tail orders                      the last 10 records, then new ones\n"
+    "  hw tail 'orders.*' payments -n 0    several topics, only new records\n"
     "  hw tail trades --where 'price > 100'\n"
     "  hw tail orders | grep cust-7        lines of JSON",
 )
@@ -59,19 +59,19 @@ def tail(
 ) -> None:
     """Watch topics live, until Ctrl-C or q. The space bar pauses, and goes on with all that came meanwhile."""
     if output in ("arrow", "parquet", "csv"):
-        raise HeadwaterError(f"{output} is for what has an end: hw consume --format {output}")
+        raise HeadwaterError(f"{output} needs an end, and a tail has none: hw consume --format {output}")
     filters = parse_where(where)
-    with opened(store) as place:
-        names = [name for name in place.topics() if TopicFilter(topics)(name)]
+    with opened(store) as opened_store:
+        names = [name for name in opened_store.topics() if TopicFilter(topics)(name)]
         missing = [one for one in topics if not one.startswith("__") and not any(map(TopicFilter([one]), names))]
         if missing:
             sys.stderr.write(f"hw: there is no topic {printable(', '.join(missing))} yet: waiting for it\n")
         writer = writer_of(output, RAW.full, chosen=False, as_json=as_json, topics=len(names) != 1)
-        TopicTail(place, writer, filters).run(topics, names, lines)
+        TopicTail(opened_store, writer, filters).run(topics, names, lines)
 
 
 class TopicTail:
-    """Writes what comes to some topics."""
+    """Writes the records that come to some topics."""
 
     def __init__(self, store: Store, writer: RecordWriter, where: list[Filter]) -> None:
         self._store = store
@@ -80,16 +80,16 @@ class TopicTail:
         self._known: dict[str, tuple[Schema, list[BoundFilter]]] = {}
 
     def run(self, topics: list[str], names: list[str], lines: int) -> None:
-        """The last lines of these topics, then what comes to them and to others of these patterns."""
+        """Write the last records of these topics, then new ones of them and of others that match the patterns."""
         ends = {
             TopicPartition(name, number): one.end
             for name in names
             for number, one in self._store.topic(name).bounds().items()
         }
         with self._store.consumer(topics, start="latest") as consumer, _keys() as keys:
-            for place in consumer.assignment():
-                if place in ends:
-                    consumer.seek(*place, ends[place])
+            for tp in consumer.assignment():
+                if tp in ends:
+                    consumer.seek(*tp, ends[tp])
             self._last(ends, lines)
             while True:
                 for found in consumer.poll_batches(timeout=_WAIT):
@@ -103,16 +103,16 @@ class TopicTail:
         if not lines:
             return
         found: list[tuple[int, TopicPartition, pa.RecordBatch]] = []
-        for place, end in ends.items():
-            topic = self._store.topic(place.topic)
-            partition, schema = topic.partition(place.partition), topic.schema
+        for tp, end in ends.items():
+            topic = self._store.topic(tp.topic)
+            partition, schema = topic.partition(tp.partition), topic.schema
             first = max(end - lines, partition.bounds().start)
             for batch in partition.scan(first, end, schema=schema) if first < end else ():
                 times = batch.column(schema.system("timestamp")).view(pa.int64()).to_pylist()
-                found += [(moment, place, batch.slice(row, 1)) for row, moment in enumerate(times)]
+                found += [(moment, tp, batch.slice(row, 1)) for row, moment in enumerate(times)]
         found.sort(key=lambda one: one[:2])
-        for _, place, batch in found[-lines:]:
-            self._write(place.topic, place.partition, batch)
+        for _, tp, batch in found[-lines:]:
+            self._write(tp.topic, tp.partition, batch)
 
     def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
         if topic not in self._known:

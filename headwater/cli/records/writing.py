@@ -50,14 +50,14 @@ class RecordWriter(ABC):
     """Writes batches of records to standard output."""
 
     whole = False
-    """Whether it needs every column of a record, rather than those that are to be written."""
+    """True if the writer needs every column of a record, not only those that are written."""
 
     @abstractmethod
     def write(self, topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -> None:
         """Write a batch; when it returns, the records have left this process, but for Parquet."""
 
     def close(self) -> None:  # noqa: B027 - most need none
-        """End what needs an end."""
+        """Write the end, in formats that have one."""
 
 
 def rows_of(topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -> list[RecordRow]:
@@ -181,7 +181,7 @@ def _shown_value(value: Any) -> Any:
 
 
 class FormatWriter(RecordWriter):
-    """What a text with fields in it says, for each record; then a newline, unless the text ends with `\\c`."""
+    """Writes a text with fields, filled in for each record, and a newline, unless the text ends with `\\c`."""
 
     whole = True
 

@@ -179,14 +179,14 @@ def replay_command(
 
     The same command again does nothing, whatever became of the first: give another --name to do it twice.
     """
-    place = _absolute(store)
-    options = _range(place, source, start, end)
+    directory = _absolute(store)
+    options = _range(directory, source, start, end)
     if archive is not None:
         options["archive"] = str(archive.absolute())
     with _session(master, memory) as spark, _progress("replaying") as on_progress:
         from headwater.spark.replaying import replay
 
-        found = replay(spark, place, source, target, options=options, sql=sql, name=name, on_progress=on_progress)
+        found = replay(spark, directory, source, target, options=options, sql=sql, name=name, on_progress=on_progress)
     if wants_json(as_json):
         write_json({"source": source, "target": target, **found._asdict()})
     elif found.repeated:
@@ -210,7 +210,7 @@ def _length(text: str) -> float:
 
 
 def _range(store: str, topic: str, start: str, end: str) -> dict[str, str]:
-    """Where to begin and to end, as options of the source."""
+    """Return the beginning and the end as options of the source."""
     found = {}
     for side, text in (("starting", start), ("ending", end)):
         if text in WORDS:
@@ -257,7 +257,7 @@ def _session(master: str, memory: str) -> Iterator[SparkSession]:
 
 
 def _plain(error: Exception) -> Exception:
-    """The line of an error of Spark's that says what is wrong, instead of pages."""
+    """Return the one line of Spark's error that names the problem, instead of pages."""
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException) and not type(error).__module__.startswith("py4j."):

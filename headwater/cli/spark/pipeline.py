@@ -22,16 +22,16 @@ app = typer.Typer(
     help="Topics and files through SQL and Python to topics and tables, from one file.",
     epilog="[bold]Examples[/]\n\n"
     "  hw pipeline validate revenue.yaml     is it right? Spark is not needed\n"
-    "  hw pipeline explain revenue.yaml      what is made of what\n"
-    "  hw pipeline run revenue.yaml          up to what is there now, or for ever: as it says\n"
-    "  hw pipeline status revenue.yaml       how far it is, and what the last runs did",
+    "  hw pipeline explain revenue.yaml      the graph\n"
+    "  hw pipeline run revenue.yaml          up to the present end, or for ever: as it says\n"
+    "  hw pipeline status revenue.yaml       its progress, and its last runs",
 )
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="A declaration: YAML, TOML or Python.")]
 
 
 def _load(file: Path) -> Any:
-    """The declaration in a file; what is wrong with it goes to standard error, a line for each."""
+    """Return the declaration in a file. Its problems go to standard error, a line for each."""
     from headwater.spark.pipeline import Pipeline
 
     try:
@@ -70,7 +70,7 @@ def explain(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="For Mermaid, as in Markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Draw the graph: what is read, what is made of it, and where that goes."""
+    """Draw the graph: sources, steps and sinks."""
     from headwater.spark.pipeline.graph import Graph
 
     declaration = _load(file)
@@ -155,7 +155,7 @@ def _trigger(text: str | None) -> Any:
     epilog="[bold]Examples[/]\n\n  hw pipeline status revenue.yaml\n  hw pipeline status revenue.yaml | jq .lag"
 )
 def status(file: _File, as_json: Json = False) -> None:
-    """Show how far a pipeline is, whether it runs, and what its last run did. Spark is not needed."""
+    """Show a pipeline's progress, whether it runs, and its last run. Spark is not needed."""
     from headwater.spark.pipeline.status import Status
 
     declaration = _load(file)
@@ -187,7 +187,7 @@ def status(file: _File, as_json: Json = False) -> None:
 @app.command(
     epilog="[bold]Examples[/]\n\n"
     "  hw pipeline reset revenue.yaml                  begin anew, after asking\n"
-    "  hw pipeline reset --tables --yes revenue.yaml   and remove what is in its Parquet and Delta tables"
+    "  hw pipeline reset --tables --yes revenue.yaml   and remove the content of its Parquet and Delta tables"
 )
 def reset(
     file: _File,
@@ -195,9 +195,9 @@ def reset(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Forget how far a pipeline is: the next run begins where its sources say, and writes again what it makes.
+    """Forget a pipeline's progress: the next run begins where its sources say, and writes its results again.
 
-    What is in its topics stays there, so the rows will be there twice. The state of windows and joins is forgotten.
+    The rows in its topics stay, so they will be there twice. The state of windows and joins is forgotten.
     """
     from headwater.spark.pipeline.declaration import TableSink
     from headwater.spark.pipeline.position import Position

@@ -1,4 +1,4 @@
-"""How a run of a pipeline looks: a table that changes in a terminal, lines of JSON in a pipe."""
+"""The display of a pipeline's run: a table that changes in a terminal, lines of JSON in a pipe."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _ATTEMPTS: Final = 5
 _AGAIN: Final = 1.0
 _MOMENTARY: Final = ("lock", "state")
 _OWN: Final = ("__groups", "__history", "__transactions", "__txn")
-"""What Headwater keeps for itself. How far groups are is in the manifest."""
+"""Topics that Headwater keeps for itself. The manifest has the positions of groups."""
 
 
 @app.command(
@@ -69,9 +69,9 @@ def backup(
 ) -> None:
     """Back up a store, embedded or behind a broker, while it is in use: records, schemas, configuration, positions.
 
-    What is in the backup is what was there when it began, with the same offsets. Every frame is verified as it is read
-    and once more as it is stored; then the manifest vouches for every file. The backup is itself a store: hw consume
-    orders --store DESTINATION/store.
+    The backup holds the records that were there when it began, with the same offsets. Every frame is verified as it is
+    read and once more as it is stored; then the manifest vouches for every file. The backup is itself a store: hw
+    consume orders --store DESTINATION/store.
     """
     began = time.monotonic()
     if destination.exists() and any(destination.iterdir()) and not (destination / STORE).is_dir():
@@ -146,7 +146,7 @@ def _copy_compacted(source: DirectoryStore, target: DirectoryStore, info: TopicI
 
 
 def _replicate_compacted(source: RemotePartition, target: Partition, end: int, *, finished: bool) -> Iterator[int]:
-    """Copy what was compacted, as `_replicate` does.
+    """Copy a compacted partition, as `_replicate` does.
 
     When delete markers are gone that are not in the copy, or go while it is made, it may have what they have deleted:
     then it is made anew. So is one that was not finished: what went while it was made is not known any more.
@@ -166,7 +166,7 @@ def _replicate_compacted(source: RemotePartition, target: Partition, end: int, *
 
 
 def _replicate(source: Partition, target: Partition, end: int, *, compacted_until: int = 0) -> Iterator[int]:
-    """Copy what the target does not have yet, up to `end`, each time telling how many offsets that were.
+    """Copy the records that the target lacks, up to `end`, and tell after each step how many offsets those were.
 
     Before `compacted_until` the source may have removed some.
     """
@@ -230,7 +230,7 @@ def _copy_files(source: Path, target: Path) -> None:
 
 
 def _closed_lengths(source: Path) -> dict[str, int]:
-    """How long the files of closed segments are, as they were closed."""
+    """Return the sizes of the files of closed segments, as they were when closed."""
     newest = max((one for one in read_state_copies(source / STATE_FILE) if one), key=lambda one: one.sequence)
     try:
         listed = SegmentList.read(source, newest.partition)
@@ -245,7 +245,7 @@ def _closed_lengths(source: Path) -> dict[str, int]:
 
 
 def _same(file: Path, copied: Path) -> bool:
-    """Whether a segment was copied before: it only grows, and compaction gives it another header."""
+    """Return whether a segment was copied before: it only grows, and compaction gives it another header."""
     if file.suffix != ".log" or not copied.exists() or copied.stat().st_size != file.stat().st_size:
         return False
     with file.open("rb") as one, copied.open("rb") as other:

@@ -1,4 +1,4 @@
-"""The manifest of a backup: what is in it, and each file's checksum. It is written last, so it vouches for all."""
+"""The manifest of a backup: its content, and each file's checksum. It is written last, so it vouches for all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.log.elapsed import CLOCK_FILE
 
 FILE: Final = "manifest.json"
 STORE: Final = "store"
-"""Where in a backup the store is that it copies: one that can be opened, checked and read like any other."""
+"""The directory of the copied store in a backup. It can be opened, checked and read like any other store."""
 _FORMAT: Final = 1
 _LEFT_OUT: Final = ("store.lock", "steward.lock", "topic.lock", "lock", CLOCK_FILE)
 """Files of the moment, which every opening makes anew."""
@@ -24,7 +24,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(slots=True)
 class BackupManifest:
-    """What a backup holds. Offsets are the same as in the store that was backed up."""
+    """The content of a backup. Offsets are the same as in the store that was backed up."""
 
     source: str
     created_ns: int
@@ -37,17 +37,17 @@ class BackupManifest:
 
     @property
     def records(self) -> int:
-        """How many offsets are in it."""
+        """The number of offsets in the backup."""
         return sum(one["end"] - one["start"] for partitions in self.topics.values() for one in partitions)
 
     @property
     def bytes(self) -> int:
-        """How large the files are together."""
+        """The size of all files together."""
         return sum(one["bytes"] for one in self.files.values())
 
     @classmethod
     def load(cls, backup: Path) -> BackupManifest:
-        """The manifest of a backup; raises an error that says what it is instead."""
+        """Return the manifest of a backup; raises an error that says what the directory is instead."""
         path = backup / FILE
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ def digest_of(path: Path, on_bytes: Callable[[int], None]) -> tuple[int, str]:
 
 
 def copy_file(source: Path, target: Path, expected: dict[str, Any], on_bytes: Callable[[int], None]) -> None:
-    """Copy a file durably, if it is what the manifest says; raises Damaged otherwise, and leaves nothing."""
+    """Copy a file durably, if its checksum is that of the manifest; raises Damaged otherwise, and leaves nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.part")
     digest, size = hashlib.blake2b(digest_size=32), 0
@@ -115,7 +115,7 @@ def copy_file(source: Path, target: Path, expected: dict[str, Any], on_bytes: Ca
         os.fsync(out.fileno())
     if (size, digest.hexdigest()) != (expected["bytes"], expected["blake2b"]):
         unfinished.unlink()
-        raise Damaged("a file of the backup is not what was backed up", file=source)
+        raise Damaged("a file of the backup does not match its checksum", file=source)
     unfinished.replace(target)
 
 

@@ -31,7 +31,7 @@ app = typer.Typer(add_completion=False)
     "  hw check                              every partition of the store that HEADWATER_STORE or the context names\n"
     "  hw check events                       every partition of a store\n"
     "  hw check events/orders/0              one partition, segment by segment\n"
-    "  hw check --repair events/orders       what the engine makes anew by itself, now\n"
+    "  hw check --repair events/orders       rebuild what the engine rebuilds by itself, now\n"
     "  hw check --json backup/store && echo ok   the exit code is 1 when there is damage",
 )
 def check(
@@ -48,7 +48,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Verify every frame of every segment, and name what is damaged.
+    """Verify every frame of every segment, and name all damage.
 
     Nothing is changed and no lock is taken: the store may be in use. The exit code is 1 when there is damage. --repair
     puts right what is no damage yet: indexes, the state, an append that was cut off. Records that are damaged come back
@@ -99,7 +99,7 @@ def run(path: Path, as_json: bool, *, repair: bool = False) -> int:
 
 
 def partitions_of(path: Path) -> list[Path]:
-    """The partitions in a store or a topic; what is neither is taken for a partition."""
+    """Return the partitions in a store or a topic; any other directory counts as a partition."""
     if (path / TOPIC_FILE).exists():
         return [path / str(number) for number in range(_topic(path).partitions) if (path / str(number)).exists()]
     topics = sorted(one.parent for one in path.glob(f"*/{TOPIC_FILE}") if not one.parent.name.startswith("."))
@@ -112,12 +112,12 @@ def _topic(path: Path) -> TopicInfo:
 
 
 def schemas_of(partition: Path) -> Schemas | None:
-    """Where the schemas of a topic's partition are; one that is on its own has them in itself."""
+    """Return the schemas of a topic's partition; None for a partition on its own, which holds them itself."""
     return SchemaDirectory(partition.parent / "schemas") if (partition.parent / TOPIC_FILE).exists() else None
 
 
 def _repair(path: Path) -> list[str]:
-    """Open a partition for writing, and close it; what recovery did."""
+    """Open a partition for writing, and close it. Return the reports of recovery."""
     if not (path.parent / TOPIC_FILE).exists():
         with DirectoryPartition(path) as partition:
             return [str(report) for report in partition.recovery_reports if not report.clean]
@@ -202,7 +202,7 @@ def _verdict(checked: list[Check], findings: list[Finding], seconds: float) -> N
 
 
 def describe(finding: Finding) -> Text:
-    """A finding in one line: what, where, and which records are gone."""
+    """Return a finding in one line: its kind, its place, and the lost records."""
     text = Text.assemble(("✗ ", "bold red") if finding.kind == "damage" else ("· ", "dim"))
     text.append_text(shown(finding.file.name, "bold"))
     if finding.position is not None:

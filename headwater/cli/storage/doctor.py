@@ -1,4 +1,4 @@
-"""`hw doctor`: what works on this machine, and what to do about the rest."""
+"""`hw doctor`: checks of this machine, and advice for those that fail."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FEW_FILES: Final = 1024
 
 
 class Diagnosis(NamedTuple):
-    """One thing that was looked at: how it is, and what to do."""
+    """One check: its verdict, and advice."""
 
     about: str
     verdict: Verdict
@@ -66,7 +66,7 @@ def doctor(
     ] = Path(),
     as_json: Json = False,
 ) -> None:
-    """Show what works here, and what to do about the rest. The exit code is 1 if a store cannot be kept here.
+    """Check this machine, and advise on what fails. The exit code is 1 if a store cannot be kept here.
 
     It writes a small file to the directory to see how long a sync takes, and removes it.
     """
@@ -212,7 +212,7 @@ def _descriptors() -> Diagnosis:
 
 
 def _clock() -> Diagnosis:
-    """Whether time goes forward, and whether something keeps it right."""
+    """Check that time goes forward, and that something keeps it right."""
     steps = [time.time_ns() for _ in range(1000)]
     if any(after < before for before, after in pairwise(steps)):
         return Diagnosis(
@@ -272,7 +272,7 @@ def _port(number: int, what: str) -> Diagnosis:
 
 
 def _said(*command: str) -> str:
-    """What a program says, wherever it says it; nothing when it cannot be run."""
+    """Return the output and errors of a program; empty if it cannot be run."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

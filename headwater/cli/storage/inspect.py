@@ -1,4 +1,4 @@
-"""`hw inspect`: what is in one of Headwater's files. The files are taken as they are, damage and all."""
+"""`hw inspect`: the content of one of Headwater's files, as it is, damage and all."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def inspect(
     records: Annotated[int, typer.Option(min=0, metavar="N", help="Show the first N records of a segment.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Show what is in one of Headwater's files. Nothing is changed."""
+    """Show the content of one of Headwater's files. Nothing is changed."""
     with file.open("rb") as opened:
         magic = opened.read(8)
     show = _recognise(file, magic)
@@ -341,7 +341,7 @@ def _producers(file: Path, _limit: int, _records: int, as_json: bool) -> None:
 
 
 def _list(file: Path, limit: int, _records: int, as_json: bool) -> None:
-    """The closed segments, each with what has become of its file."""
+    """The closed segments, each with the state of its file."""
     with file.open("rb") as opened:
         partition = opened.read(24)[8:]
     listed = SegmentList.read(file.parent, partition)
@@ -374,7 +374,7 @@ def _list(file: Path, limit: int, _records: int, as_json: bool) -> None:
 
 
 def _listed(entry: ListedSegment, directory: Path) -> dict[str, Any]:
-    """An entry, and what is wrong with the size of its file."""
+    """An entry, and the problem with the size of its file."""
     problem = None
     try:
         found = (directory / f"{entry.base:020d}.log").stat().st_size

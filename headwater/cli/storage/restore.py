@@ -89,12 +89,12 @@ def _place(target: str) -> Path:
             "a running broker takes topics by hw topic copy --store BACKUP/store TOPIC --to-store hw://…; to have the "
             "same offsets, restore to a directory and serve that"
         )
-    place = Path(target)
-    if place.resolve() in (Path.cwd(), *Path.cwd().parents):
-        raise HeadwaterError(f"{place} is where you are, and cannot be replaced: name a new directory")
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise HeadwaterError(f"{place} is not empty: restore to a new directory")
-    return place
+    target_directory = Path(target)
+    if target_directory.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise HeadwaterError(f"{target_directory} is where you are, and cannot be replaced: name a new directory")
+    if target_directory.exists() and (not target_directory.is_dir() or any(target_directory.iterdir())):
+        raise HeadwaterError(f"{target_directory} is not empty: restore to a new directory")
+    return target_directory
 
 
 def _verify(backup: Path, files: dict[str, dict[str, object]]) -> None:
@@ -104,7 +104,7 @@ def _verify(backup: Path, files: dict[str, dict[str, object]]) -> None:
             if not path.is_file():
                 raise HeadwaterError(f"{path} is missing: this backup cannot be restored as it is")
             if digest_of(path, advance) != (expected["bytes"], expected["blake2b"]):
-                raise HeadwaterError(f"{path} is not what was backed up: its checksum is another one")
+                raise HeadwaterError(f"{path} does not match its checksum in the backup's manifest")
 
 
 def _check_segments(root: Path, manifest: BackupManifest, topics: list[str]) -> None:
@@ -120,10 +120,10 @@ def _check_segments(root: Path, manifest: BackupManifest, topics: list[str]) -> 
 
 
 def _restore(
-    backup: Path, place: Path, manifest: BackupManifest, files: dict[str, dict[str, object]], topics: list[str]
+    backup: Path, target: Path, manifest: BackupManifest, files: dict[str, dict[str, object]], topics: list[str]
 ) -> None:
-    """Copy beside the place, put the groups back, and rename."""
-    unfinished = place.absolute().with_name(f".{place.name}.restoring")
+    """Copy beside the target, put the groups back, and rename."""
+    unfinished = target.absolute().with_name(f".{target.name}.restoring")
     unfinished.mkdir(parents=True, exist_ok=True)
     _remove_others(unfinished, files)
     with progress("restoring", sum(int(str(one["bytes"])) for one in files.values()), "bytes") as advance:
@@ -148,14 +148,14 @@ def _restore(
                 store.group(group).reset(own)
     for directory in [*(one for one in unfinished.rglob("*") if one.is_dir()), unfinished]:
         sync_directory(directory)
-    if place.exists():
-        place.rmdir()
-    unfinished.rename(place)
-    sync_directory(place.absolute().parent)
+    if target.exists():
+        target.rmdir()
+    unfinished.rename(target)
+    sync_directory(target.absolute().parent)
 
 
 def _remove_others(unfinished: Path, files: Container[str]) -> None:
-    """Remove what an earlier run has left that is no part of this store: other topics, or how the backup was then."""
+    """Remove leftovers of an earlier run: other topics, or an older state of the backup."""
     for path in sorted(unfinished.rglob("*"), reverse=True):  # what is in a directory comes before it
         if not path.is_dir():
             if path.relative_to(unfinished).as_posix() not in files:

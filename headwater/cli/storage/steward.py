@@ -34,15 +34,15 @@ def steward(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Clean a store by what its topics want to keep: retention, compaction, undone transactions, groups long gone.
+    """Clean a store as its topics are configured: retention, compaction, undone transactions, groups long gone.
 
     There is one steward at a time, and a broker has its own. Options are those of docs/configuration.md. The exit code
     is 1 if something went wrong, or if somebody else is cleaning.
     """
     if dry_run and forever:
         raise typer.BadParameter("--dry-run is done once: leave out --forever")
-    with opened(store) as place:
-        cleaner = place.steward(**parse_settings(StewardConfig, settings))
+    with opened(store) as opened_store:
+        cleaner = opened_store.steward(**parse_settings(StewardConfig, settings))
         if forever:
             _work(cleaner, as_json)
             return

@@ -1,4 +1,4 @@
-"""`hw unlock`: who holds the lock of a partition, and how to end that.
+"""`hw unlock`: show the process that holds the lock of a partition, and end it.
 
 The holder notes its pid in the lock file, but a note may be old, or from another container. So the kernel is asked
 too, and only a process that the kernel names as the holder is ever ended.
@@ -53,7 +53,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command(
     epilog="[bold]Examples[/]\n\n"
-    "  hw unlock events/orders/0               who holds it, and since when\n"
+    "  hw unlock events/orders/0               the holder, and since when\n"
     "  hw unlock --kill events/orders/0        end that process, after asking\n"
     "  hw unlock --kill --yes events/orders/0  end it without asking",
 )
@@ -63,10 +63,10 @@ def unlock(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Show who holds the lock of a partition and, with --kill, end that process.
+    """Show the process that holds the lock of a partition and, with --kill, end it.
 
-    A dead process holds no lock: this is for one that is stopped or hangs. What it had acknowledged is safe, what it
-    was in the middle of is recovered by the next one to write.
+    A dead process holds no lock: this is for one that is stopped or hangs. Records that it had acknowledged
+    are safe, and the next writer recovers an append that it was in the middle of.
     """
     path = partition / LOCK_FILE
     if not path.exists():
@@ -98,7 +98,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _becomes_free(fd: int, seconds: float) -> bool:
-    """Whether nobody holds the lock, at some moment of these seconds. Asking keeps no writer waiting."""
+    """Return whether the lock was free at some moment of these seconds. Asking keeps no writer waiting."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -112,11 +112,11 @@ def _becomes_free(fd: int, seconds: float) -> bool:
         return True
 
 
-# Who it is.
+# The holder.
 
 
 def find_holder(path: Path, fd: int) -> Holder:
-    """Who holds the lock, as far as it can be known."""
+    """Return the holder of the lock, as far as it can be known."""
     note = PartitionLock(path)
     noted, since = note.holder() or (None, None)
     note.close()

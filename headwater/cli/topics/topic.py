@@ -78,12 +78,12 @@ def create(
     """
     options = parse_settings(TopicConfig, settings)
     schema = _schema(column, like)
-    with opened(store, make=True) as place:
-        topic = place.create_topic(name, partitions or 1, schema, exist_ok=exist_ok, **options)
+    with opened(store, make=True) as opened_store:
+        topic = opened_store.create_topic(name, partitions or 1, schema, exist_ok=exist_ok, **options)
         if wants_json(as_json):
             write_json(_document(topic))
         else:
-            done(f"{name} is there, with {_counted(topic.info.partitions, 'partition')}, in {place}")
+            done(f"{name} is there, with {_counted(topic.info.partitions, 'partition')}, in {opened_store}")
 
 
 def _schema(column: list[str] | None, like: Path | None) -> pa.Schema | None:
@@ -109,13 +109,15 @@ def list_topics(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show every topic: what it holds, and how much of it."""
-    with opened(store) as place:
-        names = place.topic_names() if internal else place.topics()
-        known = {one.name: one for one in place.statistics().topics}  # of all at once: over a network, that counts
-        documents = [_document(place.topic(name), known.get(name)) for name in names]
+    """Show every topic, with its partitions, records and size."""
+    with opened(store) as opened_store:
+        names = opened_store.topic_names() if internal else opened_store.topics()
+        known = {
+            one.name: one for one in opened_store.statistics().topics
+        }  # of all at once: over a network, that counts
+        documents = [_document(opened_store.topic(name), known.get(name)) for name in names]
     if wants_json(as_json):
-        write_json({"store": str(place), "topics": documents})
+        write_json({"store": str(opened_store), "topics": documents})
         return
     listed = table("topic", ">partitions", ">records", ">size", "kind", "last append")
     for one in documents:
@@ -130,7 +132,7 @@ def list_topics(
             shown(kind, "dim", limit=40),
             Text(when, "dim"),
         )
-    say(listed if documents else Text(f"{place} has no topics yet: hw topic create NAME", "dim"))
+    say(listed if documents else Text(f"{opened_store} has no topics yet: hw topic create NAME", "dim"))
 
 
 def _document(topic: Topic, statistics: TopicStatistics | None = None) -> dict[str, Any]:
@@ -153,11 +155,11 @@ def _document(topic: Topic, statistics: TopicStatistics | None = None) -> dict[s
 
 @app.command(epilog="[bold]Examples[/]\n\n  hw topic describe orders\n  hw topic describe orders | jq .config.sync")
 def describe(name: TopicName, store: StoreOption = None, as_json: Json = False) -> None:
-    """Show one topic: its columns, how it is configured, its partitions and who reads them."""
+    """Show one topic: its columns, configuration, partitions and groups."""
     from headwater.cli.groups.positions import lags
 
-    with opened(store) as place:
-        topic = place.topic(name)
+    with opened(store) as opened_store:
+        topic = opened_store.topic(name)
         document = _document(topic)
         document["parts"] = [
             {
@@ -174,7 +176,7 @@ def describe(name: TopicName, store: StoreOption = None, as_json: Json = False) 
             for number, one in enumerate(topic.statistics().partitions)
         ]
         groups: dict[str, int] = {}
-        for lag in lags(place, topics=[name]):
+        for lag in lags(opened_store, topics=[name]):
             groups[lag.group] = groups.get(lag.group, 0) + lag.records
         document["groups"] = groups
     if wants_json(as_json):
@@ -247,19 +249,19 @@ def alter(
 ) -> None:
     """Change a topic for everyone: more partitions, other options, more columns.
 
-    More partitions send keys elsewhere from now on. What is stored stays where it is, and as it is.
+    More partitions send keys elsewhere from now on. Stored records stay as and where they are.
     """
     import pyarrow as pa
 
     options = parse_settings(TopicConfig, settings)
     if partitions is None and not options and not column:
         raise Mistake("nothing to change: give --partitions, --set or --column")
-    with opened(store) as place:
-        topic = place.topic(name)
+    with opened(store) as opened_store:
+        topic = opened_store.topic(name)
         if column:
             topic.evolve(pa.schema([*topic.schema.payload, *column_text.parse_schema(column)]))
         if partitions is not None or options:
-            place.alter_topic(name, partitions=partitions, **options)
+            opened_store.alter_topic(name, partitions=partitions, **options)
         if wants_json(as_json):
             write_json(_document(topic))
         else:
@@ -277,14 +279,14 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Remove topics with all their records, for good."""
-    with opened(store) as place:
+    with opened(store) as opened_store:
         infos: list[tuple[TopicInfo, int]] = [
-            (place.describe_topic(name), place.topic(name).statistics().records) for name in names
+            (opened_store.describe_topic(name), opened_store.topic(name).statistics().records) for name in names
         ]
         listed = ", ".join(f"{info.name} ({_counted(records, 'record')})" for info, records in infos)
         confirm(f"Delete {listed}?", yes)
         for name in names:
-            place.delete_topic(name)
+            opened_store.delete_topic(name)
     if wants_json(as_json):
         write_json({"deleted": names})
     else:

@@ -49,10 +49,10 @@ def copy(
     """
     span = parse_span(start, end)
     began = time.monotonic()
-    with opened(store) as place:
-        topic = place.topic(source)
+    with opened(store) as opened_store:
+        topic = opened_store.topic(source)
         name = target or source
-        other = place if to_store is None else connect(to_store, make=True)
+        other = opened_store if to_store is None else connect(to_store, make=True)
         try:
             parts = topic.partitions()
             several = len(parts) > 1
@@ -73,7 +73,7 @@ def copy(
                         advance(records)
             where = str(other)
         finally:
-            if other is not place:
+            if other is not opened_store:
                 other.close()
     seconds = time.monotonic() - began
     if wants_json(as_json):

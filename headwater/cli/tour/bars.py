@@ -53,12 +53,12 @@ sinks:
 """
 
 
-def feed(guide: Guide, place: Path) -> None:
+def feed(guide: Guide, directory: Path) -> None:
     """Processes write prices, one of them is killed, a group reads: everything that was acknowledged is there."""
     guide.heading(f"{len(SYMBOLS)} processes write a price feed, a group reads it, and one of them is killed")
-    with hw.open(place) as store:
+    with hw.open(directory) as store:
         store.create_topic(PRICES, partitions=len(SYMBOLS), schema=_SCHEMA)
-        producers = [start(feed_prices, place, number, _TICKS) for number in range(len(SYMBOLS))]
+        producers = [start(feed_prices, directory, number, _TICKS) for number in range(len(SYMBOLS))]
         seen: Counter[str] = Counter()
         try:
             with store.consumer(PRICES, group=_GROUP) as inbox:

@@ -62,7 +62,7 @@ class WriterProcess:
 
     @property
     def records(self) -> int:
-        """How many records were acknowledged."""
+        """The number of acknowledged records."""
         return sum(count for _, count, _ in self.acknowledged)
 
     def listen(self) -> None:

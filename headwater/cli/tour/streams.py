@@ -23,7 +23,7 @@ _PATIENCE: Final = 60.0
 
 
 class Guide(Protocol):
-    """Who gives the tour."""
+    """The guide of the tour."""
 
     def heading(self, text: str) -> None:
         """Begin a step."""
@@ -40,7 +40,7 @@ class Guide(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What the workers have done, by the log."""
+    """The work of all workers, as the log has it."""
 
     missing: int
     doubled: int
@@ -48,13 +48,13 @@ class _Result:
     lag: int
 
 
-def stream(guide: Guide, place: Path) -> None:
+def stream(guide: Guide, directory: Path) -> None:
     """Ticks are turned into trades by two processes; one dies in the middle, and each tick counts once."""
     guide.heading("Two processes share a topic and write another one in transactions; one of them is killed")
-    with hw.open(place) as store:
+    with hw.open(directory) as store:
         store.create_topic(TICKS, partitions=PARTITIONS)
         store.create_topic(TRADES, partitions=2)
-        workers = [start(trade, place, name) for name in ("ann", "bob")]
+        workers = [start(trade, directory, name) for name in ("ann", "bob")]
         try:
             for worker in workers:
                 _heard(worker, b"ready\n")
@@ -85,7 +85,7 @@ def _produce(store: hw.Store) -> float:
 
 
 def _heard(worker: subprocess.Popen[bytes], line: bytes) -> bool:
-    """Whether that is the next thing that the worker says, or at least begins with."""
+    """Return whether the worker's next line begins so."""
     assert worker.stdout is not None, "it is a pipe"
     return worker.stdout.readline().startswith(line)
 

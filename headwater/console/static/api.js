@@ -1,4 +1,4 @@
-// What the page asks the console, and what it hears from it.
+// Requests of the page to the console, and events from it.
 
 export class Refused extends Error {
   constructor(status, message) {

@@ -97,7 +97,7 @@ async function refresh() {
     if (shown === mine && !main.contains(mine.element)) fill(main, mine.element); // what could not be shown can be now
     tellState('live');
   } catch (error) {
-    // What a page that was left since could not show is nobody's problem any more.
+    // The problems of a page that was left meanwhile are nobody's any more.
     if (error.status !== 401 && shown === mine) problem(error);
   } finally {
     if (refreshing === mine) refreshing = null;
@@ -105,7 +105,7 @@ async function refresh() {
 }
 
 function problem(error) {
-  // What is refused, or not there, was answered.
+  // A refusal, or a missing page, is an answer too.
   tellState(error.status >= 400 && error.status < 500 ? 'live' : 'broken', error.message);
   if (shown && !shown.element.dataset.drawn && error.status !== 0) {
     fill(main, h('div.empty', {}, h('h1', {}, error.status === 404 ? 'Not found' : 'It cannot be shown'), h('p', {}, error.message), h('a', { href: '#/' }, 'To the overview')));
@@ -119,7 +119,7 @@ function tellState(state, text = '') {
   element.title = text || 'The page follows the store by itself';
 }
 
-// Who is looking.
+// The user.
 
 async function begin() {
   const launch = /^#launch=(.+)$/.exec(location.hash);

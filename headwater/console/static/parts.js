@@ -1,4 +1,4 @@
-// What several pages have in common.
+// Parts that several pages have in common.
 
 import { h } from './dom.js';
 import { brief, bytes, count } from './format.js';

@@ -26,7 +26,7 @@ class ColumnKind:
     """The values of a column as comparable ones: in Arrow as an array of `carrier`, in Python as plain objects."""
 
     plain = True
-    """Whether JSON has such values too."""
+    """True if JSON has such values too."""
 
     def __init__(self, type_: Any, carrier: Any) -> None:
         self.type = type_

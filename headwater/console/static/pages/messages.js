@@ -39,7 +39,7 @@ export function messages({ session, query }, name) {
   let asking = 0;
   let left = false;
 
-  // What is asked for.
+  // The inputs.
   const partition = h('select', { 'aria-label': 'Partition', onchange: () => restart() }, h('option', { value: '' }, 'all partitions'));
   const from = h('select', { 'aria-label': 'Where to begin', onchange: () => { place.hidden = !['offset', 'time'].includes(from.value); place.placeholder = from.value === 'time' ? '-1h or 2026-01-31T12:00' : 'offset, -100 from the end'; if (place.hidden) restart(); else place.focus(); } },
     [['latest', 'newest first'], ['earliest', 'oldest first'], ['offset', 'from offset'], ['time', 'from time']].map(([value, text]) => h('option', { value }, text)));
@@ -54,7 +54,7 @@ export function messages({ session, query }, name) {
   const asked = () => ({ partition: partition.value, text: text.value, key: key.value, where: where.value, decode: decode.value });
   const beginning = () => (['offset', 'time'].includes(from.value) ? place.value : from.value);
 
-  // What is shown.
+  // The list.
   const drawer = new Drawer(name, () => decode.value, () => table.focus());
   const table = new Table([
     { title: 'Time', width: '8.3rem', render: (row) => h('span.mono', { title: exactly(row.t) }, moment(row.t)) },
@@ -158,7 +158,7 @@ export function messages({ session, query }, name) {
 
   function drawTail(added) {
     if (!live) return;
-    // Who reads further down keeps their place: it moves down as much as comes in above.
+    // A reader further down keeps the place: it moves down as much as comes in above.
     const reading = table.body.scrollTop > table.height;
     const kept = tail.kept;
     if (reading) table.body.scrollTop += added * table.height;

@@ -1,4 +1,4 @@
-// How much there is, how fast it grows, and what needs attention.
+// Sizes, rates, and everything that needs attention.
 
 import { get } from '../api.js';
 import { History } from '../chart.js';

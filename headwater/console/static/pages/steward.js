@@ -1,4 +1,4 @@
-// What the steward did of late, and what it would do now.
+// The last passes of the steward, and what a pass would do now.
 
 import { get, post } from '../api.js';
 import { dialog, form, toast, trying } from '../dialog.js';
