@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final
 
-from headwater.console.asked import Asked
+from headwater.console.page_request import PageRequest
 from headwater.console.rates import growth
 from headwater.core.errors import HeadwaterError
 from headwater.core.names import HISTORY
@@ -38,12 +38,12 @@ def stewarded(store: Store) -> bool | None:
     return time.time_ns() - last < _RECENT_NS
 
 
-def history(asked: Asked) -> dict[str, Any]:
+def history(request: PageRequest) -> dict[str, Any]:
     """The chart of the store (`of=store`), of a topic or of a group, over the last `minutes`."""
-    minutes = asked.number("minutes", 60, 1, _LONGEST_MINUTES)
+    minutes = request.number("minutes", 60, 1, _LONGEST_MINUTES)
     since_ns = time.time_ns() - minutes * 60 * 10**9
-    of, name = asked.text("of", "store"), asked.text("name")
-    samples, recorded = _samples(asked, since_ns)
+    of, name = request.text("of", "store"), request.text("name")
+    samples, recorded = _samples(request, since_ns)
     chosen = _spread(samples)
     values = _VALUES.get(of, _of_store)(name)
     times: list[float] = []
@@ -58,18 +58,18 @@ def history(asked: Asked) -> dict[str, Any]:
         "times": times,
         "series": _fewer(columns),
         "recorded": recorded,
-        "since": asked.watch.began_ns / 1e6,
-        "stewarded": stewarded(asked.store),
+        "since": request.watch.began_ns / 1e6,
+        "stewarded": stewarded(request.store),
     }
 
 
-def _samples(asked: Asked, since_ns: int) -> tuple[list[Sample], bool]:
+def _samples(request: PageRequest, since_ns: int) -> tuple[list[Sample], bool]:
     """All samples of a time, the oldest first, and whether some of them are from the store's own history."""
     found: list[Sample] = []
     with suppress(HeadwaterError):  # it may not be for this user: then it begins with what was seen
-        found = [one for _, one in entries(asked.store, since_ns) if isinstance(one, Sample)]
+        found = [one for _, one in entries(request.store, since_ns) if isinstance(one, Sample)]
     recorded = bool(found)
-    seen = [one for one in asked.watch.samples() if one.time_ns >= since_ns]
+    seen = [one for one in request.watch.samples() if one.time_ns >= since_ns]
     # The console's own are closer together: they go over the history from where they begin.
     if seen:
         found = [one for one in found if one.time_ns < seen[0].time_ns] + seen
@@ -138,8 +138,8 @@ def _fewer(columns: dict[str, list[float | None]]) -> list[dict[str, Any]]:
     return found
 
 
-def passes(asked: Asked) -> Iterator[dict[str, Any]]:
+def passes(request: PageRequest) -> Iterator[dict[str, Any]]:
     """Return the passes of stewards in the last week, the newest last."""
-    for time_ns, entry in entries(asked.store, time.time_ns() - _LONGEST_MINUTES * 60 * 10**9):
+    for time_ns, entry in entries(request.store, time.time_ns() - _LONGEST_MINUTES * 60 * 10**9):
         if isinstance(entry, dict) and entry["kind"] == "pass":
             yield entry | {"time": time_ns / 1e6}

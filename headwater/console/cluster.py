@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headwater.console.asked import Asked
+from headwater.console.page_request import PageRequest
 from headwater.core.errors import HeadwaterError
 from headwater.streams.store import Store
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from headwater.client.store import RemoteStore
 
 
-def shown_cluster(asked: Asked) -> dict[str, Any]:
+def shown_cluster(request: PageRequest) -> dict[str, Any]:
     """Answer with `hw cluster status`, with `hw broker status` for a broker on its own, or that there is no broker."""
-    store = _remote(asked.store)
+    store = _remote(request.store)
     if store is None:
-        return {"kind": "embedded", "where": str(asked.store)}
+        return {"kind": "embedded", "where": str(request.store)}
     from headwater.client.cluster_status import look
     from headwater.v1 import broker_pb2 as pb
 

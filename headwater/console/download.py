@@ -17,9 +17,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.console.asked import Asked
 from headwater.console.decoding import plain
 from headwater.console.messages import partitions_from_text, place, start_from_text
+from headwater.console.page_request import PageRequest
 from headwater.console.selection import Row, Selection
 from headwater.core.errors import InvalidConfiguration
 from headwater.log import Damage
@@ -32,19 +32,19 @@ FORMATS: Final = {"ndjson": "application/x-ndjson", "parquet": "application/vnd.
 class Download:
     """Records of a topic, from a position on, oldest first in each partition, at most so many of them."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, request: PageRequest) -> None:
         """Raises what is wrong with the request, before anything is sent."""
-        self._topic = asked.store.topic(asked.path["topic"])
-        self.format = asked.text("format", "ndjson")
+        self._topic = request.store.topic(request.path["topic"])
+        self.format = request.text("format", "ndjson")
         if self.format not in FORMATS:
             raise InvalidConfiguration(f"downloads are {' or '.join(FORMATS)}, not {self.format!r:.40}")
-        self._limit = asked.number("limit", 100_000, 1, MOST_RECORDS)
+        self._limit = request.number("limit", 100_000, 1, MOST_RECORDS)
         self._schema = self._topic.schema
         self._selection = Selection(
-            self._schema, key=asked.text("key"), text=asked.text("text"), where=asked.text("where")
+            self._schema, key=request.text("key"), text=request.text("text"), where=request.text("where")
         )
-        numbers = partitions_from_text(asked.text("partition"))
-        self._from = place(self._topic, numbers, start_from_text(asked.text("from", "earliest")))
+        numbers = partitions_from_text(request.text("partition"))
+        self._from = place(self._topic, numbers, start_from_text(request.text("from", "earliest")))
         self.filename = f"{self._topic.name}.{self.format}"
         self._damaged: list[dict[str, Any]] = []
 

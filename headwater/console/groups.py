@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from headwater.console.asked import Asked, NotFound
 from headwater.console.messages import start_from_text
+from headwater.console.page_request import NotFound, PageRequest
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, OffsetOutOfRange
 from headwater.streams.group import Commit
 from headwater.streams.topic import TopicPartition
 
 
-def listed(asked: Asked) -> dict[str, Any]:
+def listed(request: PageRequest) -> dict[str, Any]:
     """Every group: its members, its topics, and how far it is behind."""
-    survey = asked.watch.survey
+    survey = request.watch.survey
     if survey is None:
-        return {"ready": False, "groups": [{"name": name} for name in asked.store.group_names()]}
+        return {"ready": False, "groups": [{"name": name} for name in request.store.group_names()]}
     groups = []
     for name, lags in survey.lags().items():
         info = survey.groups[name]
@@ -32,17 +32,17 @@ def listed(asked: Asked) -> dict[str, Any]:
                 "last": max((one.committed_ns for one in info.positions.values()), default=0) / 1e6 or None,
             }
         )
-    return {"ready": True, "groups": groups, "problems": survey.problems, "error": asked.watch.error}
+    return {"ready": True, "groups": groups, "problems": survey.problems, "error": request.watch.error}
 
 
-def shown_group(asked: Asked) -> dict[str, Any]:
+def shown_group(request: PageRequest) -> dict[str, Any]:
     """One group: its members and each partition's position, owner and lag."""
-    name = asked.path["group"]
-    if name not in asked.store.group_names():
+    name = request.path["group"]
+    if name not in request.store.group_names():
         raise NotFound(f"there is no group {name!r}")
-    info = asked.store.group(name).describe()
-    survey = asked.watch.survey
-    names = _names(asked, {uuid for uuid, _ in info.positions})
+    info = request.store.group(name).describe()
+    survey = request.watch.survey
+    names = _names(request, {uuid for uuid, _ in info.positions})
     partitions: list[dict[str, Any]] = []
     seen: set[TopicPartition] = set()
     for (uuid, number), position in sorted(info.positions.items(), key=lambda one: (names.get(one[0][0], ""), one[0])):
@@ -93,27 +93,27 @@ def shown_group(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _names(asked: Asked, wanted: set[bytes]) -> dict[bytes, str]:
+def _names(request: PageRequest, wanted: set[bytes]) -> dict[bytes, str]:
     """Topics by their identity; those that were made since the store was last looked at are asked for."""
-    survey = asked.watch.survey
+    survey = request.watch.survey
     names = {one.uuid: topic for topic, one in survey.infos.items()} if survey is not None else {}
     if not wanted <= names.keys():
-        for new in set(asked.store.topic_names()) - set(names.values()):
+        for new in set(request.store.topic_names()) - set(names.values()):
             with suppress(HeadwaterError):  # deleted meanwhile, or not for this user
-                names[asked.store.topic(new).info.uuid] = new
+                names[request.store.topic(new).info.uuid] = new
     return names
 
 
-def planned_reset(asked: Asked) -> dict[str, Any]:
+def planned_reset(request: PageRequest) -> dict[str, Any]:
     """Answer with the plan of a reset: the present position of each partition, and the one that it would get."""
-    name, topic = asked.path["group"], asked.store.topic(asked.given("topic", str))
+    name, topic = request.path["group"], request.store.topic(request.given("topic", str))
     info = topic.info
-    chosen = asked.body.get("partitions")
+    chosen = request.body.get("partitions")
     numbers = chosen or list(range(info.partitions))
     if not isinstance(numbers, list) or not all(isinstance(one, int) for one in numbers):
         raise InvalidConfiguration("partitions is a list of numbers")
-    start = start_from_text(asked.given("to", str))
-    positions = asked.store.group(name).committed() if name in asked.store.group_names() else {}
+    start = start_from_text(request.given("to", str))
+    positions = request.store.group(name).committed() if name in request.store.group_names() else {}
     rows = []
     for number in numbers:
         try:
@@ -136,14 +136,14 @@ def planned_reset(asked: Asked) -> dict[str, Any]:
     return {"group": name, "topic": topic.name, "uuid": info.uuid.hex(), "rows": rows}
 
 
-def reset(asked: Asked) -> dict[str, Any]:
+def reset(request: PageRequest) -> dict[str, Any]:
     """Set positions to what was shown: `uuid` and `positions` are those of the plan."""
-    name, topic = asked.path["group"], asked.store.topic(asked.given("topic", str))
+    name, topic = request.path["group"], request.store.topic(request.given("topic", str))
     info = topic.info
-    if asked.given("uuid", str) != info.uuid.hex():
+    if request.given("uuid", str) != info.uuid.hex():
         raise InvalidConfiguration(f"topic {topic.name!r} was made anew since the difference was shown: look again")
     positions = {}
-    for text, offset in asked.given("positions", dict).items():
+    for text, offset in request.given("positions", dict).items():
         number = int(text) if text.isdecimal() else -1
         if not 0 <= number < info.partitions or not isinstance(offset, int) or isinstance(offset, bool):
             raise InvalidConfiguration(f"{text!r:.20}: {offset!r:.20} is no position in {topic.name!r}")
@@ -151,6 +151,6 @@ def reset(asked: Asked) -> dict[str, Any]:
         positions[TopicPartition(topic.name, number)] = Commit(
             (info.uuid, number), min(max(offset, bounds.start), bounds.end)
         )
-    asked.store.group(name).reset(positions)
-    asked.watch.look_now()
+    request.store.group(name).reset(positions)
+    request.watch.look_now()
     return {"group": name, "reset": len(positions)}

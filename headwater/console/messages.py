@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from headwater.console.asked import NotFound
 from headwater.console.decoding import PREVIEW, Decoder, shown
+from headwater.console.page_request import NotFound
 from headwater.console.selection import Row, Selection
 from headwater.core.errors import InvalidConfiguration, OffsetOutOfRange
 from headwater.core.schema import Schema

@@ -6,9 +6,9 @@ import shutil
 import time
 from typing import Any, Final
 
-from headwater.console.asked import Asked
 from headwater.console.charts import stewarded
 from headwater.console.cluster import standing
+from headwater.console.page_request import PageRequest
 from headwater.console.watch import StoreWatch
 from headwater.core.errors import HeadwaterError
 from headwater.embedded.directory_store import DirectoryStore
@@ -18,9 +18,9 @@ _FULL: Final = 0.9
 _BEHIND_NS: Final = 60 * 10**9
 
 
-def overview(asked: Asked) -> dict[str, Any]:
+def overview(request: PageRequest) -> dict[str, Any]:
     """The store in numbers, and what is wrong with it."""
-    watch = asked.watch
+    watch = request.watch
     survey, rates = watch.survey, watch.rates()
     if survey is None:
         return {"ready": False, "error": watch.error}
@@ -51,7 +51,7 @@ def overview(asked: Asked) -> dict[str, Any]:
         ],
         "disk": _disk(watch),
         "attention": attention(watch, survey) + cluster_attention(watch),
-        "stewarded": stewarded(asked.store),
+        "stewarded": stewarded(request.store),
     }
 
 

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
-from headwater.console.asked import Asked
+from headwater.console.page_request import PageRequest
 
 _JOURNAL: Final = "__pipelines"
 _BATCHES: Final = 200
@@ -15,11 +15,11 @@ _RUNNING_SECONDS: Final = 120.0
 """A run that has written for so long nothing at all may have been killed: nobody wrote that it ended."""
 
 
-def listed(asked: Asked) -> dict[str, Any]:
+def listed(request: PageRequest) -> dict[str, Any]:
     """Every pipeline that has run over this store: its graph, its sinks, their last batches, and the last error."""
     pipelines: dict[str, dict[str, Any]] = {}
-    if _JOURNAL in asked.store.topic_names():
-        for record in asked.store.topic(_JOURNAL).partition(0).records(on_damage=lambda _: None):
+    if _JOURNAL in request.store.topic_names():
+        for record in request.store.topic(_JOURNAL).partition(0).records(on_damage=lambda _: None):
             with suppress(ValueError, KeyError, TypeError, AttributeError):
                 name = (record.key or b"").decode("utf-8", "replace")
                 entry = json.loads(record.value or b"")

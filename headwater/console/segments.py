@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.console.asked import Asked, NotFound
+from headwater.console.page_request import NotFound, PageRequest
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log.format.frame import CODEC_MASK
 from headwater.log.maintain.segment_view import Item, read_segment
@@ -19,9 +19,9 @@ _RANK: Final = {"damaged": 4, "behind": 3, "compressed": 2, "plain": 1}
 _PATIENCE: Final = 5.0
 
 
-def listed(asked: Asked) -> dict[str, Any]:
+def listed(request: PageRequest) -> dict[str, Any]:
     """The segments of a partition, the oldest first."""
-    topic, number = asked.store.topic(asked.path["topic"]), asked.path["partition"]
+    topic, number = request.store.topic(request.path["topic"]), request.path["partition"]
     partition = topic.partition(number)
     start, end, _ = partition.bounds()
     found = partition.segments()
@@ -42,17 +42,17 @@ def listed(asked: Asked) -> dict[str, Any]:
     }
 
 
-def mapped(asked: Asked) -> dict[str, Any]:
+def mapped(request: PageRequest) -> dict[str, Any]:
     """The map of one segment: every stretch of its file, and the frames of a page of it."""
-    topic, number, base = asked.store.topic(asked.path["topic"]), asked.path["partition"], asked.path["base"]
+    topic, number, base = request.store.topic(request.path["topic"]), request.path["partition"], request.path["base"]
     partition = topic.partition(number)
     bases = [one.base for one in partition.segments()]
     if base not in bases:
         raise NotFound(f"{topic.name}/{number} has no segment {base}")
-    if isinstance(asked.store, DirectoryStore):
-        file = Path(str(asked.store)) / topic.name / str(number) / f"{base:020d}.log"
+    if isinstance(request.store, DirectoryStore):
+        file = Path(str(request.store)) / topic.name / str(number) / f"{base:020d}.log"
         view = read_segment(file)
-        return _document(asked, file.name, view.size, view.items, view.problem)
+        return _document(request, file.name, view.size, view.items, view.problem)
     after = bases[bases.index(base) + 1] if base != bases[-1] else partition.bounds().end
     start = partition.bounds().start
     items: list[Item] = []
@@ -69,11 +69,11 @@ def mapped(asked: Asked) -> dict[str, Any]:
         if time.monotonic() > deadline:
             break
     whole = time.monotonic() <= deadline
-    return _document(asked, f"{base:020d}.log", position, items, "") | {"whole": whole, "served": True}
+    return _document(request, f"{base:020d}.log", position, items, "") | {"whole": whole, "served": True}
 
 
-def _document(asked: Asked, name: str, size: int, items: list[Item], problem: str) -> dict[str, Any]:
-    first = asked.number("first", 0, 0, 1 << 40)
+def _document(request: PageRequest, name: str, size: int, items: list[Item], problem: str) -> dict[str, Any]:
+    first = request.number("first", 0, 0, 1 << 40)
     good = [item for item in items if item.kind in ("plain", "compressed")]
     bad = [item for item in items if item.kind == "damaged"]
     return {

@@ -40,9 +40,9 @@ from headwater.console import (
     stewarding,
     topics,
 )
-from headwater.console.asked import Asked, NotFound, status_of
 from headwater.console.download import FORMATS, Download
 from headwater.console.events import ServerEvent, event_stream
+from headwater.console.page_request import NotFound, PageRequest, status_of
 from headwater.console.security import MAX_BODY, Security
 from headwater.console.sessions import ConsoleSession, ConsoleSessions
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreClosed, Unauthenticated
@@ -60,7 +60,7 @@ _SIGNING_IN: Final = 4
 _SIGNING_IN_OF_SOURCE: Final = 2
 _BEAT: Final = 5.0
 _WAIT: Final = 0.5
-Answer = Callable[[Asked], dict[str, Any]]
+Answer = Callable[[PageRequest], dict[str, Any]]
 _Answered = TypeVar("_Answered")
 _Parts = TypeVarTuple("_Parts")
 
@@ -187,24 +187,24 @@ class Console:
 
     def _answering(self, call: _Call) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            asked = await self._asked(request, self._session(request))
+            page_request = await self._page_request(request, self._session(request))
             if call.writes and not self._write:
                 return JSONResponse({"error": "this console is read-only: start it with --write to change things"}, 403)
-            return JSONResponse(await self._ask(request, call.answer, asked))
+            return JSONResponse(await self._ask(request, call.answer, page_request))
 
         return answer
 
-    async def _ask(self, request: Request, answer: Callable[[*_Parts], _Answered], *asked: *_Parts) -> _Answered:
+    async def _ask(self, request: Request, answer: Callable[[*_Parts], _Answered], *page_request: *_Parts) -> _Answered:
         """Return the store's answer, waited for in a thread."""
         try:
-            return await anyio.to_thread.run_sync(answer, *asked, limiter=self._threads)
+            return await anyio.to_thread.run_sync(answer, *page_request, limiter=self._threads)
         except Unauthenticated:
             self._sessions.end(_cookie(request))  # not only once the watch has seen it
             raise
 
-    async def _asked(self, request: Request, session: ConsoleSession) -> Asked:
+    async def _page_request(self, request: Request, session: ConsoleSession) -> PageRequest:
         body = await _body(request) if request.method not in ("GET", "HEAD") else {}
-        return Asked(session.watch, request.path_params, request.query_params, body)
+        return PageRequest(session.watch, request.path_params, request.query_params, body)
 
     async def _told(self, _: Request, error: Exception) -> Response:
         status = 404 if isinstance(error, NotFound) else status_of(error)
@@ -232,9 +232,9 @@ class Console:
 
     async def _tail(self, request: Request) -> Response:
         """The live tail of a topic."""
-        asked = await self._asked(request, self._session(request))
+        page_request = await self._page_request(request, self._session(request))
         last_place = request.headers.get("last-event-id", "")
-        tail = await self._ask(request, browsing.tail, asked, last_place)
+        tail = await self._ask(request, browsing.tail, page_request, last_place)
 
         def take() -> list[ServerEvent]:
             self._check_open(request)
@@ -262,8 +262,8 @@ class Console:
         return event_stream(request, take, closed, self._streams, failure)
 
     async def _download(self, request: Request) -> Response:
-        asked = await self._asked(request, self._session(request))
-        download = await self._ask(request, Download, asked)
+        page_request = await self._page_request(request, self._session(request))
+        download = await self._ask(request, Download, page_request)
         kind = FORMATS[download.format]
         headers = {"Content-Disposition": f'attachment; filename="{download.filename}"'}
         if download.format == "ndjson":

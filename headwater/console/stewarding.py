@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from headwater.console.asked import Asked
 from headwater.console.charts import passes, stewarded
 from headwater.console.cluster import clustered
+from headwater.console.page_request import PageRequest
 from headwater.core.errors import HeadwaterError
 from headwater.core.options import options_of
 from headwater.streams.steward import StewardReport
@@ -15,31 +15,31 @@ from headwater.streams.steward import StewardReport
 _SHOWN = 500
 
 
-def shown_steward(asked: Asked) -> dict[str, Any]:
+def shown_steward(request: PageRequest) -> dict[str, Any]:
     """Answer whether a steward runs for the store, and what it has done."""
-    document: dict[str, Any] = {"stewarded": stewarded(asked.store), "passes": [], "problem": None}
-    document["clustered"] = clustered(asked.store)
-    config = asked.store.defaults.steward
+    document: dict[str, Any] = {"stewarded": stewarded(request.store), "passes": [], "problem": None}
+    document["clustered"] = clustered(request.store)
+    config = request.store.defaults.steward
     document["config"] = [
         {"name": option.name, "value": option.written(getattr(config, option.name))}
         for option in options_of(type(config))
     ]
     try:
-        document["passes"] = list(passes(asked))[-_SHOWN:][::-1]
+        document["passes"] = list(passes(request))[-_SHOWN:][::-1]
     except HeadwaterError as error:
         document["problem"] = str(error)
     return document
 
 
-def plan(asked: Asked) -> dict[str, Any]:
+def plan(request: PageRequest) -> dict[str, Any]:
     """Answer with what a pass would do now. It looks at everything and changes nothing."""
-    return _report(asked.store.steward().run_once(dry_run=True))
+    return _report(request.store.steward().run_once(dry_run=True))
 
 
-def clean(asked: Asked) -> dict[str, Any]:
+def clean(request: PageRequest) -> dict[str, Any]:
     """One pass, now."""
-    report = _report(asked.store.steward().run_once())
-    asked.watch.look_now()
+    report = _report(request.store.steward().run_once())
+    request.watch.look_now()
     return report
 
 

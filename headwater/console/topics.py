@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headwater.console.asked import Asked
+from headwater.console.page_request import PageRequest
 from headwater.core.config import TopicConfig
 from headwater.core.errors import InvalidConfiguration, SchemaError
 from headwater.core.options import options_of
@@ -36,11 +36,11 @@ _TYPES: Final = {
 """The types of columns for topics that are created here; programs have all of Arrow's types."""
 
 
-def listed(asked: Asked) -> dict[str, Any]:
+def listed(request: PageRequest) -> dict[str, Any]:
     """Every topic, with its numbers as far as they are known by now."""
-    survey, rates = asked.watch.survey, asked.watch.rates()
+    survey, rates = request.watch.survey, request.watch.rates()
     if survey is None:
-        return {"ready": False, "topics": [{"name": name} for name in asked.store.topics()]}
+        return {"ready": False, "topics": [{"name": name} for name in request.store.topics()]}
     lags = _lags_by_topic(survey)
     topics = []
     for name, info in survey.infos.items():
@@ -59,7 +59,7 @@ def listed(asked: Asked) -> dict[str, Any]:
                 "unhealthy": len(statistics.unhealthy),
             }
         topics.append(document)
-    return {"ready": True, "topics": topics, "error": asked.watch.error}
+    return {"ready": True, "topics": topics, "error": request.watch.error}
 
 
 def _lags_by_topic(survey: Survey) -> dict[str, dict[str, int]]:
@@ -72,13 +72,13 @@ def _lags_by_topic(survey: Survey) -> dict[str, dict[str, int]]:
     return found
 
 
-def shown_topic(asked: Asked) -> dict[str, Any]:
+def shown_topic(request: PageRequest) -> dict[str, Any]:
     """One topic: its partitions, configuration, schemas, and the groups that read it."""
-    topic = asked.store.topic(asked.path["topic"])
+    topic = request.store.topic(request.path["topic"])
     info = topic.info
-    survey = asked.watch.survey
+    survey = request.watch.survey
     statistics = topic.statistics()
-    rate = asked.watch.rates().topics.get(topic.name, (0.0, 0.0))
+    rate = request.watch.rates().topics.get(topic.name, (0.0, 0.0))
     return {
         "name": topic.name,
         "uuid": info.uuid.hex(),
@@ -107,7 +107,7 @@ def shown_topic(asked: Asked) -> dict[str, Any]:
             for number, one in enumerate(statistics.partitions)
         ],
         "config": configuration(info.config),
-        "schemas": [_schema(asked.store.schema_by_id(info, one)) for one in info.schemas],
+        "schemas": [_schema(request.store.schema_by_id(info, one)) for one in info.schemas],
         "groups": _groups(survey, topic.name) if survey is not None else [],
     }
 
@@ -125,9 +125,9 @@ def configuration(config: TopicConfig) -> list[dict[str, Any]]:
     ]
 
 
-def defaults(asked: Asked) -> dict[str, Any]:
+def defaults(request: PageRequest) -> dict[str, Any]:
     """Answer with the configuration that a new topic would get."""
-    return {"config": configuration(asked.store.defaults.topic), "types": list(_TYPES)}
+    return {"config": configuration(request.store.defaults.topic), "types": list(_TYPES)}
 
 
 def _schema(schema: Schema) -> dict[str, Any]:
@@ -148,9 +148,9 @@ def _groups(survey: Survey, topic: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: one["lag"], reverse=True)
 
 
-def producers(asked: Asked) -> dict[str, Any]:
+def producers(request: PageRequest) -> dict[str, Any]:
     """Answer with the producers of the last frames of each partition, as far as there is time to look."""
-    topic = asked.store.topic(asked.path["topic"])
+    topic = request.store.topic(request.path["topic"])
     deadline = time.monotonic() + _PATIENCE
     found: dict[str, dict[str, Any]] = {}
     for number, statistics in enumerate(topic.statistics().partitions):
@@ -193,18 +193,18 @@ def _last_headers(topic: Topic, number: int, statistics: PartitionStatistics, de
 # Changes.
 
 
-def create(asked: Asked) -> dict[str, Any]:
+def create(request: PageRequest) -> dict[str, Any]:
     """Make a topic: `name`, `partitions`, `columns` for a typed one, `config` by options as text."""
-    name = asked.given("name", str)
-    columns = asked.body.get("columns") or []
+    name = request.given("name", str)
+    columns = request.body.get("columns") or []
     if not isinstance(columns, list):
         raise SchemaError("columns is a list")
     schema = None
     if columns:
         schema = pa.schema([_column(one) for one in columns])
-    options = _options(asked.body.get("config") or {})
-    topic = asked.store.create_topic(name, asked.given("partitions", int), schema, **options)
-    asked.watch.look_now()
+    options = _options(request.body.get("config") or {})
+    topic = request.store.create_topic(name, request.given("partitions", int), schema, **options)
+    request.watch.look_now()
     return {"name": topic.name}
 
 
@@ -230,46 +230,46 @@ def _options(said: Any) -> dict[str, Any]:
     return found
 
 
-def alter(asked: Asked) -> dict[str, Any]:
+def alter(request: PageRequest) -> dict[str, Any]:
     """Change options by their texts, and the number of partitions."""
-    name = asked.path["topic"]
-    partitions = asked.body.get("partitions")
+    name = request.path["topic"]
+    partitions = request.body.get("partitions")
     if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool)):
         raise InvalidConfiguration("partitions is a whole number")
-    info = asked.store.alter_topic(name, partitions=partitions, **_options(asked.body.get("config") or {}))
-    asked.watch.look_now()
+    info = request.store.alter_topic(name, partitions=partitions, **_options(request.body.get("config") or {}))
+    request.watch.look_now()
     return {"name": name, "partitions": info.partitions, "config": configuration(info.config)}
 
 
-def delete(asked: Asked) -> dict[str, Any]:
+def delete(request: PageRequest) -> dict[str, Any]:
     """Delete a topic; the body says its name once more, as the one who deletes has typed it."""
-    name = asked.path["topic"]
-    if asked.given("confirm", str) != name:
+    name = request.path["topic"]
+    if request.given("confirm", str) != name:
         raise InvalidConfiguration(f"type the name of the topic to delete it: {name}")
     if name.startswith("__"):
         raise InvalidConfiguration(f"{name} is one of Headwater's own topics, and is not deleted here")
-    asked.store.delete_topic(name)
-    asked.watch.look_now()
+    request.store.delete_topic(name)
+    request.watch.look_now()
     return {"deleted": name}
 
 
-def produce(asked: Asked) -> dict[str, Any]:
+def produce(request: PageRequest) -> dict[str, Any]:
     """Write one record, and wait until it is durable."""
-    topic = asked.store.topic(asked.path["topic"])
+    topic = request.store.topic(request.path["topic"])
     if topic.name.startswith("__"):
         raise InvalidConfiguration(f"{topic.name} is one of Headwater's own topics, and is not written to here")
-    key = _content(asked.body.get("key"), "key")
-    partition = asked.body.get("partition")
-    said = asked.body.get("headers") or {}
+    key = _content(request.body.get("key"), "key")
+    partition = request.body.get("partition")
+    said = request.body.get("headers") or {}
     if not isinstance(said, dict):
         raise InvalidConfiguration("headers is an object")
     headers = {name: _content(value, f"header {name!r:.60}") or b"" for name, value in said.items()}
-    value = asked.body.get("value")
-    with asked.store.producer(topic.name, linger=0.0) as out:
+    value = request.body.get("value")
+    with request.store.producer(topic.name, linger=0.0) as out:
         sent = _content(value, "value") if topic.schema.raw else _row(value, topic.schema)
         receipt = out.send(sent, key=key, headers=headers or None, partition=partition)
         out.sync()
-    asked.watch.look_now()
+    request.watch.look_now()
     return {"partition": receipt.partition, "offset": receipt.offset}
 
 

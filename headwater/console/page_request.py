@@ -61,7 +61,7 @@ class NotFound(HeadwaterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """A request, by someone who may make it."""
 
     watch: StoreWatch
