@@ -177,7 +177,7 @@ def _fill_streams() -> None:
 
 
 def _told(error: Exception) -> str:
-    """An error without the noise that Python puts around some of them, with advice for people who type commands."""
+    """Return an error without the noise that Python puts around some of them, with advice for the command line."""
     if isinstance(error, UnknownTopic):
         return str(error).replace("create it first", "hw topic list shows those that there are")
     if isinstance(error, TopicExists):
@@ -192,7 +192,7 @@ def _told(error: Exception) -> str:
 
 
 def _fail(*messages: str, code: int) -> NoReturn:
-    """One line on standard error for each, whatever is in it."""
+    """Write each message as one line on standard error, and exit."""
     for message in messages:
         sys.stderr.write(f"hw: {printable(' '.join(message.split()))}\n")
     sys.exit(code)

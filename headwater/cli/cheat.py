@@ -29,24 +29,24 @@ SHEET: Final[dict[str, list[tuple[str, str]]]] = {
     "Records": [
         ("echo 'two teas' | hw produce orders", "lines"),
         ("hw produce trades trades.parquet --create", "files, by their columns"),
-        ("hw consume orders --from -10 --follow", "the last ones, and what comes"),
+        ("hw consume orders --from -10 --follow", "the last ones, and new ones"),
         ("hw consume orders --from @-1h --where \"key = 'cust-7'\"", "by time, by filter"),
         ("hw consume trades -c symbol,price -o parquet > t.parquet", "columns, to a file"),
         ("hw tail 'orders.*'", "live; the space bar pauses"),
         ('hw sql "SELECT symbol, max(price) FROM trades GROUP BY ALL"', "SQL over topics"),
     ],
     "Groups": [
-        ("hw group list", "who reads what, and how far behind"),
+        ("hw group list", "members, positions and lag"),
         ("hw lag --watch", "live"),
         ("hw group reset billing --to @-1h --dry-run", "what would change"),
     ],
     "Care": [
         ("hw check events", "verify every frame"),
-        ("hw backup /backups/events", "again later: what is new"),
+        ("hw backup /backups/events", "again later: only new records"),
         ("hw restore /backups/events events", "the same offsets, the same positions"),
         ("hw steward --dry-run", "what retention would remove"),
-        ("hw inspect events/orders/0/state", "what is in a file"),
-        ("hw unlock events/orders/0", "who holds a lock"),
+        ("hw inspect events/orders/0/state", "the content of a file"),
+        ("hw unlock events/orders/0", "the holder of a lock"),
         ("hw doctor", "what works on this machine"),
     ],
     "Serving": [
@@ -59,7 +59,7 @@ SHEET: Final[dict[str, list[tuple[str, str]]]] = {
 
 @app.command(epilog="[bold]Examples[/]\n\n  hw cheat\n  hw cheat --json | jq '.Topics'")
 def cheat(as_json: Json = False) -> None:
-    """Show what is used most, on one page."""
+    """Show the most used commands on one page."""
     if as_json:
         document: dict[str, Any] = {
             heading: [{"command": command, "about": about} for command, about in lines]

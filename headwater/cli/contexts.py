@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A store, and what is needed to connect to it. Secrets stay in files of their own."""
+    """A store, and the files for connecting to it. Secrets stay in files of their own."""
 
     store: str
     token_file: str | None = None
@@ -47,7 +47,7 @@ class Contexts:
 
     @classmethod
     def load(cls, environment: Mapping[str, str]) -> Contexts:
-        """The contexts of this user; none where there is no file."""
+        """Return the contexts of this user; none if there is no file."""
         home = environment.get("XDG_CONFIG_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".config")
         file = Path(home) / "headwater" / "contexts.json"
         try:
@@ -61,7 +61,7 @@ class Contexts:
         except FileNotFoundError:
             return cls(file)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidFile([Problem(str(file), 1, "", f"this is no file of contexts: {error}")]) from None
+            raise InvalidFile([Problem(str(file), 1, "", f"this is not a file of contexts: {error}")]) from None
 
     def get(self, name: str) -> Context:
         """One of them; raises an error that names the others."""

@@ -26,9 +26,9 @@ _PATIENCE: Final = 0.5
 
 @contextmanager
 def progress(doing: str, total: int | None, unit: Literal["bytes", "records"]) -> Iterator[Callable[[int], None]]:
-    """A bar for so much work; what the block gets is called with how much more of it is done.
+    """Show a bar for so much work. The block gets a function, which it calls with the amount that was done since.
 
-    Without a total there is none: it would wipe away what somebody types meanwhile.
+    Without a total there is no bar: it would wipe away the user's typing.
     """
     people = console(stderr=True)
     amounts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),)

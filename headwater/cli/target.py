@@ -64,7 +64,7 @@ def find(said: str | None) -> Target:
 
 
 def connect(said: str | None, *, make: bool = False) -> Store:
-    """Open the store that is meant. A directory that is none is made one only by those who say so."""
+    """Open the store of a command. With `make`, a directory that is no store becomes one."""
     target = find(said)
     if not target.remote and not make:
         check_is_store(Path(target.where))

@@ -24,7 +24,7 @@ from headwater.core.errors import InvalidConfiguration
 from headwater.streams.topic import Topic
 
 _WHOLE: Final = 4 << 20
-"""So many characters of one value are shown; what is longer is for a download."""
+"""The most characters of one value that are shown; a download has the rest."""
 
 
 def _selection(request: PageRequest, topic: Topic) -> Selection:

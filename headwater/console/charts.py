@@ -1,4 +1,4 @@
-"""Charts: rates and lags over time, from the store's own history if there is one, and from what was seen since."""
+"""Charts: rates and lags over time, from the store's own history if there is one, and from the samples since."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GAPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800)
 _RECENT_NS: Final = 180 * 10**9
 _LONGEST_MINUTES: Final = 7 * 24 * 60
 _SERIES: Final = 12
-"""So many lines of one chart can be told apart; what is beyond is summed."""
+"""The most lines of one chart that can be told apart; further ones are summed."""
 
 Value = Callable[[Sample, Sample], dict[str, float | None]]
 """Computes the value of a chart at a moment, from the sample of it and the one before."""

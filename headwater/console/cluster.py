@@ -1,4 +1,4 @@
-"""The cluster: brokers, who leads what, who is in sync and how far the others are; or a broker on its own."""
+"""The cluster: brokers, leaders, in-sync replicas (ISR) and the lag of the others; or a broker on its own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def standing(store: Store) -> dict[str, Any] | None:
 
 
 def _remote(store: Store) -> RemoteStore | None:
-    """The store, if it is behind a broker. Where none is, what it takes to call one need not be installed."""
+    """Return the store if it is behind a broker. An embedded store needs no packages for the network."""
     if not str(store).startswith("hw://"):
         return None
     from headwater.client.store import RemoteStore

@@ -1,4 +1,4 @@
-"""Decoding: bytes and columns as text to be shown. It is always text: what it means is for nobody here to obey."""
+"""Decoding: bytes and columns as text to be shown. It is always plain text, never markup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class Shown(TypedDict):
-    """A value to be shown: what it was taken for, its text, how many bytes it has, and whether the text ends early."""
+    """A value to be shown: its format, its text, its size in bytes, and whether the text is cut."""
 
     kind: str
     text: str
@@ -36,7 +36,7 @@ def decoder_named(name: str) -> Decoder:
     for known in get_args(Decoder):
         if name == known:
             return known  # type: ignore[no-any-return]
-    raise InvalidConfiguration(f"{name!r:.40} is no way to decode: use {', '.join(get_args(Decoder))}")
+    raise InvalidConfiguration(f"{name!r:.40} is not a decoder: use {', '.join(get_args(Decoder))}")
 
 
 def shown(value: Any, decoder: Decoder = "auto", limit: int = PREVIEW) -> Shown | None:

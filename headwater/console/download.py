@@ -33,7 +33,7 @@ class Download:
     """Records of a topic, from a position on, oldest first in each partition, at most so many of them."""
 
     def __init__(self, request: PageRequest) -> None:
-        """Raises what is wrong with the request, before anything is sent."""
+        """Raises InvalidConfiguration for a wrong request, before anything is sent."""
         self._topic = request.store.topic(request.path["topic"])
         self.format = request.text("format", "ndjson")
         if self.format not in FORMATS:
@@ -76,7 +76,7 @@ class Download:
             yield f"{json.dumps(one)}\n".encode()
 
     def parquet(self) -> Path:
-        """A temporary file with all of it; whoever gets it removes it."""
+        """Return a temporary file with all of it. The caller removes it."""
         column = self._schema.system("partition")
         fields = [pa.field(column, PARTITION, nullable=False), *self._schema.full]
         fd, name = tempfile.mkstemp(suffix=".parquet", prefix="headwater-console-")

@@ -17,14 +17,14 @@ _RETRY_MS: Final = 1000
 
 
 class ServerEvent(NamedTuple):
-    """One event. The place is what a browser comes back with when its connection breaks."""
+    """One event. A browser whose connection breaks comes back with the last place."""
 
     name: str
     data: str
     place: str = ""
 
     def encode(self) -> bytes:
-        """As it is sent. The data has no line breaks: it is JSON."""
+        """Return the event as it is sent. The data is JSON, without line breaks."""
         place = f"id: {self.place}\n" if self.place else ""
         return f"event: {self.name}\n{place}data: {self.data}\n\n".encode()
 
@@ -39,7 +39,7 @@ def event_stream(
     """Send the events that `take` finds, until the browser goes; `close` is called in any case, maybe twice.
 
     `take` may wait, for a second or so: it is called in a thread. It is not called before the events that it found
-    were taken by the network, so that who reads slowly is not sent more than it can take.
+    were taken by the network, so that a slow reader is not sent more than it can take.
     """
 
     async def stream() -> AsyncIterator[bytes]:

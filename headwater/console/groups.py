@@ -1,4 +1,4 @@
-"""Groups: who is in them, how far they are, and setting their positions anew after a look at what that would do."""
+"""Groups: their members and positions, and resets of positions, which can be looked at first."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def planned_reset(request: PageRequest) -> dict[str, Any]:
 
 
 def reset(request: PageRequest) -> dict[str, Any]:
-    """Set positions to what was shown: `uuid` and `positions` are those of the plan."""
+    """Reset positions as shown: `uuid` and `positions` are those of the plan."""
     name, topic = request.path["group"], request.store.topic(request.given("topic", str))
     info = topic.info
     if request.given("uuid", str) != info.uuid.hex():

@@ -41,9 +41,9 @@ def cursor_from_text(text: str) -> Cursor:
     try:
         found = {int(number): int(offset) for number, _, offset in (one.partition(":") for one in text.split(","))}
     except ValueError:
-        raise InvalidConfiguration(f"{text!r:.60} is no place in a topic") from None
+        raise InvalidConfiguration(f"{text!r:.60} is not a place in a topic") from None
     if any(number < 0 or offset < 0 for number, offset in found.items()):
-        raise InvalidConfiguration(f"{text!r:.60} is no place in a topic")
+        raise InvalidConfiguration(f"{text!r:.60} is not a place in a topic")
     return found
 
 
@@ -65,7 +65,7 @@ def partitions_from_text(text: str) -> list[int] | None:
     try:
         return [int(one) for one in text.split(",")] if text.strip() else None
     except ValueError:
-        raise InvalidConfiguration(f"{text!r:.60} is no list of partitions") from None
+        raise InvalidConfiguration(f"{text!r:.60} is not a list of partitions") from None
 
 
 def place(topic: Topic, partitions: Sequence[int] | None, start: Start) -> Cursor:
@@ -126,7 +126,7 @@ class MessagePage:
 
 
 class _PartitionPage:
-    """One partition of a page: what was found there and not yet taken, and where to look next."""
+    """One partition of a page: the records that were found and not yet taken, and the next offset to look at."""
 
     def __init__(
         self, number: int, partition: Partition, schema: Schema, selection: Selection, at: int, direction: Direction

@@ -19,7 +19,7 @@ _BEHIND_NS: Final = 60 * 10**9
 
 
 def overview(request: PageRequest) -> dict[str, Any]:
-    """The store in numbers, and what is wrong with it."""
+    """Answer with the store in numbers, and its problems."""
     watch = request.watch
     survey, rates = watch.survey, watch.rates()
     if survey is None:

@@ -62,7 +62,7 @@ class NotFound(HeadwaterError):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request, by someone who may make it."""
+    """A request of a caller who may make it."""
 
     watch: StoreWatch
     path: Mapping[str, Any]

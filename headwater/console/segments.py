@@ -1,4 +1,4 @@
-"""Segments: the files of a partition, and the map of one of them, frame by frame, with what is damaged."""
+"""Segments: the files of a partition, and the map of one of them, frame by frame, with the damage."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _document(request: PageRequest, name: str, size: int, items: list[Item], pro
 
 
 def _cells(items: list[Item], size: int) -> str:
-    """A letter for each cell: the worst of what is in it."""
+    """Return a letter for each cell: that of the worst frame in it."""
     cells = ["header"] + [""] * (_CELLS - 1)
     for item in items:
         first = item.position * _CELLS // max(size, 1)

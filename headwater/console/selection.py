@@ -31,7 +31,7 @@ class Selection:
     """Chooses records of a topic of one schema. Without any condition it chooses all."""
 
     def __init__(self, schema: Schema, *, key: str = "", text: str = "", where: str = "") -> None:
-        """Raises InvalidConfiguration; of its kind InvalidFilter, for what is wrong with `where`."""
+        """Raises InvalidConfiguration, or InvalidFilter for a wrong `where`."""
         if max(len(key), len(text)) > _LONGEST:
             raise InvalidConfiguration(f"the text to look for has at most {_LONGEST} characters")
         self._schema = schema

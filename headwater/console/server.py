@@ -100,7 +100,7 @@ _CALLS_ANSWERED: Final = (
 
 
 class Console:
-    """Answers what the page asks, for those who may ask."""
+    """Answers the requests of pages, for callers who may make them."""
 
     def __init__(self, sessions: ConsoleSessions, *, write: bool = False, names: tuple[str, ...] | None = ()) -> None:
         """Read-only unless `write`. `names` are what requests may call this host; see Security."""
@@ -215,7 +215,7 @@ class Console:
     # Streams.
 
     async def _events(self, request: Request) -> Response:
-        """Tells that the store was looked at again; pages then ask for what they show."""
+        """Tell pages that there is a new survey; they then ask for their content."""
         watch = self._session(request).watch
         last, told = -1, 0.0
 
@@ -282,11 +282,11 @@ class Console:
         self._sessions.sweep()
 
     def end_streams(self) -> None:
-        """Let whoever listens know that it is over."""
+        """Tell all listeners that it is over."""
         self._closing.set()
 
     def close(self) -> None:
-        """End the streams, and close what is looked at."""
+        """End the streams, and close the stores."""
         self.end_streams()
         self._sessions.close()
 
@@ -318,9 +318,9 @@ async def _body(request: Request, most: int = MAX_BODY) -> Mapping[str, Any]:
     try:
         found = json.loads(content or b"{}")
     except (ValueError, RecursionError):
-        raise InvalidConfiguration("the request is no JSON") from None
+        raise InvalidConfiguration("the request is not JSON") from None
     if not isinstance(found, dict):
-        raise InvalidConfiguration("the request is no JSON object")
+        raise InvalidConfiguration("the request is not a JSON object")
     return found
 
 

@@ -97,7 +97,7 @@ class Serving:
         return self
 
     def stop(self) -> None:
-        """End the thread, and close what is looked at."""
+        """End the thread, and close the stores."""
         self.end()
         if self._thread is not None:
             self._thread.join(timeout=_STARTING)
@@ -138,7 +138,7 @@ class _Requests(H11Protocol):
         super().connection_lost(exc)
 
     def _await_client(self) -> None:
-        """Set the time for what the client has to send next; bytes that trickle in win none."""
+        """Set the deadline for the client's next part; bytes that trickle in do not move it."""
         state: object = self.conn.their_state
         if state is h11.IDLE and self.timeout_keep_alive_task is not None:
             state = None  # it may be silent for as long as the connection is kept
@@ -160,14 +160,14 @@ class _Requests(H11Protocol):
 
 
 class _ConsoleServer(uvicorn.Server):
-    """Tells those who listen before it waits for them to leave."""
+    """A server that tells listeners of its end before it waits for them to leave."""
 
     def __init__(self, console: Console, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._console = console
 
     async def on_tick(self, counter: int) -> bool:
-        """Also forget sessions that are over, now and then: those of whom nobody asks for anything any more."""
+        """Also forget expired sessions now and then, which no request would meet any more."""
         if counter % _SWEEPING_TICKS == 0:
             self._console.sweep()
         return await super().on_tick(counter)
@@ -186,7 +186,7 @@ def _named(address: Address) -> str:
 
 
 class _Listening(socket.socket):
-    """A socket that listens, and counts what it accepts from the first moment on: also before a handshake of TLS."""
+    """A listening socket that counts its connections from the first moment on, also before a handshake of TLS."""
 
     connections: Connections
 

@@ -1,4 +1,4 @@
-"""Sessions: who has the console open, and what each of them looks at.
+"""Sessions: the users who have the console open, and the store that each looks at.
 
 There are two ways in. A *launch token* is made when the console starts and is part of the link that it prints: whoever
 has it is the one who started it, and sees the store as the console itself does. A *broker's token* is what a user of a
@@ -37,7 +37,7 @@ _FAILURE_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class ConsoleSession:
-    """Someone who has the console open."""
+    """A user who has the console open."""
 
     user: str | None
     watch: StoreWatch
@@ -56,7 +56,7 @@ class ConsoleSessions:
         interval: float = INTERVAL,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`own` is what the launch token shows; `connect` opens the store for the token of a broker's user.
+        """`own` is the store that the launch token shows; `connect` opens the store for the token of a broker's user.
 
         Stores are looked at every `interval`, in seconds.
         """
@@ -76,9 +76,9 @@ class ConsoleSessions:
         return self._connect is not None
 
     def begin(self, token: str, source: str = "") -> str:
-        """Let someone at the address `source` in by a token; returns the value of a cookie.
+        """Sign a caller at the address `source` in by a token, and return the value of a cookie.
 
-        Raises Unauthenticated, or what a broker answers.
+        Raises Unauthenticated, or the broker's error.
         """
         if self.launch_token is not None and self._own is not None:
             if hmac.compare_digest(token.encode(), self.launch_token.encode()):
@@ -164,7 +164,7 @@ class ConsoleSessions:
             threading.Thread(target=self._watches.pop(key).close, daemon=True).start()
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close all stores."""
         with self._mutex:
             watches = [*self._watches.values(), *([self._own] if self._own is not None else [])]
             self._sessions.clear()

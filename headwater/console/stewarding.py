@@ -1,4 +1,4 @@
-"""The steward: what it did of late, and what it would do now."""
+"""The steward (the log cleaner): its last passes, and a dry run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live tail: records as they come, without a gap, from wherever the one who looks has got to.
+"""A live tail: records as they come, without a gap, from the place that the page has reached.
 
 Each event carries the place behind it. A page that pauses remembers that place and comes back with it. A browser whose
 connection broke does the same. Records that were written meanwhile come first, as fast as they are taken.
@@ -77,7 +77,7 @@ class LiveTail:
         return events
 
     def _gathered(self, found: list[ConsumedBatch]) -> list[ServerEvent]:
-        """Events with what is wanted, by time as far as the order of each partition lets it be."""
+        """Return events with the wanted records, by time as far as the order of each partition allows."""
         mine = [one for one in found if self._partitions is None or one.partition in self._partitions]
         lanes: dict[int, list[Row]] = {}
         for one in mine:

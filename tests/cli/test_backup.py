@@ -157,8 +157,8 @@ def test_a_flipped_bit_in_a_backup_is_found_and_nothing_is_restored(filled: Comm
     filled.refused("restore", place, "--verify", text="does not match its own checksum")
     manifest.unlink()
     filled.refused("restore", place, "--verify", text="was not finished")
-    filled.refused("restore", tmp_path / "config", "--verify", text="is no backup")
-    filled.refused("backup", tmp_path / "config", text="is not empty, and is no backup")
+    filled.refused("restore", tmp_path / "config", "--verify", text="is not a backup")
+    filled.refused("backup", tmp_path / "config", text="is not empty, and not a backup")
 
 
 @pytest.mark.parametrize("damaged", ["source", "copy"])

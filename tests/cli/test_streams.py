@@ -95,7 +95,7 @@ def test_json_in_a_raw_topic_stays_as_it_is(hw: Command) -> None:
     hw("produce", "orders", "-i", "json", "-k", "customer.id", "--timestamp", "at", stdin=line + "\n")
     (found,) = hw.lines("consume", "orders")
     assert (found["key"], found["value"], found["timestamp"]) == ("7", line, "2026-01-01T00:00:00.000000001Z")
-    hw.refused("produce", "orders", "-i", "json", stdin="{}\n{]\n", text="standard input:2: this is no JSON")
+    hw.refused("produce", "orders", "-i", "json", stdin="{}\n{]\n", text="standard input:2: this is not JSON")
     assert len(hw.lines("consume", "orders")) == 2, "what came before the wrong line is there"
 
 
@@ -198,7 +198,7 @@ def test_an_object_is_as_large_as_a_value_may_be(local_hw: Command) -> None:
 WRONG_INPUT: list[tuple[list[str], bytes, int, str]] = [
     (["-i", "records"], b'{"value": "x", "headers": 7}', 1, "standard input:1: headers are names and values, not 7"),
     (["-i", "records"], b'{"value": "x", "timestamp": "soon"}', 1, "standard input:1: 'soon' is no time"),
-    (["-i", "records"], b"[" * 100_000, 1, "standard input:1: this is no JSON"),
+    (["-i", "records"], b"[" * 100_000, 1, "standard input:1: this is not JSON"),
     (["-i", "json", "--timestamp", "at"], b'{"at": 99999999999999999999}', 1, "nanoseconds in 64 bits"),
     (["-i", "json", "--timestamp", "at"], b'{"at": "9999-01-01"}', 1, "nanoseconds in 64 bits"),
     (["-i", "json", "--timestamp", "at"], '{"at": "\u00b2"}'.encode(), 1, "is no time in ISO 8601"),

@@ -129,4 +129,4 @@ def test_contexts_name_stores(local_hw: Command, tmp_path: Path) -> None:
     hw("context", "remove", "prod")
     assert hw.json("context", "list")["current"] is None
     file.write_text("{]")
-    hw.refused("topic", "list", text="contexts.json:1: this is no file of contexts")
+    hw.refused("topic", "list", text="contexts.json:1: this is not a file of contexts")

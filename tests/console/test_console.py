@@ -163,12 +163,12 @@ def test_what_is_wrong_with_a_question_is_told(tmp_path: Path) -> None:
             ("where=key%20%3E", "a column is expected", everywhere),
             ("from=yesterday", "is no time", everywhere),
             ("from=0001-01-01", "no time that a record can have", everywhere),
-            ("partition=x", "is no list of partitions", everywhere),
+            ("partition=x", "is not a list of partitions", everywhere),
             ("partition=77", "has", everywhere),
             ("text=" + "x" * 1001, "at most 1000 characters", everywhere),
-            ("at=1:x", "is no place in a topic", everywhere[:2]),
-            ("at=-1:5", "is no place in a topic", everywhere[:2]),
-            ("decode=rot13", "is no way to decode", everywhere[:2]),
+            ("at=1:x", "is not a place in a topic", everywhere[:2]),
+            ("at=-1:5", "is not a place in a topic", everywhere[:2]),
+            ("decode=rot13", "is not a decoder", everywhere[:2]),
             ("limit=many", "limit is a whole number", ("messages", "download")),
         ):
             for path in paths:

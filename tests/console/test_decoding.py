@@ -71,7 +71,7 @@ def test_json_that_no_text_can_hold_is_shown_as_it_came(value: bytes, kind: str,
 
 
 def test_a_decoder_that_is_none_or_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidConfiguration, match="is no way to decode"):
+    with pytest.raises(InvalidConfiguration, match="is not a decoder"):
         decoder_named("rot13")
     monkeypatch.setitem(sys.modules, "msgpack", None)  # as if it were not installed
     with pytest.raises(InvalidConfiguration, match="pip install msgpack"):

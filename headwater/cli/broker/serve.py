@@ -148,7 +148,7 @@ _Config = Annotated[
 def serve(directory: _Directory = None, config: _Config = None, *, flags: dict[str, str | None]) -> None:
     """Serve a store until SIGTERM or Ctrl-C; then finish the accepted requests, make them durable, and exit with 0.
 
-    SIGHUP reads the access file again. A second Ctrl-C ends the broker at once: what it has acknowledged is safe.
+    SIGHUP reads the access file again. A second Ctrl-C ends the broker at once: acknowledged records are safe.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the C core would write lines of its own between those of the log
     from headwater.broker.process import run_broker

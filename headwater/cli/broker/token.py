@@ -86,7 +86,7 @@ def _length(text: str) -> float:
     "  hw broker token list --access access.yaml | jq -r '.tokens[].id'",
 )
 def list_tokens(access: _Access, as_json: Json = False) -> None:
-    """List tokens: whose they are, since when and until when. The tokens themselves are nowhere."""
+    """List tokens: their users, since when and until when. The tokens themselves are stored nowhere."""
     from headwater.broker.security.tokens import read_tokens, tokens_beside
 
     tokens = sorted(read_tokens(tokens_beside(access)).values(), key=lambda token: (token.user, token.created))

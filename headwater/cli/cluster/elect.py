@@ -67,7 +67,9 @@ def elect(
 def _confirm(partition: str, broker: int) -> None:
     if not sys.stdin.isatty():
         raise StoreError("there is no terminal to ask at: give --accept-loss to lose the records that only others had")
-    if not typer.confirm(f"Let broker {broker} lead {partition}, and lose what it does not have?", err=True):
+    if not typer.confirm(
+        f"Let broker {broker} lead {partition}, and lose the records that it does not have?", err=True
+    ):
         raise StoreError("nothing was done")
 
 

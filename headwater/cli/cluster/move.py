@@ -27,7 +27,7 @@ _LOOK: Final = 0.5
 _INTERRUPTED: Final = 130
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
-Cancel = Annotated[bool, typer.Option("--cancel", help="Take back what has not happened yet.")]
+Cancel = Annotated[bool, typer.Option("--cancel", help="Cancel the moves that are not done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, a document a line, as in a pipe.")]
 
 

@@ -92,7 +92,7 @@ def _judge(document: dict[str, Any]) -> None:
     if document["thinly_kept"]:
         places = ", ".join(document["thinly_kept"])
         warning = (
-            f"what the cluster keeps for itself is at fewer brokers than there are ({places}): that changes by itself, "
+            f"internal topics of the cluster have fewer replicas than they could ({places}): that changes by itself, "
             f"unless `replication` says so"
         )
         people.print(Text.assemble(("! ", "bold yellow"), shown(warning)))

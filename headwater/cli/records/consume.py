@@ -32,7 +32,7 @@ _WAIT: Final = 1.0
 @app.command(
     epilog="[bold]Examples[/]\n\n"
     "  hw consume orders                                  all there is, and then the end\n"
-    "  hw consume orders --from -10 --follow              the last 10 of each partition, and what comes\n"
+    "  hw consume orders --from -10 --follow              the last 10 of each partition, and new ones\n"
     "  hw consume orders --from @-1h --where \"key = 'cust-7'\"\n"
     "  hw consume orders --from 100:200 --partition 0 --format '%o %k %v'\n"
     "  hw consume trades --columns symbol,price --format parquet > trades.parquet\n"
@@ -53,7 +53,7 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            help="Go on where this group is, as a member; done is what was written.",
+            help="Read as a member of this group, from its position; written records are acknowledged.",
             autocompletion=complete_group,
         ),
     ] = None,
@@ -65,9 +65,10 @@ def consume(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Read a topic: what is there now, a range of it, or what comes. No group's position is touched unless you say so.
+    """Read a topic: its present records, a range of them, or new ones too. Groups keep their positions.
 
-    Partitions are read one after the other; what comes later is shown as it comes. In a pipe records are lines of JSON.
+    With --group it reads as a member. Partitions are read one after the other; new records are shown as they come. In a
+    pipe records are lines of JSON.
     """
     span, filters = parse_span(start, end), parse_where(where)
     if span.ends and (follow or group):
@@ -99,7 +100,7 @@ class ConsumeSelection:
     def of(
         cls, topic: Topic, partitions: Sequence[int] | None, where: Sequence[Filter], columns: str | None
     ) -> ConsumeSelection:
-        """Check what was asked for."""
+        """Check the arguments; raises Mistake."""
         schema, info = topic.schema, topic.info
         own = schema.system("partition")
         available = {own: pa.field(own, PARTITION, nullable=False)} | {one.name: one for one in schema.full}

@@ -48,7 +48,7 @@ def produce(
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="In lines: what comes before is the key."),
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="In lines: the text before it is the key."),
     ] = None,
     delete_empty: Annotated[
         bool, typer.Option("--delete-empty", help="In lines with keys: an empty value is a delete marker.")
@@ -57,9 +57,10 @@ def produce(
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="This one, whatever the keys.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, metavar="N", help="Write to this partition, regardless of keys."),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the topic if there is none.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:

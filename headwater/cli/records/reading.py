@@ -269,7 +269,7 @@ def _made_of(
 
 
 def _some(source: IO[bytes]) -> bytes:
-    """About a megabyte of a file, or of a pipe what is there, as soon as there is something."""
+    """Return about a megabyte of a file; of a pipe the bytes that are there, as soon as there are some."""
     if source is not sys.stdin.buffer:
         return source.read(_CHUNK)
     fd = source.fileno()
@@ -288,7 +288,7 @@ def _loaded(line: bytes, where: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidRecord(f"{where}: this is no JSON: {error}") from None
+        raise InvalidRecord(f"{where}: this is not JSON: {error}") from None
 
 
 def _moment(text: bytes | None, where: str) -> int:
@@ -319,7 +319,7 @@ def format_of(path: Path) -> Format:
     """The format that a file's name says; raises an error when it says none."""
     suffix = path.suffixes[-2] if path.suffix in _COMPRESSED and len(path.suffixes) > 1 else path.suffix
     if suffix.lower() not in _BY_SUFFIX:
-        raise HeadwaterError(f"{path}: what is in it? Say --input {'|'.join(FORMATS)}")
+        raise HeadwaterError(f"{path}: the name does not tell the format; give --input {'|'.join(FORMATS)}")
     return _BY_SUFFIX[suffix.lower()]
 
 
@@ -332,7 +332,7 @@ def open_file(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 
 def schema_of_file(path: Path, format: Format | None = None) -> pa.Schema | None:
-    """The columns of a file; Headwater's own among them are left out. None is what a raw topic was written to."""
+    """Return the columns of a file without Headwater's own; None if the file was written from a raw topic."""
     kind = format or format_of(path)
     if kind not in ("csv", "parquet", "arrow"):
         raise HeadwaterError(f"{path}: columns are known of CSV, Parquet and Arrow files, not of {kind}")

@@ -76,7 +76,7 @@ def sql(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Ask topics in SQL. They are tables, with what was there when the query began; DuckDB does the work.
+    """Ask topics in SQL. They are tables, with the records that were there when the query began; DuckDB does the work.
 
     A raw topic has partition, offset, timestamp, key, headers and value, key and value as text, and as key_bytes and
     value_bytes whatever they are. A typed one has its columns, and Headwater's own with an underscore.
@@ -111,7 +111,7 @@ def sql(
 
 @contextmanager
 def _ended_by_ctrl_c(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Ctrl-C ends the query, whatever DuckDB is doing: Python's own handler would wait until it comes back."""
+    """Let Ctrl-C end the query at once: Python's own handler would wait until DuckDB comes back."""
     receiver, sender = socket.socketpair()
     sender.setblocking(False)  # as the interpreter wants it
     done = threading.Event()
@@ -154,7 +154,7 @@ def _explained(message: str, files: bool) -> str:
 
 
 def _named(store: Store, text: str) -> list[str]:
-    """The topics whose names are in the text; that a few too many may be among them costs nothing."""
+    """Return the topics whose names are in the text. A few too many cost nothing."""
     lowered = text.lower()
     return [name for name in store.topics() if name.lower() in lowered]
 

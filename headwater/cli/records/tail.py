@@ -137,7 +137,7 @@ class _Keys:
         return os.read(self.fd, 1).decode("ascii", "ignore")
 
     def go_on(self, consumer: Consumer) -> bool:
-        """Do what the keys say; whether to go on. While it pauses, records wait in the log."""
+        """Obey the keys, and return whether to go on. While it pauses, records wait in the log."""
         key = self.pressed(0)
         if key == " ":
             key = ""

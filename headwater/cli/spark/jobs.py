@@ -59,7 +59,9 @@ def archive_command(
     to: Annotated[Path, typer.Option("--to", metavar="DIRECTORY", help="The archive; made if need be.")],
     store: Store,
     roll: Roll = False,
-    trim: Annotated[bool, typer.Option("--trim", help="Remove from the log what is archived and read.")] = False,
+    trim: Annotated[
+        bool, typer.Option("--trim", help="Remove from the log the records that are archived and read.")
+    ] = False,
     grace: Annotated[
         str, typer.Option("--grace", metavar="TIME", help="How long the log keeps it still: 90s, 12h, 7d.")
     ] = "1d",
@@ -177,7 +179,7 @@ def replay_command(
 ) -> None:
     """Write a range of a topic to another one, changed by SQL or not: all of it, and once.
 
-    The same command again does nothing, whatever became of the first: give another --name to do it twice.
+    The same command again does nothing, even if the first was killed: give another --name to do it twice.
     """
     directory = _absolute(store)
     options = _range(directory, source, start, end)

@@ -48,7 +48,7 @@ _OWN: Final = ("__groups", "__history", "__transactions", "__txn")
 
 @app.command(
     epilog="[bold]Examples[/]\n\n"
-    "  hw backup /backups/events                    the whole store; again later: what is new\n"
+    "  hw backup /backups/events                    the whole store; again later: only new records\n"
     "  hw backup /backups/prod --store hw://broker.example:6174\n"
     "  hw backup /backups/orders --topic orders\n"
     "  hw restore /backups/events events",
@@ -75,7 +75,7 @@ def backup(
     """
     began = time.monotonic()
     if destination.exists() and any(destination.iterdir()) and not (destination / STORE).is_dir():
-        raise HeadwaterError(f"{destination} is not empty, and is no backup: choose another directory")
+        raise HeadwaterError(f"{destination} is not empty, and not a backup: choose another directory")
     with opened(store) as source:
         names = topic or [name for name in source.topic_names() if name not in _OWN]
         infos = [source.describe_topic(name) for name in names]  # before anything is touched: a name may be mistyped

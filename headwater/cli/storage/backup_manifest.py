@@ -53,7 +53,7 @@ class BackupManifest:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             unfinished = (backup / STORE).is_dir()
-            why = "is a backup that was not finished: run hw backup again" if unfinished else "is no backup"
+            why = "is a backup that was not finished: run hw backup again" if unfinished else "is not a backup"
             raise HeadwaterError(f"{backup} {why}") from None
         except ValueError as error:
             raise Damaged(f"the manifest is damaged: {error}", file=path) from None

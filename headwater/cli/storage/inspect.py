@@ -88,7 +88,7 @@ def _recognise(file: Path, magic: bytes) -> Show:
     }
     show = by_magic.get(magic) or by_name.get(file.suffix or file.name)
     if show is None:
-        raise HeadwaterError(f"{file} is none of Headwater's files")
+        raise HeadwaterError(f"{file} is not one of Headwater's files")
     return show
 
 
@@ -420,4 +420,4 @@ def _lock(file: Path, _limit: int, _records: int, as_json: bool) -> None:
         write_json({"file": str(file), "kind": "lock", "pid": pid, "since": since})
         return
     told = "nobody yet" if pid is None or since is None else f"process {pid} at {moment(int(since * 1e9))}"
-    console().print(f"last taken by {told}; hw unlock says who holds it now", soft_wrap=True)
+    console().print(f"last taken by {told}; hw unlock shows the holder", soft_wrap=True)

@@ -72,7 +72,7 @@ def create(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Make a topic, and the store around it if there is none: raw, or typed by its columns.
+    """Create a topic, raw or typed by its columns, and its store if there is none.
 
     Options are those of docs/configuration.md: retention_age=7d, retention_bytes=10GiB, compact=true, sync=1s, …
     """

@@ -51,7 +51,7 @@ _PATIENCE: Final = 60.0
 
 @dataclass(slots=True)
 class WriterProcess:
-    """A writing process and what it has said."""
+    """A writing process and its messages."""
 
     number: int
     process: subprocess.Popen[bytes]
@@ -66,7 +66,7 @@ class WriterProcess:
         return sum(count for _, count, _ in self.acknowledged)
 
     def listen(self) -> None:
-        """Take down what the process says, until it is gone."""
+        """Note the messages of the process, until it is gone."""
         assert self.process.stdout is not None, "it is a pipe"
         self._listener = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
         self._listener.start()
@@ -186,7 +186,7 @@ class Tour:
         self.people.print(what)
 
     def promise(self, kept: bool, text: str) -> None:
-        """Tell what was promised, and whether it was kept; the tour fails in the end when it was not."""
+        """Tell a promise and whether it was kept; if not, the tour fails in the end."""
         self.say(Text.assemble(("✓ ", "bold green"), text) if kept else Text(f"✗ BROKEN: {text}", "bold red"))
         if not kept:
             self.broken.append(text)
@@ -284,7 +284,7 @@ class Tour:
     # Proving.
 
     def _read_back(self) -> None:
-        self.heading("Everything is read back and compared with what was acknowledged")
+        self.heading("Everything is read back and compared with the acknowledged records")
         with DirectoryPartition(self.partition, WRITER_CONFIG) as partition:
             table = partition.scan(columns=["offset", "key", "value"]).read_all()
         writers, numbers = _parse(table)

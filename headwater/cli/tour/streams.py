@@ -35,7 +35,7 @@ class Guide(Protocol):
         """Show a table."""
 
     def promise(self, kept: bool, text: str) -> None:
-        """Tell what was promised, and whether it was kept."""
+        """Tell a promise, and whether it was kept."""
 
 
 @dataclass(frozen=True, slots=True)
