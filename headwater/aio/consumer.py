@@ -20,7 +20,7 @@ from headwater.aio.waiting import Bell
 from headwater.core.config import ConsumerConfig
 from headwater.core.errors import StoreClosed
 from headwater.streams.consumer import Consumer as SyncConsumer
-from headwater.streams.consumer_statistics import ConsumerStatistics
+from headwater.streams.consumer import ConsumerStatistics
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord
 from headwater.streams.pattern import TopicFilter
 from headwater.streams.processing import ProcessSummary

@@ -1,8 +1,7 @@
 """Streams: what users hold, written once for every backend."""
 
 from headwater.streams.catalog import TopicInfo
-from headwater.streams.consumer import Consumer
-from headwater.streams.consumer_statistics import ConsumerStatistics
+from headwater.streams.consumer import Consumer, ConsumerStatistics
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord
 from headwater.streams.group import Assignment, Commit, Group, GroupInfo
 from headwater.streams.membership import Member

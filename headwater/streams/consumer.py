@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from headwater.core.config import ConsumerConfig
@@ -30,11 +31,11 @@ from headwater.core.errors import (
     StoreClosed,
     StoreError,
 )
-from headwater.log import Partition
 from headwater.log.format.projection import Projection
-from headwater.streams.consumer_statistics import ConsumerStatistics
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
-from headwater.streams.group import Commit, PositionClaim, TopicKey, was_reset
+from headwater.streams.cursors import Cursors
+from headwater.streams.group import Commit, PositionClaim, TopicKey
+from headwater.streams.group_member import GroupMember
 from headwater.streams.ports import GroupCoordinator
 from headwater.streams.processing import Handler, Processing, ProcessOptions, ProcessSummary
 from headwater.streams.start import Start, resolve
@@ -53,6 +54,16 @@ OnChange = Callable[[frozenset[TopicPartition]], None]
 
 
 _Found = TypeVar("_Found", ConsumedRecord, ConsumedBatch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatistics:
+    """A consumer in numbers."""
+
+    assigned: tuple[TopicPartition, ...]
+    positions: dict[TopicPartition, int]
+    delivered_records: int
+    lag: int
 
 
 class Consumer:
@@ -75,20 +86,15 @@ class Consumer:
             raise InvalidConfiguration(f"a static assignment is (number, of how many), not {static}")
         self._store = store
         self._subscription = Subscription(store, topics)
-        self._group = group
         self._start = start
         self.config = config
-        self._static = static
         self._on_assign = on_assign
         self._on_revoke = on_revoke
         self._on_damage = on_damage
-        self._cursors: dict[TopicPartition, Cursor] = {}
-        self._order: deque[TopicPartition] = deque()
-        self._paused: set[TopicPartition] = set()
+        self._cursors = Cursors()
+        self._static = static
         self._refreshed = 0.0
         self._refreshing = False
-        self._generation = -1
-        self._waiting = False
         self._delivered = 0
         self._projections: dict[bytes, Projection] = {}
         self._closed = False
@@ -98,19 +104,9 @@ class Consumer:
         self._lost = False
         """Whether something was taken away that had been handed out since the last poll, or in a transaction."""
         self._pid = os.getpid()
-        self._member: str | None = None
-        self._user: str | None = None
-        """As what the group knows a consumer with a fixed share, which acts as no member."""
-        if group is not None and static is None:
-            self._member = self._join(group)
-        elif group is not None:
-            self._user = self._join(group)
-        self._fetcher = store._new_fetcher(config, None if group is None else group.name)
+        self._member = GroupMember(group, self._subscription, static=static is not None)
+        self._fetcher = store._new_fetcher(config, self._member.group_name)
         self.watch = self._fetcher.watch
-
-    def _join(self, group: GroupCoordinator) -> str:
-        wanted = self._subscription
-        return group.join(wanted.topics, wanted.partitions_of, static=self._static is not None)
 
     # Polling.
 
@@ -137,7 +133,7 @@ class Consumer:
             found = take()
             left = deadline - time.monotonic()
             if found or (left <= 0 and not patiently):
-                self._fetcher.taken(self._active())
+                self._fetcher.taken(self._cursors.active())
                 return found
             if left > 0:
                 self.watch.wait(self.ready, min(left, self.patience()))
@@ -147,26 +143,23 @@ class Consumer:
     def _look(self, *, patiently: bool) -> None:
         """Have the fetcher see what there is; what it hears of the group meanwhile is acted on first."""
         self._refresh()
-        while self._fetcher.look(self._active(), self._member, patiently=patiently):
-            if self._refreshing or self._current_generation() == self._generation:
+        while self._fetcher.look(self._cursors.active(), self._member.id, patiently=patiently):
+            if self._refreshing or self._member.is_current:
                 return
             self._refresh()
 
     def ready(self) -> bool:
         """Whether there is a reason to wake up: records, or a change in the group."""
-        if self._current_generation() != self._generation:
+        if not self._member.is_current:
             return True
         with suppress(PartitionClosed, PartitionDeleted):
-            return self._fetcher.ready(self._active())
+            return self._fetcher.ready(self._cursors.active())
         return True
-
-    def _active(self) -> list[Cursor]:
-        return [self._cursors[place] for place in self._order if place not in self._paused]
 
     def _take_records(self, limit: int) -> list[ConsumedRecord]:
         found: list[ConsumedRecord] = []
         failed: HeadwaterError | None = None
-        for cursor in self._active():
+        for cursor in self._cursors.active():
             try:
                 while len(found) < limit and cursor.fetch(self.config.fetch_bytes):
                     if not cursor.records:
@@ -174,7 +167,7 @@ class Consumer:
                     found.extend(cursor.take(limit - len(found)))
             except HeadwaterError as error:
                 failed = self._failed(cursor, error) or failed
-            self._order.rotate(-1)  # the next poll begins with another partition
+            self._cursors.next_turn()  # the next poll begins with another partition
             if len(found) >= limit:
                 break
         return self._found(found, failed)
@@ -182,7 +175,7 @@ class Consumer:
     def _take_batches(self) -> list[ConsumedBatch]:
         found: list[ConsumedBatch] = []
         failed: HeadwaterError | None = None
-        for cursor in self._active():
+        for cursor in self._cursors.active():
             try:
                 cursor.unread()
                 if cursor.fetch(self.config.fetch_bytes):
@@ -230,37 +223,23 @@ class Consumer:
         return Processing(self, self._store, self._subscription.filter, handler, **options).run()
 
     def give_back(self, found: Sequence[ConsumedRecord | ConsumedBatch]) -> None:
-        """Nobody has got what a poll found, or the last of it: it must not count as seen, and comes again."""
-        spans: dict[TopicPartition, tuple[int, int]] = {}
-        for one in found:
-            start, end = (one.start, one.end) if isinstance(one, ConsumedBatch) else (one.offset, one.offset + 1)
-            place = TopicPartition(one.topic, one.partition)
-            spans[place] = (spans.get(place, (start, end))[0], end)
-            self._delivered -= one.batch.num_rows if isinstance(one, ConsumedBatch) else 1
-        for place, (start, end) in spans.items():
-            if place in self._cursors and self._cursors[place].delivered == end:
-                self._cursors[place].back_to(start)
+        """Take back what a poll found, or the last of it, that nobody has got: it comes again."""
+        self._delivered -= self._cursors.give_back(found)
 
     def _begin_poll(self, patiently: bool) -> None:
         self._check_open()
         if self.config.auto_ack:
-            for cursor in self._cursors.values():
-                cursor.take_as_done()
+            self._cursors.take_as_done()
         if not self._holding:
             self._lost = False
             self._commit_or_forget(patiently=patiently)
-        joined = self._member or self._user
-        if self._group is not None and joined is not None:
-            self._group.touch(joined)
+        self._member.touch()
 
-    # Whose partitions, and from where.
-
-    def _current_generation(self) -> int:
-        return self._group.generation() if self._group is not None else 0
+    # The assignment.
 
     def patience(self) -> float:
-        """How long to wait between looks at the group: so short that a member that waits is not taken for late."""
-        if self._waiting:
+        """Return the seconds between looks at the group: so few that a member that waits is not taken for late."""
+        if self._member.waiting:
             return _WAITING
         return min(self.config.refresh_interval, self.config.max_poll_interval / 3)
 
@@ -271,53 +250,32 @@ class Consumer:
             return  # called by one of the callbacks
         now = time.monotonic()
         age = now - self._refreshed
-        if age < self.patience() and self._current_generation() == self._generation:
+        if age < self.patience() and self._member.is_current:
             return
         self._refreshing = True
         try:
-            self._take_over(self._settle() if self._member is not None else self._share())
+            self._take_over(self._share() if self._member.id is None else self._settle())
             self._refreshed = now  # from when it asked, not from when it heard: others count from then, too
         finally:
             self._refreshing = False
 
     def _share(self) -> AbstractSet[TopicPartition]:
         """The partitions of a consumer that has no others to agree with: all, or a fixed share."""
-        before, self._generation = self._generation, self._current_generation()
-        if self._group is not None and self._user is not None and before not in (-1, self._generation):
-            self._user = self._joined_again(self._group, self._user)
-            self._generation = self._current_generation()
-        if self._group is not None and before != self._generation:
-            position = self._group.position
-            cursors = list(self._cursors.values())
-            self._forget({cursor.place for cursor in cursors if was_reset(position(cursor.key), cursor.generation)})
+        self._forget(self._member.look_for_resets(self._cursors.values()))
         number, total = self._static or (0, 1)
         everything = sorted(self._subscription.partitions())
         return {place for i, place in enumerate(everything) if i % total == number}
 
-    def _joined_again(self, group: GroupCoordinator, user: str) -> str:
-        """As what the group knows this consumer: it may have been taken out, because nothing was heard of it."""
-        if user in group.describe().members:
-            return user
-        group.leave(user, self._subscription.partitions_of)
-        return self._join(group)
-
     def _settle(self) -> AbstractSet[TopicPartition]:
         """The partitions that are this member's now. Those that it loses are committed first, and then let go."""
-        assert self._group is not None
-        assert self._member is not None
         while True:
             try:
-                self._group.touch(self._member)
-                self._generation, settled = self._group.settle(
-                    self._member, self._subscription.partitions_of, self.config.max_poll_interval, holding=self._cursors
-                )
+                settled = self._member.settle(self.config.max_poll_interval, self._cursors)
             except StaleMember as error:
                 _log.warning("%s; it joins again", error)
                 self._forget(self._cursors.keys())
-                self._group.leave(self._member, self._subscription.partitions_of)
-                self._member = self._join(self._group)
+                self._member.rejoin()
                 continue
-            self._waiting = settled.waiting
             # What was taken anew has another position, even if this consumer read there before: it was reset.
             self._forget(settled.taken & self._cursors.keys())
             kept = {place for place in settled.leaving if self._holding and self._cursors[place].touched}
@@ -341,48 +299,25 @@ class Consumer:
             self._on_revoke(lost)
 
     def _drop(self, places: AbstractSet[TopicPartition]) -> None:
-        for place in places:
-            cursor = self._cursors.pop(place, None)
-            if cursor is not None and cursor.delivered > cursor.committed:
-                self._lost = True
-            self._paused.discard(place)
-        self._order = deque(sorted(self._cursors))
+        if self._cursors.drop(places):
+            self._lost = True
 
     def _take_over(self, owned: AbstractSet[TopicPartition]) -> None:
         keys = {place: key for place in owned if (key := self._subscription.key(place)) is not None}
         self._forget({place for place, cursor in self._cursors.items() if keys.get(place) != cursor.key})
         assigned = frozenset(keys.keys() - self._cursors.keys())
-        if assigned and self._group is not None:
-            self._store.roll_forward(self._group.name)  # the member before may have decided and died
-        for place in sorted(assigned):
-            partition = self._store.topic(place.topic).partition(place.partition)
-            position, generation = self._position(place, keys[place], partition)
-            source = self._fetcher.source(place, keys[place], partition)
-            self._cursors[place] = Cursor(place, keys[place], partition, position, generation, self._on_damage, source)
+        if assigned and self._member.group_name is not None:
+            self._store.roll_forward(self._member.group_name)  # the member before may have decided and died
+        self._cursors.add([self._new_cursor(place, keys[place]) for place in sorted(assigned)])
         self._fetcher.follow(list(self._cursors.values()))
-        if assigned:
-            self._order = deque(sorted(self._cursors))
-            if self._on_assign is not None:
-                self._on_assign(assigned)
+        if assigned and self._on_assign is not None:
+            self._on_assign(assigned)
 
-    def _position(self, place: TopicPartition, key: TopicKey, partition: Partition) -> tuple[int, int]:
-        """Where to begin in a partition: the group's position, or else where the consumer was told to start.
-
-        Also the generation in which that was set.
-        """
-        known = self._group.position(key) if self._group is not None else None
-        end = partition.bounds().end
-        if known is not None and self._group is not None and known.offset > end:
-            self._group.clamp({place: Commit(key, end)})  # a power loss has taken what was not synced
-            known = self._group.position(key)
-        if known is not None:
-            return min(known.offset, end), known.generation
-        position = resolve(partition, "earliest" if self._subscription.came_later(key) else self._start)
-        if self._group is not None:
-            # The group begins here even if this member dies before it has done anything: "latest" would be later then.
-            known_to_us = None if self._member is not None else {key: self._generation}
-            self._group.commit(self._member, {place: Commit(key, position)}, known=known_to_us)
-        return position, self._generation
+    def _new_cursor(self, place: TopicPartition, key: TopicKey) -> Cursor:
+        partition = self._store.topic(place.topic).partition(place.partition)
+        position, generation = self._member.start_position(place, key, partition, self._start)
+        source = self._fetcher.source(place, key, partition)
+        return Cursor(place, key, partition, position, generation, self._on_damage, source)
 
     # Acknowledging.
 
@@ -403,49 +338,29 @@ class Consumer:
         self._check_open()
         refused = self._commit_done()
         if refused:
-            raise StaleMember(self._refusal(refused))
+            raise StaleMember(self._member.refusal(refused))
 
     def _commit_or_forget(self, *, patiently: bool = False) -> None:
         """Commit what is done; what is no longer this member's is given up, since others repeat it."""
         refused = self._commit_done(patiently=patiently)
-        fixed = self._group if refused and self._static is not None else None
-        if fixed is not None and not refused.isdisjoint(fixed.describe().owners):
-            raise StaleMember(f"{self._refusal(refused)}: a group has members, or fixed shares, not both")
+        if refused and self._member.has_members_at(refused):
+            raise StaleMember(f"{self._member.refusal(refused)}: a group has members, or fixed shares, not both")
         if refused:
-            _log.warning("%s: others may repeat what was done there", self._refusal(refused))
+            _log.warning("%s: others may repeat what was done there", self._member.refusal(refused))
             self._refreshed = 0.0
             self._forget(refused)
 
-    def _done(self) -> dict[TopicPartition, Commit]:
-        """What is done and not committed."""
-        return {
-            place: Commit(cursor.key, cursor.acks.position)
-            for place, cursor in self._cursors.items()
-            if cursor.acks.position > cursor.committed
-        }
-
     def _commit_done(self, *, patiently: bool = False) -> frozenset[TopicPartition]:
-        """Commit what is done; returns the partitions where that was refused. Who is patient may be told later."""
-        changed = self._done()
-        if self._group is None or self._holding or not changed:
+        """Commit what is done, and return the partitions where that was refused; `patiently`, a later call may tell."""
+        changed = self._cursors.done()
+        if self._member.group is None or self._holding or not changed:
             return frozenset()
-        known = self._known(changed)
-        done, refused = self._fetcher.commit(self._member, changed, known, patiently=patiently)
-        for place, one in done.items():
+        known = self._member.known(self._cursors, changed)
+        done, refused = self._fetcher.commit(self._member.id, changed, known, patiently=patiently)
+        for place, commit in done.items():
             if place in changed:
-                self._cursors[place].committed = one.offset
+                self._cursors[place].committed = commit.offset
         return refused & changed.keys() if refused else refused
-
-    def _known(self, places: Iterable[TopicPartition]) -> dict[TopicKey, int] | None:
-        """How a reset is noticed by who is no member; from a member, it takes the partition away."""
-        if self._member is not None:
-            return None
-        return {self._cursors[place].key: self._cursors[place].generation for place in places}
-
-    def _refusal(self, places: AbstractSet[TopicPartition]) -> str:
-        assert self._group is not None
-        names = ", ".join(str(place) for place in sorted(places))
-        return f"the commit of {names} was refused: no longer this consumer's in group {self._group.name!r}"
 
     def _cursor(self, topic: str, partition: int) -> Cursor:
         self._check_open()
@@ -465,7 +380,7 @@ class Consumer:
     @property
     def group_name(self) -> str | None:
         """The group that keeps this consumer's positions."""
-        return None if self._group is None else self._group.name
+        return self._member.group_name
 
     def hold(self) -> None:
         """Commit nothing from now on: what is done is part of a transaction, and partitions are kept until its end."""
@@ -477,7 +392,7 @@ class Consumer:
             self._refreshed = 0.0
             self._forget(refused)
             self._lost = False  # as told here
-            raise StaleMember(self._refusal(refused))
+            raise StaleMember(self._member.refusal(refused))
         self._refresh()  # what others wait for goes now, even if some of it was handed out and never acknowledged
         self._holding = True
 
@@ -486,12 +401,11 @@ class Consumer:
         if self._lost:
             raise StaleMember("partitions were taken from this consumer, and what it read there is another's to do")
         if self.config.auto_ack:
-            for cursor in self._cursors.values():
-                cursor.take_as_done()
-        commits = self._done()
-        if self._group is None or not commits:
+            self._cursors.take_as_done()
+        commits, member = self._cursors.done(), self._member
+        if member.group_name is None or not commits:
             return None
-        return PositionClaim(self._group.name, self._member, commits, self._known(commits))
+        return PositionClaim(member.group_name, member.id, commits, member.known(self._cursors, commits))
 
     def decided(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
         """These positions were decided over in a generation of the group."""
@@ -530,19 +444,19 @@ class Consumer:
             raise StoreError("the consumer is part of a transaction, which a reset would undo: end it first")
         self._refresh()
         positions = {place: resolve(cursor.partition, position) for place, cursor in self._cursors.items()}
-        if self._group is not None:
+        if self._member.group is not None:
             self._fetcher.finish_commits()
-            self._group.reset({place: Commit(self._cursors[place].key, at) for place, at in positions.items()})
+            self._member.group.reset({place: Commit(self._cursors[place].key, at) for place, at in positions.items()})
         for place, offset in positions.items():
             self._cursors[place].move(offset)
 
     def pause(self, *places: TopicPartition) -> None:
         """Hand out nothing of these partitions, or of all, until `resume`."""
-        self._paused.update(places or self._cursors)
+        self._cursors.paused.update(places or self._cursors)
 
     def resume(self, *places: TopicPartition) -> None:
         """Go on with these partitions, or with all."""
-        self._paused.difference_update(places or set(self._paused))
+        self._cursors.paused.difference_update(places or set(self._cursors.paused))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now."""
@@ -581,17 +495,14 @@ class Consumer:
         try:
             with suppress(StoreClosed):  # then the members have gone with the store
                 if take_as_done:
-                    for cursor in self._cursors.values():
-                        cursor.take_as_done()
+                    self._cursors.take_as_done()
                 refused = self._commit_done()
                 if refused:
-                    _log.warning("%s: others may repeat what was done there", self._refusal(refused))
+                    _log.warning("%s: others may repeat what was done there", self._member.refusal(refused))
         finally:
             try:
-                joined = self._member or self._user
-                if self._group is not None and joined is not None:
-                    with suppress(StoreClosed):
-                        self._group.leave(joined, self._subscription.partitions_of)
+                with suppress(StoreClosed):
+                    self._member.leave()
             finally:
                 self._fetcher.close()
 
@@ -605,5 +516,5 @@ class Consumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Who fails has not done what it was given last: that is not taken as done.
+        # A handler that fails has not done what it was given last: that is not taken as done.
         self._close(self.config.auto_ack and kind is None)

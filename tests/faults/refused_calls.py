@@ -77,8 +77,8 @@ class Scene:
         self.out = self.store.producer("t")
         self.inbox = self.store.consumer("t", group="g")
         self.found = self.inbox.poll(timeout=30)
-        assert self.inbox._member is not None
-        self.member: str = self.inbox._member
+        assert self.inbox._member.id is not None
+        self.member: str = self.inbox._member.id
         self.receipt = self.out.send(b"sent")
         self.out.flush()
 

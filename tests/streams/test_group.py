@@ -170,10 +170,10 @@ def test_a_member_that_waits_for_records_is_not_late(handle: Handles) -> None:
             while records := one.poll():
                 for record in records:
                     one.ack(record)
-            member = one._member
+            member = one._member.id
             assert one.poll(timeout=0.5 * pace) == []
             one.assignment()
-            return one._member == member
+            return one._member.id == member
 
     assert any(stays(pace) for pace in PACES)
 
@@ -460,13 +460,13 @@ def test_a_fixed_share_that_was_taken_out_uses_the_group_again(handle: Handles) 
     store = handle()
     with store.consumer("orders", group="g", static=(0, 1), refresh_interval=0.01) as share:
         share.poll(timeout=300)
-        user = share._user
+        user = share._member.user
         assert user is not None
         handle().coordinator("g").leave(user, lambda _: [])  # as if nothing had been heard of it for too long
         patience = Patience(60)
-        while share._user == user and not patience.exhausted():
+        while share._member.user == user and not patience.exhausted():
             share.poll(timeout=0.01)
-        assert list(store.group("g").describe().members) == [share._user]
+        assert list(store.group("g").describe().members) == [share._member.user]
         assert not store.group("g").expire((1 << 63) - 1)
 
 

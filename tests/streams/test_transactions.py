@@ -481,7 +481,7 @@ def test_what_a_block_has_not_read_is_handed_over_within_it(store: Store, handle
             inbox.ack(record)
         wanted = TopicPartition("orders", 1)
         other = handle().consumer("orders", group="billing", refresh_interval=0.001)
-        while store.group("billing").describe().target[wanted] == inbox._member:  # who gets which is left to chance
+        while store.group("billing").describe().target[wanted] == inbox._member.id:  # who gets which is left to chance
             other.close()
             other = handle().consumer("orders", group="billing", refresh_interval=0.001)
         eventually(lambda: inbox.poll() == other.poll() and other.assignment() == {wanted})
