@@ -17,6 +17,7 @@ from typing import Any
 from headwater.broker.backend import NamedTopic
 from headwater.broker.stored import topic_of
 from headwater.core.errors import InvalidRecord, PartitionDeleted
+from headwater.core.limits import check_sizes
 from headwater.core.record import Record
 from headwater.core.schema import Schema
 from headwater.log import Frame, encode, encode_batch
@@ -83,13 +84,7 @@ def _check(record: Record, info: TopicInfo) -> None:
         why = f"topic {info.name!r} is compacted" if limits.compact else "a delete marker is for a key"
         raise InvalidRecord(f"{why}: the record needs a key")
     headers = sum(len(name.encode()) + len(value) for name, value in record.headers.items())
-    for what, found, limit, option in (
-        ("a key", len(record.key or b""), limits.max_key_bytes, "max_key_bytes"),
-        ("a value", len(record.value or b""), limits.max_value_bytes, "max_value_bytes"),
-        ("the headers of a record", headers, limits.max_headers_bytes, "max_headers_bytes"),
-    ):
-        if found > limit:
-            raise InvalidRecord(f"{what}: {found} bytes are over the limit of {limit} ({option})")
+    check_sizes(limits, value=len(record.value or b""), key=len(record.key or b""), headers=headers)
 
 
 def _frame(records: Sequence[Record], info: TopicInfo, schema: Schema, now_ns: int) -> Frame:

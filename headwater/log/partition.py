@@ -17,6 +17,7 @@ import pyarrow as pa
 import headwater.core.compute as pc
 from headwater.core.config import PartitionConfig
 from headwater.core.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
+from headwater.core.limits import check_frame_size
 from headwater.core.record import Record
 from headwater.core.schema import RAW, Schema
 from headwater.log.files.index import NEVER
@@ -109,11 +110,8 @@ class Partition(ABC):
             if frame.body_crc is None:
                 raise InvalidRecord("a frame is signed before it is appended")
             decided = frame.identity is not None and frame.identity.forever  # whatever the limit has become since
-            if frame.length > self.config.max_frame_bytes and not decided:
-                raise InvalidRecord(
-                    f"a frame of {frame.length} bytes is over the limit of {self.config.max_frame_bytes}: "
-                    f"send fewer records at a time or raise max_frame_bytes"
-                )
+            if not decided:
+                check_frame_size(self.config, frame.length)
             if frame.attributes & (EXPLICIT_OFFSETS | CONTROL):
                 raise InvalidRecord("only plain frames can be appended")
             if frame.identity != group[0].identity or (

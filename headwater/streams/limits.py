@@ -9,6 +9,7 @@ import pyarrow as pa
 import headwater.core.compute as pc
 from headwater.core.config import TopicConfig
 from headwater.core.errors import InvalidRecord
+from headwater.core.limits import check_sizes
 from headwater.core.schema import Schema
 from headwater.streams.typed import largest_value
 
@@ -28,18 +29,6 @@ def check_limits(
         raise InvalidRecord("the topic is compacted: every record needs a key")
     if schema.raw and _lacks_key(payload.column(0), keys):
         raise InvalidRecord("a delete marker (a value of null) needs a key")
-
-
-def check_sizes(limits: TopicConfig, *, value: int, key: int, headers: int = 0) -> None:
-    """Raise InvalidRecord when the largest of some records are too large."""
-    sizes = (
-        ("a value of {} bytes is", value, limits.max_value_bytes, "max_value_bytes"),
-        ("a key of {} bytes is", key, limits.max_key_bytes, "max_key_bytes"),
-        ("headers of {} bytes are", headers, limits.max_headers_bytes, "max_headers_bytes"),
-    )
-    for what, size, limit, name in sizes:
-        if size > limit:
-            raise InvalidRecord(f"{what.format(size)} over {limit} ({name})")
 
 
 def _lacks_key(values: pa.Array, keys: pa.Array | None) -> bool:

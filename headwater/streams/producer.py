@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headwater.core.config import ProducerConfig
 from headwater.core.errors import BufferFull, InvalidRecord, StoreClosed, TransactionAborted
+from headwater.core.limits import check_sizes
 from headwater.streams.batch import RECORD_BYTES, Batch
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.gathered import Gathered, Piece, piece_of
@@ -213,9 +214,7 @@ class Producer:
             size, sound = 0, False
         if not sound:
             raise InvalidRecord("headers are a mapping of str to bytes")
-        if size > self._limits.max_headers_bytes:
-            limit = self._limits.max_headers_bytes
-            raise InvalidRecord(f"headers of {size} bytes are over the limit of {limit} (max_headers_bytes)")
+        check_sizes(self._limits, headers=size)
         return size + 8 * len(headers)
 
     def _value(self, value: Any, key: bytes | None) -> tuple[Any, int]:
@@ -235,8 +234,7 @@ class Producer:
             size = len(value)
         else:
             raise InvalidRecord(f"a value is bytes, not {type(value).__name__}: encode it, or use a typed topic")
-        if size > self._max_value:
-            raise InvalidRecord(f"a value of {size} bytes is over the limit of {self._max_value} (max_value_bytes)")
+        check_sizes(self._limits, value=size)
         return value, size
 
     def send_batch(
@@ -264,7 +262,7 @@ class Producer:
         batches = to_batches(raw_values(data) if self._raw else data, self._schema)
         listed = _listed(keys)
         times = timestamps if timestamps is None or isinstance(timestamps, int) else pa.array(timestamps)
-        check_batches(batches, listed, times, self._schema, self._max_value)
+        check_batches(batches, listed, times, self._schema, self._limits)
         number = self._sticky if partition is None and not self._unready else None
         if listed is None and number is None:
             number = self._route(None, partition)

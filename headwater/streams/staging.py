@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from headwater.core.errors import InvalidRecord
+from headwater.core.limits import check_frame_size
 from headwater.log import Frame
 from headwater.streams.catalog import TopicInfo
 
@@ -67,12 +67,7 @@ class Staging:
 
     def append(self, topic: TopicInfo, partition: int, frame: Frame) -> None:
         """Stage one frame. It needs no identity: it gets that of the transaction."""
-        limit = topic.config.max_frame_bytes
-        if frame.length > limit:
-            raise InvalidRecord(
-                f"{topic.name}/{partition}: a frame of {frame.length} bytes is over the limit of {limit} "
-                f"(max_frame_bytes)"
-            )
+        check_frame_size(topic.config, frame.length)
         extent = self._stage.append(topic, partition, frame)
         self._outputs.setdefault((topic.name, topic.uuid, partition), []).append(extent)
         self._records += frame.record_count

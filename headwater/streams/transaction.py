@@ -25,6 +25,7 @@ from headwater.core.errors import (
     TransactionAborted,
     TransactionUnfinished,
 )
+from headwater.core.limits import check_frame_size
 from headwater.core.names import check_name
 from headwater.log import Appended, Frame, Identity
 from headwater.log.format.frame import MAX_SEQUENCE
@@ -69,9 +70,7 @@ class StageAppender(PromptAppender):
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
         info = topic.info
-        limit = info.config.max_frame_bytes
-        if frame.length > limit:
-            raise StoreError(f"a frame of {frame.length} bytes is over the limit of {limit} (max_frame_bytes)")
+        check_frame_size(info.config, frame.length)
         with self._mutex:
             staged = _StagedFrame(self._stage(info, partition, frame), frame.last_offset_delta + 1, outcome)
             self.outputs.setdefault((info.name, info.uuid, partition), []).append(staged)

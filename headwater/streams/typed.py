@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 import headwater.core.compute as pc
+from headwater.core.config import TopicConfig
 from headwater.core.errors import InvalidRecord
+from headwater.core.limits import check_sizes
 from headwater.core.schema import Schema
 
 
@@ -105,16 +107,14 @@ def raw_values(data: Any) -> Any:
 
 
 def check_batches(
-    batches: list[pa.RecordBatch], keys: list[Any] | None, timestamps: Any, schema: Schema, max_value: int
+    batches: list[pa.RecordBatch], keys: list[Any] | None, timestamps: Any, schema: Schema, limits: TopicConfig
 ) -> None:
     """Raise InvalidRecord for what does not fit together or is over a limit."""
     count = sum(batch.num_rows for batch in batches)
     for name, column in (("keys", keys), ("timestamps", timestamps)):
         if column is not None and not isinstance(column, int) and len(column) != count:
             raise InvalidRecord(f"{len(column)} {name} for {count} records")
-    largest = max((largest_value(batch) for batch in batches), default=0)
-    if largest > max_value:
-        raise InvalidRecord(f"a value of {largest} bytes is over the limit of {max_value} (max_value_bytes)")
+    check_sizes(limits, value=max((largest_value(batch) for batch in batches), default=0))
     start = 0
     for batch in batches:
         for row in markers(batch) if schema.raw else ():

@@ -132,9 +132,13 @@ def test_frames_that_are_not_sane_are_refused(broker: Served, frame: bytes, why:
 @pytest.mark.parametrize(
     ("limit", "frame", "why"),
     [
-        ("max_value_bytes", encode([b"x" * 21]), "a value of 21 bytes is over 20"),
-        ("max_key_bytes", encode([b""], keys=[b"x" * 21]), "a key of 21 bytes is over 20"),
-        ("max_headers_bytes", encode([b""], headers=[{"a": b"x" * 20}]), "headers of 21 bytes are over 20"),
+        ("max_value_bytes", encode([b"x" * 21]), "a value of 21 bytes is over the limit of 20"),
+        ("max_key_bytes", encode([b""], keys=[b"x" * 21]), "a key of 21 bytes is over the limit of 20"),
+        (
+            "max_headers_bytes",
+            encode([b""], headers=[{"a": b"x" * 20}]),
+            "headers of 21 bytes are over the limit of 20",
+        ),
         ("max_key_bytes", encode([None]), "a delete marker .* needs a key"),
         ("max_key_bytes", encode([None, b"", None], keys=[b"k", None, None]), "a delete marker .* needs a key"),
     ],

@@ -183,13 +183,19 @@ def test_headers_stay_with_their_rows_and_only_each_rows_own_count(store: hw.Sto
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"value": [b"x" * 101]}, r"orders/\d: a value of 101 bytes is over 100 \(max_value_bytes\)"),
-        ({"value": [b"x"], "key": [b"x" * 51]}, r"orders/\d: a key of 51 bytes is over 50 \(max_key_bytes\)"),
+        ({"value": [b"x" * 101]}, r"orders/\d: a value of 101 bytes is over the limit of 100 \(max_value_bytes\)"),
+        (
+            {"value": [b"x"], "key": [b"x" * 51]},
+            r"orders/\d: a key of 51 bytes is over the limit of 50 \(max_key_bytes\)",
+        ),
         ({"value": [None], "key": [None]}, r"orders/\d: a delete marker"),
         ({"value": [b"x", None]}, r"orders/\d: a delete marker"),
         ({"value": [b"x"], "partition": [3]}, r"'orders' has partitions 0 to 2, not 3"),
         ({"value": [b"x"], "partition": [-1]}, r"'orders' has partitions 0 to 2, not -1"),
-        ({"value": [b"x"], "headers": [[("h" * 30, b"v" * 30)]]}, r"orders/\d: headers of 60 bytes are over 50"),
+        (
+            {"value": [b"x"], "headers": [[("h" * 30, b"v" * 30)]]},
+            r"orders/\d: headers of 60 bytes are over the limit of 50",
+        ),
         ({"value": [b"x"], "headers": [[(None, b"v")]]}, r"'orders': column 'headers' .* must not be null"),
         ({"value": [b"x"], "topic": ["orders"], "timestamp": [1 << 62]}, r"'orders': column 'timestamp' has a value"),
         ({"value": [b"x"], "topic": [None]}, r"column 'topic' is null in 1 rows"),

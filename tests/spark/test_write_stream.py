@@ -163,7 +163,7 @@ def test_a_row_that_cannot_be_written_ends_the_query_and_nothing_of_its_batch_is
     send(topics, 98, 102)
     path = checkpoint()
     frame = read(spark, topics).select("key", "value")
-    with pytest.raises(StreamingQueryException, match=r"copies/\d: a value of 3 bytes is over 2"):
+    with pytest.raises(StreamingQueryException, match=r"copies/\d: a value of 3 bytes is over the limit of 2"):
         run(frame, topics, path, topic="copies")
     assert numbers(topics, "copies") == []
     topics.alter_topic("copies", max_value_bytes=3)

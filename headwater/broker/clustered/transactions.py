@@ -54,6 +54,7 @@ from headwater.core.errors import (
     TransactionAborted,
     UnknownTopic,
 )
+from headwater.core.limits import check_frame_size
 from headwater.core.names import GROUPS, WRITERS, check_name
 from headwater.core.options import GIB, MIB
 from headwater.log import Frame
@@ -125,11 +126,7 @@ class ReplicatedStage:
         info = topic_of(self._node.store, NamedTopic(partition.topic, partition.topic_uuid))
         frames = check_staged(batch.frames(info))
         for frame in frames:
-            if frame.length > info.config.max_frame_bytes:
-                raise InvalidRecord(
-                    f"{info.name}/{partition.partition}: a frame of {frame.length} bytes is over the limit of "
-                    f"{info.config.max_frame_bytes} (max_frame_bytes)"
-                )
+            check_frame_size(info.config, frame.length)
         return frames
 
     async def _write(self) -> None:

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from headwater.broker.backend import Backend
 from headwater.core.errors import FrameDamaged, PartitionDeleted, UnknownSchema, UntrustedFrame
+from headwater.core.limits import check_sizes
 from headwater.core.schema import Schema
 from headwater.log import Frame, Plain, admit
 from headwater.log.format.frame import WRITER, read_header
 from headwater.streams.catalog import TopicInfo
-from headwater.streams.limits import check_limits, check_sizes
+from headwater.streams.limits import check_limits
 
 _FUTURE_NS: Final = 3600 * 10**9
 """How far ahead of this broker's clock the clocks of producers may be."""
