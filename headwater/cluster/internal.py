@@ -286,7 +286,7 @@ class Coordinators(Generic[_Coordinator]):
         self._node = node
         self._make = make
         self._serving: dict[int, tuple[InternalLog, _Coordinator]] = {}
-        node.on_led(self._led)
+        node.replicas.on_led(self._led)
 
     def all(self) -> dict[int, _Coordinator]:
         """In any thread: those that serve, by the numbers of their partitions."""
@@ -316,7 +316,7 @@ class Coordinators(Generic[_Coordinator]):
         place = TopicPartition(self.topic, number_of(name, topic.info.partitions))
         log, found = self._serving.get(place.partition, (None, None))
         if log is None or found is None or not log.good:
-            raise self._node.not_leader(place)
+            raise self._node.leadership.not_leader(place)
         return found
 
     def _led(self, local: LocalReplica) -> None:
@@ -327,7 +327,7 @@ class Coordinators(Generic[_Coordinator]):
         """Replay and serve, for as long as the epoch lasts; anew when a write has failed."""
         number = local.place.partition
         while local.leads and local.led == epoch:
-            log = InternalLog(local, self._node.threads, self._node.resign)
+            log = InternalLog(local, self._node.threads, self._node.leadership.resign)
             found = self._make(log)
             try:
                 await log.replay(found.replay)

@@ -157,7 +157,7 @@ class Scene:
         core = self.broker._core
         assert core is not None
         assert isinstance(core.backend, ClusteredBackend)
-        return Calling(self.stranger, ((PASSWORD_KEY, password_of(core.backend.node._links.secret)),))
+        return Calling(self.stranger, ((PASSWORD_KEY, password_of(core.backend.node._state.links.secret)),))
 
 
 def ask(stub: Any, method: str, request: Any) -> Any:

@@ -108,7 +108,7 @@ def test_the_first_broker_of_a_cluster_is_not_all_that_groups_ever_have(cluster:
     wait_until(lambda: cluster.replicas() == [{1, 2, 3}, {1, 2, 3}] and cluster.topic().min_insync == 2)
     assert not [place for place in cluster.thinly_kept() if place.startswith(GROUPS)]
     number = number_of("g", _PARTITIONS)
-    local = [cluster.node(one)._by_place[TopicPartition(GROUPS, number)] for one in range(3)]
+    local = [cluster.node(one)._state.by_partition[TopicPartition(GROUPS, number)] for one in range(3)]
     wait_until(lambda: {one.min_insync for one in local} == {2})
     with hw.open(cluster.address()) as store:
         commit(store, 8)

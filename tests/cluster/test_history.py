@@ -61,7 +61,7 @@ def led_by(cluster: SharedCluster) -> Broker:
     while not patience.exhausted():
         for broker in cluster.brokers:
             backend = clustered(broker)
-            if backend.node.leads(PLACE) and backend.history._led is not None:
+            if backend.node.leadership.leads(PLACE) and backend.history._led is not None:
                 return broker
             if HISTORY not in backend.node.membership.view.topics:
                 in_loop(broker, backend.history.note(time.time_ns()))

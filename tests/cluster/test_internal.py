@@ -37,6 +37,7 @@ class Node:
         self.tasks: list[asyncio.Task[None]] = []
         topics = {PLACE.topic: SimpleNamespace(info=SimpleNamespace(partitions=1))}
         self.membership = SimpleNamespace(view=SimpleNamespace(topics=topics))
+        self.leadership = self.replicas = self
 
     def on_led(self, callback: Callable[[Any], None]) -> None:
         self.led.append(callback)

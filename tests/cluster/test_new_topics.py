@@ -29,7 +29,7 @@ def test_plain_records_wait_for_a_broker_that_has_yet_to_hear_of_their_topic(
     node = clustered(cluster.brokers[2]).node
     assert node is not None
     may_hear = asyncio.Event()
-    adopt, describe_topic = node._holdings.adopt, node.store.describe_topic
+    adopt, describe_topic = node.replicas._holdings.adopt, node.store.describe_topic
     described = []
 
     async def adopt_later(topic: ClusterTopic) -> None:
@@ -40,7 +40,7 @@ def test_plain_records_wait_for_a_broker_that_has_yet_to_hear_of_their_topic(
         described.append(name)
         return describe_topic(name)
 
-    monkeypatch.setattr(node._holdings, "adopt", adopt_later)
+    monkeypatch.setattr(node.replicas._holdings, "adopt", adopt_later)
     monkeypatch.setattr(node.store, "describe_topic", note_and_describe)
     loop = cluster.brokers[2]._loop
     assert loop is not None

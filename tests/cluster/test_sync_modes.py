@@ -45,7 +45,9 @@ def test_a_leader_has_synced_what_it_has_appended_when_it_answers(cluster: Share
         with store.producer("numbers") as out:
             receipt = out.send(b"1")
             out.flush()
-            (leader,) = (one for one in cluster.brokers if clustered(one).node.leads(TopicPartition("numbers", 0)))
+            (leader,) = (
+                one for one in cluster.brokers if clustered(one).node.leadership.leads(TopicPartition("numbers", 0))
+            )
             assert durable_end(leader, "numbers") == receipt.offset + 1
 
 

@@ -56,7 +56,7 @@ class Leader:
         for broker in cluster.brokers:
             self.transactions, self._loop = clustered(broker).transactions, broker._loop
             try:
-                self.transactions._node.with_stage(PLACE)
+                self.transactions._node.leadership.with_stage(PLACE)
             except NotLeader:
                 continue
             return
@@ -72,7 +72,7 @@ class Leader:
     @property
     def staged(self) -> int:
         """How many records are staged."""
-        _, stage = self.transactions._node.with_stage(PLACE)
+        _, stage = self.transactions._node.leadership.with_stage(PLACE)
         start, end, _ = stage.log.partition.bounds()
         return end - start
 
@@ -120,7 +120,7 @@ def test_a_leader_without_room_for_stages_lets_another_one_lead(
     with store.transaction() as block:
         block.adopt(stage(store, b"a"))
     leader = Leader(shared_cluster)
-    _, staged = leader.transactions._node.with_stage(PLACE)
+    _, staged = leader.transactions._node.leadership.with_stage(PLACE)
     partition = staged.log.partition
 
     def fail(frames: object) -> None:  # noqa: ARG001 - as it is called
@@ -217,6 +217,6 @@ def test_a_topic_without_transactions_has_no_stage_log(store: Store, shared_clus
     with store.producer("orders") as out:
         out.send(b"plain")
     for broker in shared_cluster.brokers:
-        assert PLACE not in clustered(broker).node.staged()
+        assert PLACE not in clustered(broker).node.leadership.staged()
     stage(store, b"a")
     assert Leader(shared_cluster).staged == 1

@@ -37,7 +37,7 @@ class ClusterHistory:
         self._operations = operations
         self._led: tuple[LocalReplica, int, Samples] | None = None
         """The log of the history, the epoch in which it is led here, and what was written in it."""
-        node.on_led(self._begin)
+        node.replicas.on_led(self._begin)
 
     def _begin(self, local: LocalReplica) -> None:
         if local.place.topic == HISTORY:

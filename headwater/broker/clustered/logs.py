@@ -30,6 +30,7 @@ class ReplicatedLogs:
     def __init__(self, runtime: Runtime, node: ClusterNode, peers: Peers) -> None:
         self._runtime = runtime
         self._node = node
+        self._leadership = node.leadership
         self._store = node.store
         self._peers = peers
         self._queues = AppendQueues(runtime, node.store, self._write)
@@ -42,7 +43,7 @@ class ReplicatedLogs:
         # First who leads: a broker that does not may not even have heard of the topic yet.
         if partition.tp in in_doubt:
             raise NotLeader(partition.topic, partition.partition, None)
-        acknowledged = self._node.readable(partition.tp, partition.topic_uuid)
+        acknowledged = self._leadership.readable(partition.tp, partition.topic_uuid)
         log = partition_of(self._store, partition)
         start, end, _ = log.bounds()
         end = max(min(acknowledged, end), start)
@@ -50,19 +51,19 @@ class ReplicatedLogs:
 
     async def in_doubt(self, partitions: Iterable[TopicPartition], timeout: float) -> Collection[TopicPartition]:
         """See PartitionLogs."""
-        return await self._node.doubtful(partitions, timeout)
+        return await self._leadership.in_doubt(partitions, timeout)
 
     def damage(self, partition: TopicPartition, error: FrameDamaged) -> HeadwaterError:
         """See PartitionLogs."""
-        return self._node.damaged(partition, error)
+        return self._node.repairs.damaged(partition, error)
 
     def removed_tombstones(self, partition: TopicPartition) -> tuple[int, int]:
         """See PartitionLogs."""
-        return self._node.markers(partition)
+        return self._leadership.markers(partition)
 
     def end(self, partition: TopicPartition) -> int:
         """See PartitionLogs."""
-        if not self._node.leads(partition):
+        if not self._leadership.leads(partition):
             return -1  # and it is not opened, which would make it anew where it was just deleted
         info = self._store.describe_topic(partition.topic)
         return self._store.partition(info, partition.partition).bounds().end
@@ -71,13 +72,13 @@ class ReplicatedLogs:
 
     def append(self, partition: TopicPartition, batch: AppendBatch, acks: Acks) -> asyncio.Future[Appended]:
         """See PartitionLogs."""
-        self._node.check_leads(partition)
-        return self._node.acknowledged(partition, self._queues.append(partition, batch), by_all=acks == "all")
+        self._leadership.check_leads(partition)
+        return self._leadership.acknowledged(partition, self._queues.append(partition, batch), by_all=acks == "all")
 
     def _write(
         self, partition: TopicPartition, log: Partition, groups: Sequence[Sequence[Frame]]
     ) -> tuple[Sequence[Outcome], Sequence[Stretch]]:
-        with self._node.leading(partition):
+        with self._leadership.leading(partition):
             outcomes = log.append_all(groups)
             log.sync()  # whatever the mode: only what is durable is acknowledged by replicas
         return outcomes, ()  # readers see it when the replicas have it
@@ -89,11 +90,11 @@ class ReplicatedLogs:
         deadline = time.monotonic() + hop.timeout
         batches = await self._routed(topic, partition, records, deadline)
         for number in batches:
-            await self._node.wait_for_leader(TopicPartition(topic.name, number), deadline - time.monotonic())
+            await self._leadership.wait_for_leader(TopicPartition(topic.name, number), deadline - time.monotonic())
         appends: list[RoutedAppend] = []
         for number, batch in batches.items():
             target = TopicPartition(topic.name, number)
-            if hop.forwarded or self._node.leads(target):
+            if hop.forwarded or self._leadership.leads(target):
                 appended = self.append(target, batch, acks)
             else:
                 chosen = [records[one] for one in batch.numbers]

@@ -271,7 +271,7 @@ class ClusterTransactions:
         while True:
             try:
                 await self._check_there(writes)
-                if self._node.leads(partition):
+                if self._node.leadership.leads(partition):
                     self.stages.hold(partition, writes.uuid, writes.ranges)
                 else:
                     await self._peers.hold_stages(writes, _HOLDING)
@@ -287,7 +287,7 @@ class ClusterTransactions:
         """Have the leader of a partition write what is decided; raises UnknownTopic, PartitionDeleted and others."""
         await self._check_there(writes)
         partition = TopicPartition(writes.topic, writes.partition)
-        if self._node.leads(partition):
+        if self._node.leadership.leads(partition):
             return await self.stages.apply(partition, writes.uuid, writer, portions)
         return await self._peers.apply_stages(writes, writer, portions)
 
@@ -298,7 +298,7 @@ class ClusterTransactions:
             return
         if (await self._node.topics.get(writes.topic)).info.uuid != writes.uuid:
             raise PartitionDeleted(f"topic {writes.topic!r}")
-        raise self._node.not_leader(TopicPartition(writes.topic, writes.partition))
+        raise self._node.leadership.not_leader(TopicPartition(writes.topic, writes.partition))
 
     async def roll_forward(self, group: str | None, *, dry_run: bool) -> int:
         """See TransactionService. Raises Refused if another broker coordinates some of it by now."""
@@ -330,7 +330,7 @@ class ClusterTransactions:
         """Remove stages that nobody needs, for ever."""
         while True:
             await asyncio.sleep(min(self._node.store.defaults.steward.interval, _CLEANING))
-            for partition in self._node.staged():
+            for partition in self._node.leadership.staged():
                 try:
                     await self.stages.free(partition, self._undone)
                 except (HeadwaterError, OSError) as error:

@@ -120,7 +120,7 @@ class Stages:
             try:
                 _, stage = self._leading(place, uuid)
             except NotLeader:
-                node.check_leads(place)
+                node.leadership.check_leads(place)
                 if time.monotonic() > deadline:
                     raise
             else:
@@ -141,9 +141,9 @@ class Stages:
             found = StageRange(epoch, appended.base_offset, appended.end_offset)
             known.staged(found)
         except NotLeading:
-            raise self._node.not_leader(place) from None
+            raise self._node.leadership.not_leader(place) from None
         except (WriteFailed, PartitionPoisoned) as error:
-            if not self._node.resign(local, error):
+            if not self._node.leadership.resign(local, error):
                 raise
             raise NotLeader(*place, None) from error
         finally:
@@ -163,7 +163,7 @@ class Stages:
         try:
             await local.acknowledged(appended, epoch, by_all=True)
         except NotLeading:
-            raise self._node.not_leader(local.place) from None
+            raise self._node.leadership.not_leader(local.place) from None
 
     def drop(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Nobody wants these any more; raises NotLeader."""
@@ -197,7 +197,7 @@ class Stages:
         try:
             bases, end = await self._node.threads.write(_apply, local, stage, epoch, writer, portions)
         except NotLeading:
-            raise self._node.not_leader(place) from None
+            raise self._node.leadership.not_leader(place) from None
         local.appended()
         await self._acknowledged(local, epoch, end)
         for portion in portions:
@@ -207,16 +207,16 @@ class Stages:
 
     def _leading(self, place: TopicPartition, uuid: bytes) -> tuple[LocalReplica, LocalReplica]:
         """Both replicas of this very topic. Who has another one here may not have heard yet which is the newer."""
-        local, stage = self._node.with_stage(place)
+        local, stage = self._node.leadership.with_stage(place)
         if local.key[0] != uuid:
-            raise self._node.not_leader(place)
+            raise self._node.leadership.not_leader(place)
         return local, stage
 
     # Cleaning.
 
     def aged(self, place: TopicPartition) -> int:
         """In a thread: before which offset everything was staged so long ago that nobody decides over it any more."""
-        _, stage = self._node.with_stage(place)
+        _, stage = self._node.leadership.with_stage(place)
         partition = stage.log.partition
         facts = partition.segments()
         config = replace(partition.config, retention_age=STAGES_KEPT + _MARGIN)
@@ -225,7 +225,7 @@ class Stages:
 
     async def free(self, place: TopicPartition, undone: Undone) -> None:
         """Remove what nobody needs: what is done or dropped, and what is too old, but nothing that may be undone."""
-        local, stage = self._node.with_stage(place)
+        local, stage = self._node.leadership.with_stage(place)
         log, known = stage.log, self._of(stage)
         aged: int = await self._node.threads.read(self.aged, place)
         offset = known.needed_from(log.start, stage.replica.high_watermark)
