@@ -30,7 +30,7 @@ class AppendBatch(Protocol):
 
 
 class WriteFrames(Protocol):
-    """How a backend writes to a partition."""
+    """A backend's way to write to a partition."""
 
     def __call__(
         self, partition: TopicPartition, log: Partition, groups: Sequence[Sequence[Frame]]
@@ -95,7 +95,7 @@ class AppendQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued or being written."""
+        """True if nothing is queued or being written."""
         return not self._busy
 
     def _work(self) -> None:

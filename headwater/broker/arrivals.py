@@ -1,10 +1,10 @@
 """Arrivals: wakes those who wait for records, or for a change in a group. For one event loop.
 
-A waiter says what it waits for and then looks; whoever brings something tells it here. Appends through the broker, the
-transactions and the groups do so. What came another way, by the steward or by the program that the broker runs in, is
-found by one look for all waiters, every second.
+A waiter says what it waits for and then looks; the part that brings something tells it here. Appends through the
+broker, the transactions and the groups do so. News that come another way, by the steward or by the program that the
+broker runs in, are found by one look for all waiters, every second.
 
-An append brings along what it has written. Who waits just there passes that on as it is, and reads nothing.
+An append brings along what it has written. A waiter at just that offset passes it on as it is, and reads nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Key = tuple[str, int]
 
 GROUP: Final = -1
 INTERVAL: Final = 1.0
-"""How often what nobody has told is looked for. Seconds."""
+"""Seconds between two looks for news that nobody has told."""
 PASSED_ON: Final = 2 * MIB
-"""What is larger is read from the file, in a thread: copying it here would hold the event loop up."""
+"""Larger pieces are read from the file, in a thread: copying them here would hold the event loop up."""
 KEPT: Final = 32 * MIB
-"""How much of what was written is kept for those who have yet to come for it. More has to be read."""
+"""The bytes of writes that are kept for waiters that have yet to come for them. More has to be read."""
 SMALL: Final = 32 * KIB
-"""What is smaller is sent, also to who could read it from the file: opening that takes longer than copying."""
+"""Smaller pieces are sent, also to readers of the file: opening that takes longer than copying."""
 _PLACE_BYTES: Final = 1024
-"""What a place takes at most that something was written to."""
+"""The most that the place of a write takes."""
 
 
 class Arrival(NamedTuple):
@@ -50,16 +50,16 @@ class Waiter:
         self._of_places = of_places
         self._event = asyncio.Event()
         self._brought: list[Arrival] | None = None
-        """What was written since; None when something else may have happened, or too much to keep."""
+        """The writes since; None if something else may have happened, or if they are too much to keep."""
 
     def clear(self) -> None:
-        """What happened so far is looked at next."""
+        """Forget the news so far: the caller looks at everything next."""
         self._forget()
         self._brought = []
         self._event.clear()
 
     def rest(self) -> None:
-        """What happens from now on is looked at later: nothing of it is kept."""
+        """Keep no news from now on: the caller looks at everything later."""
         self._forget()
         self._event.clear()
 
@@ -80,7 +80,7 @@ class Waiter:
         self._event.set()
 
     def take(self, most_bytes: int) -> list[Arrival] | None:
-        """What was written since, the first of it and about so many bytes; None when one has to look instead."""
+        """Take the first writes since, of about so many bytes; None if one has to look instead."""
         if self._brought is None:
             return None
         number = size = 0
@@ -113,12 +113,12 @@ class Waiter:
 
 
 def _weight(arrival: Arrival) -> int:
-    """How many bytes it takes to keep it, about."""
+    """About the number of bytes that it takes to keep it."""
     return arrival.stretch.extent.length if arrival.stretch.pieces else _PLACE_BYTES
 
 
 class Arrivals:
-    """Who waits for what."""
+    """The waiters, by what they wait for."""
 
     def __init__(self) -> None:
         self._waiters: dict[Key, set[Waiter]] = {}

@@ -1,4 +1,4 @@
-"""The backend of a broker: what an edge, such as the gRPC service, needs of it.
+"""The backend of a broker: everything that an edge, such as the gRPC service, needs of it.
 
 An edge speaks a protocol: it knows its callers, checks their rights, bounds what they may take, and converts messages.
 The backend does the work, in the words of the store. There are two, `headwater.broker.standalone` and
@@ -120,12 +120,12 @@ class NamedTopic(NamedTuple):
 
 
 class RecordsHop(NamedTuple):
-    """How far records may go."""
+    """A limit to the way of records."""
 
     timeout: float
     """The seconds that another broker may take to write them."""
     forwarded: bool = False
-    """Whether another broker has passed them on: then they go no further."""
+    """True if another broker has passed them on: then they go no further."""
 
 
 class ServedTopic(NamedTuple):
@@ -137,7 +137,7 @@ class ServedTopic(NamedTuple):
 
 
 class PartitionPlacement(NamedTuple):
-    """Where the replicas of a partition are."""
+    """The brokers that have the replicas of a partition."""
 
     partition: int
     leader: int | None
@@ -159,7 +159,7 @@ class BrokerInfo(NamedTuple):
 
 
 Sees = Callable[[str], bool]
-"""Whether a caller may know of a topic."""
+"""Returns whether a caller may know of a topic."""
 
 
 class TopicService(Protocol):
@@ -221,7 +221,7 @@ class NewTopic:
     replication: int | None = None
     """The number of replicas; None is as the broker is configured. A broker in no cluster has one."""
     internal: bool = False
-    """Whether it belongs to a library, as those do whose names begin with two underscores. It may exist."""
+    """True for a topic of Headwater's own, with a name that begins with two underscores. It may exist."""
     exist_ok: bool = False
 
 
@@ -406,7 +406,7 @@ class CommittedTransaction(NamedTuple):
     generation: int = 0
     """The generation in which positions were set."""
     repeated: bool = False
-    """Whether a transaction of this writer with this sequence, or a later one, was committed before."""
+    """True if a transaction of this writer with this sequence, or a later one, was committed before."""
 
 
 Authorise = Callable[[str], None]
@@ -445,11 +445,11 @@ class LocalTopic(NamedTuple):
 
 
 PartitionWork = Literal["roll", "truncate", "delete_before", "compact", "retain"]
-"""What an operator can have done to the log of a partition."""
+"""Work that an operator can have done on the log of a partition."""
 
 
 class Operations(Protocol):
-    """What operators ask of a broker."""
+    """Requests of operators to a broker."""
 
     def topics(self) -> list[LocalTopic]:
         """In any thread: the topics in the store of this broker. It reads files."""
@@ -483,7 +483,7 @@ class Operations(Protocol):
 
 
 class Administration(Protocol):
-    """What operators ask of a cluster. A broker that is in none raises StoreError."""
+    """Requests of operators to a cluster. A broker that is in none raises StoreError."""
 
     async def elect(self, partition: TopicPartition, broker: int, revision: int | None) -> tuple[Outlook, int]:
         """Let a broker lead a partition that no broker may lead any more; without a revision only look.
@@ -557,10 +557,10 @@ class Backend(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether it serves. A broker does not before it has joined its cluster: it does not know the rights yet."""
+        """True if it serves. A broker does not before it has joined its cluster: it does not know the rights yet."""
 
     def is_peer(self, password: str) -> bool:
-        """Whether a caller that gives this password is another broker of the cluster."""
+        """Return whether a caller that gives this password is another broker of the cluster."""
 
     async def start(self, address: Address) -> None:
         """Begin to serve. Clients and other brokers reach this one at `address`.

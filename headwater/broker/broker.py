@@ -86,14 +86,14 @@ class Broker:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address at which it listens."""
         if self._address is None:
             raise StoreError("the broker does not serve: start it first")
         return self._address
 
     @property
     def serving(self) -> bool:
-        """Whether it takes calls: it listens, and is not about to stop."""
+        """True if it takes calls: it listens, and is not about to stop."""
         return self._ready.is_set() and self._core is not None and not self._core.runtime.draining.is_set()
 
     def metrics(self) -> str:
@@ -252,7 +252,7 @@ def _state_of(backend: Backend, keys: list[Key]) -> dict[Key, int]:
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:
-    """What works in the background is never done by itself."""
+    """Log the end of background work, which should never end by itself."""
     if not task.cancelled() and task.exception() is not None:
         _log.error("a part of the broker has failed and works no more", exc_info=task.exception())
 

@@ -42,7 +42,7 @@ class Connection:
 
 
 class Credentials(NamedTuple):
-    """What a call brings with it to show who makes it."""
+    """The proofs of a call that show who makes it."""
 
     metadata: tuple[tuple[str, str | bytes], ...]
     peer: str

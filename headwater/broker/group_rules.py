@@ -27,7 +27,7 @@ class GroupShelf(Protocol):
     """The groups that rules work on."""
 
     def has(self, name: str) -> bool:
-        """Whether there is such a group."""
+        """Return whether there is such a group."""
 
     def get(self, name: str) -> Sessions:
         """A group, made if need be."""
@@ -43,7 +43,7 @@ class GroupShelf(Protocol):
 
 
 class GroupRules:
-    """What members may do with groups. Rules do not wait: they run where the groups are kept."""
+    """The rules of groups and their members. Rules do not wait: they run where the groups are kept."""
 
     def __init__(self, shelf: GroupShelf, config: BrokerConfig, access: Access) -> None:
         self._shelf = shelf

@@ -29,7 +29,7 @@ _POLL_STEP: Final = 1.0
 
 
 class GroupHome(GroupShelf, Protocol):
-    """Where groups are kept."""
+    """The place where groups are kept."""
 
     async def names(self) -> list[str]:
         """The names of all groups."""

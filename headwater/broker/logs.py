@@ -1,6 +1,6 @@
 """Logs: lines of JSON for machines, or text for people. They are written by a thread, so that nothing waits for them.
 
-What belongs to a message besides its words goes with it as `extra={"facts": {...}}`.
+Values that belong to a message go with it as `extra={"facts": {...}}`.
 """
 
 from __future__ import annotations

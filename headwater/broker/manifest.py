@@ -12,8 +12,8 @@
     brokers:
       1: {address: 10.0.0.1:6174}
 
-What it does not name is left as it is: a topic's options, and whole sections. Names that are there and not in it are
-told of, and removed only when that is asked for.
+It leaves everything as it is that it does not name: a topic's options, and whole sections. Names that are there and not
+in it are told of, and removed only when that is asked for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DEFAULTS: Final = TopicConfig()
 
 @dataclass(frozen=True, slots=True)
 class ManifestTopic:
-    """A topic. What is None is not said: for a new topic it is left to the broker."""
+    """A topic. A value of None is not said: for a new topic it is left to the broker."""
 
     partitions: int | None = None
     replication: int | None = None
@@ -57,13 +57,13 @@ class ManifestTopic:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What there should be, or is. A section that is None is not there, and nothing is said of it."""
+    """The wanted or the present state. A section that is None is not there, and nothing is said of it."""
 
     topics: Mapping[str, ManifestTopic] | None = None
     users: Mapping[str, Mapping[str, Any]] | None = None
     """Each with its rights, as an access file has them."""
     tokens: Mapping[str, Mapping[str, Any]] | None = None
-    """What is kept of each: a salted hash."""
+    """A salted hash of each."""
     brokers: Mapping[int, str | None] | None = None
     """Each with its address, where that is said."""
     cluster: str | None = None
@@ -101,7 +101,7 @@ def _topic_document(topic: ManifestTopic) -> dict[str, Any]:
 
 
 def default_of(name: str) -> Any:
-    """What an option of a topic is where nobody says otherwise."""
+    """The value of a topic's option where nobody says otherwise."""
     return getattr(_DEFAULTS, name)
 
 
@@ -303,7 +303,7 @@ def _described(topic: ManifestTopic) -> Iterator[str]:
 
 
 def _changes(topic: ManifestTopic, known: ManifestTopic) -> tuple[list[str], str]:
-    """What is different, and why that cannot be changed, if it cannot."""
+    """A difference, and the reason why it cannot be changed, if it cannot."""
     details, problem = [], ""
     if topic.partitions is not None and topic.partitions != known.partitions:
         details.append(f"partitions: {known.partitions} → {topic.partitions}")

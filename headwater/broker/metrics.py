@@ -40,7 +40,7 @@ class CallMetrics:
             self._seconds.observe(self._labels.setdefault(method, (("method", method),)), seconds)
 
     def families(self) -> Iterator[Family]:
-        """What was counted."""
+        """The counts of calls."""
         counted = list(self._requests.items())
         requests = [Sample((("method", method), ("code", code)), count) for (method, code), count in counted]
         yield Family(f"{_PREFIX}requests_total", "counter", "Calls that have ended, by gRPC's code.", requests)

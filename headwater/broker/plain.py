@@ -1,6 +1,6 @@
 """Plain records: the broker makes frames of them, for clients that know nothing of frames.
 
-Values of a typed topic are rows as JSON. What JSON has no values for is text in it: bytes as base64, times as ISO 8601.
+Values of a typed topic are rows as JSON. In it, bytes are text as base64, and times are text as ISO 8601.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A broker as a process: from its configuration to its end, which SIGTERM or Ctrl-C asks for.
 
-What keeps it from serving is raised before anything is served, so that the command can tell it in one line.
+Errors that keep it from serving are raised before anything is served, so that the command can tell them in one line.
 """
 
 from __future__ import annotations

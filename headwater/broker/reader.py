@@ -25,9 +25,9 @@ from headwater.streams.topic import TopicPartition
 
 _Content = TypeVar("_Content", bound=Sized)
 _CONFIRMING: Final = 3.0
-"""How long a read waits for followers to say which leader they follow. Seconds."""
+"""A read waits so many seconds for followers to say which leader they follow."""
 _NOT_READY: Final = 2.0
-"""How long a question for offsets waits for a leader that may not answer yet. Seconds."""
+"""A question for offsets waits so many seconds for a leader that may not answer yet."""
 _NO_BOUNDS: Final = Bounds(0, 0, 0)
 
 
@@ -83,12 +83,12 @@ class PartitionRead:
 
     @property
     def _more(self) -> bool:
-        """Whether there is more than was read."""
+        """True if there is more than was read."""
         return self.next_offset is not None and self.next_offset < self.bounds.end
 
     @property
     def _news(self) -> bool:
-        """Whether there is a reason to answer: records, an error, or that there is nothing up to another offset.
+        """True if there is a reason to answer: records, an error, or nothing up to another offset.
 
         That the leader is not ready is told when the reader waits no longer, or if there are news of other partitions.
         """
@@ -99,7 +99,7 @@ class PartitionRead:
 
 @dataclass(slots=True)
 class ReadRequest(Generic[_Content]):
-    """What to read, and how to answer."""
+    """A request to read, and the way to answer it."""
 
     positions: list[ReadPosition]
     max_bytes: int
@@ -113,9 +113,9 @@ class ReadRequest(Generic[_Content]):
     owner: str = ""
     """The member of the group that reads, if any, and the user whose member it is."""
     pass_on: bool = False
-    """Whether frames that were just written are passed on without being read."""
+    """True if frames that were just written are passed on without being read."""
     direct: bool = False
-    """Whether the caller can read files of this machine: then it is told where large frames lie."""
+    """True if the caller can read files of this machine: then it is told where large frames lie."""
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that are read."""
@@ -140,14 +140,14 @@ class ReadAnswer(NamedTuple, Generic[_Content]):
 
     content: _Content
     found: bool
-    """Whether there is a reason to answer: records, an error, or another generation."""
+    """True if there is a reason to answer: records, an error, or another generation."""
     next_offsets: list[int | None]
-    """Where to go on in each partition; None where that is not known."""
+    """The offset to go on from in each partition; None where that is not known."""
     generation: int
     size: int
     """Of the content, and of the frames in files whose places it tells."""
     more: bool = False
-    """Whether there is more than was read."""
+    """True if there is more than was read."""
 
 
 class PartitionOffsets(NamedTuple):

@@ -1,7 +1,7 @@
 """Sessions: how a broker knows that the members of a group live.
 
 A member is silent for too long when it has sent no heartbeat within its session's timeout; it hangs when its handler
-has not come back within its poll interval. Either takes it out. Who is a member is kept by the store and outlives the
+has not come back within its poll interval. Either takes it out. The store keeps the members, so they outlive the
 broker; who was heard is not: after a restart every member has a whole session's time to be heard again.
 """
 
@@ -34,22 +34,22 @@ class Session:
         """When its handler came back, by the boot clock."""
         self.max_poll_interval: float | None = None
         self.caller: str | None = None
-        """Whose member it is; not known after a restart, until it is heard."""
+        """The user whose member it is; not known after a restart, until it is heard."""
         self.reading: dict[TopicPartition, tuple[bytes, int]] = {}
         """For members that poll plain records: the topic and the next offset in each of their partitions."""
 
     @property
     def silent(self) -> bool:
-        """Whether it was not heard for so long that it counts as dead."""
+        """True if it was not heard for so long that it counts as dead."""
         return time.monotonic() - self.heard > self.timeout
 
     def hangs(self, boot_ns: int) -> bool:
-        """Whether its handler has not come back in time."""
+        """Return whether its handler has not come back in time."""
         return self.max_poll_interval is not None and boot_ns - self.polled_ns > self.max_poll_interval * 1e9
 
 
 class Sessions(EmbeddedGroup):
-    """What a broker's groups have in place of locks: sessions. Thread-safe."""
+    """A group at a broker: its members have sessions instead of locks. Thread-safe."""
 
     def __init__(self, *args: Any, timeout: float) -> None:
         """`timeout` is what members get that do not ask for another one, in seconds."""
@@ -74,7 +74,7 @@ class Sessions(EmbeddedGroup):
         self._sessions[member_id].timeout = timeout
 
     def has_session(self, member_id: str) -> bool:
-        """Whether the member was not taken out."""
+        """Return whether the member was not taken out."""
         return member_id in self._sessions
 
     def heard(self, member_id: str, *, polled: bool) -> None:
@@ -92,7 +92,7 @@ class Sessions(EmbeddedGroup):
             self.heard(member_id, polled=True)
 
     def has_dead(self) -> bool:
-        """Whether there are members that are silent or hang."""
+        """Return whether there are members that are silent or hang."""
         return bool(self._dead())
 
     def _dead(self) -> list[str]:
@@ -112,7 +112,7 @@ class Sessions(EmbeddedGroup):
             self._sessions.pop(member_id, None)
         return bool(removed)
 
-    # How the store's groups ask whether someone lives.
+    # The store's groups ask by these whether a member lives.
 
     def _begin_life(self, member_id: str) -> None:
         self._sessions[member_id] = Session(self._timeout, self._clock.boot_ns())

@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
 
 def flag(name: str) -> str:
-    """What an option is called on the command line."""
+    """The name of an option on the command line."""
     return "--" + name.replace("_", "-")
 
 
@@ -82,7 +82,7 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def _value(option: Option, value: Any, directory: Path) -> Any:
-    """What a value in a file means: as text in the environment, but paths begin at the file's directory."""
+    """The meaning of a value in a file: as text in the environment, but paths begin at the file's directory."""
     if not isinstance(value, str | int | float | None):
         raise InvalidConfiguration(f"must be {option.allowed}")
     found = option.parse(str(value).lower() if value is None or isinstance(value, bool) else str(value))

@@ -1,6 +1,6 @@
-"""Internal topics: what a cluster keeps for itself, replicated like everything else. Groups are kept in one of them.
+"""Internal topics: the cluster's own records, replicated like all others. Groups are kept in one of them.
 
-Whoever leads a partition of such a topic coordinates what belongs there: a group, by its name. It knows everything that
+The leader of a partition of such a topic coordinates what belongs there: a group, by its name. It knows everything that
 its predecessors have acknowledged before it says a word, and says nothing that its successors would not know.
 """
 
@@ -44,10 +44,10 @@ _COORDINATED: Final = TopicConfig(segment_bytes=16 * MIB)
 _HISTORY: Final = TopicConfig(**LIMITS)
 _FRAME_BYTES: Final = MIB
 _RECORD_BYTES: Final = 32
-"""What a record costs beside its key and value, about."""
+"""About the bytes that a record costs beside its key and value."""
 _AGAIN: Final = 1.0
 _CONFIRMING: Final = 3.0
-"""Who has not heard from the replicas for so long may not be their leader any more. Seconds."""
+"""A broker that has not heard from the replicas for so many seconds may not be their leader any more."""
 _GATHERING: Final = 0.02
 """For how long more is waited for at most, where several have come together. Seconds."""
 
@@ -56,7 +56,7 @@ Record = tuple[bytes, bytes | None]
 
 
 def number_of(name: str, partitions: int) -> int:
-    """Which partition of an internal topic a name belongs to."""
+    """The partition of an internal topic that a name belongs to."""
     return zlib.crc32(name.encode()) % partitions
 
 
@@ -110,12 +110,12 @@ class InternalLog:
         self._waiting: list[tuple[Sequence[Record], asyncio.Future[Appended]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._expected = 0
-        """How many are to wait before the next write begins."""
+        """The number of appends that are to wait before the next write begins."""
         self._come = asyncio.Event()
 
     @property
     def place(self) -> TopicPartition:
-        """Which partition it is."""
+        """The partition."""
         return self._local.place
 
     @property
@@ -125,7 +125,7 @@ class InternalLog:
 
     @property
     def good(self) -> bool:
-        """Whether it is led here, in this epoch, and nothing has failed: what is known of it is all there is."""
+        """True if it is led here, in this epoch, and nothing has failed: then all of it is known here."""
         return not self._failed and self._local.leads and self._local.led == self.epoch
 
     async def over(self) -> None:
@@ -142,8 +142,9 @@ class InternalLog:
     async def replay(self, take: Callable[[list[Record]], None]) -> None:
         """Give `take` everything that was acknowledged before, in its order; raises NotLeading.
 
-        The end is that of the log, to which nobody else appends. What a predecessor acknowledged is below it, whether
-        or not this broker has heard of that; and when the high watermark has passed it, nobody takes any of it back.
+        The end is that of the log, to which nobody else appends. Everything that a predecessor acknowledged is below
+        it, whether or not this broker has heard of that; and when the high watermark has passed it, nobody takes any of
+        it back.
         """
         self._check()
         self._local.appended()
@@ -174,7 +175,7 @@ class InternalLog:
     def append(self, records: Sequence[Record]) -> asyncio.Future[Appended]:
         """Append records; done when they are acknowledged by all that are in sync.
 
-        What is appended while a write is under way goes with the next one: all of it in one frame and one sync. Fails
+        Appends that come while a write is under way go with the next one: all of them in one frame and one sync. Fails
         with NotLeading when the epoch ends before that, or with what is wrong with the disk; then nobody knows what
         became of it, and the log is no longer good.
         """
@@ -266,7 +267,7 @@ def _pieces(records: list[Record]) -> list[list[Record]]:
 
 
 class Coordinates(Protocol):
-    """Who coordinates what belongs to one partition, in one epoch of its leader."""
+    """A coordinator of what belongs to one partition, in one epoch of its leader."""
 
     def replay(self, records: list[Record]) -> None:
         """Take in everything that was acknowledged before. Then it begins to serve."""
@@ -295,8 +296,8 @@ class Coordinators(Generic[_Coordinator]):
     async def confirmed(self) -> dict[int, _Coordinator]:
         """Those of which it is sure that nobody had taken their place when this was called.
 
-        Whoever is cut off from the others goes on serving for a while, and knows nothing of what is decided elsewhere
-        meanwhile. Such a one is not among them.
+        A coordinator that is cut off from the others goes on serving for a while, and knows nothing of what is decided
+        elsewhere meanwhile. Such a one is not among them.
         """
         logs = {number: log for number, (log, _) in self._serving.items()}
         sure = await asyncio.gather(*(_is_led_here(log) for log in logs.values()))

@@ -21,9 +21,9 @@ from headwater.streams.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
 _LOOK: Final = 0.02
-"""How often a wait looks whether a partition has a leader by now. Seconds."""
+"""Seconds between two looks whether a partition has a leader by now."""
 RESIGNING: Final = 10.0
-"""How long other brokers lead before this one may resign again. Seconds."""
+"""Other brokers lead so many seconds before this one may resign again."""
 
 
 class Leadership:
@@ -33,10 +33,10 @@ class Leadership:
         self._state = state
         self._resigned = float("-inf")
 
-    # Who leads.
+    # Leaders.
 
     def leads(self, partition: TopicPartition) -> bool:
-        """In any thread: whether appends to the partition are taken here."""
+        """In any thread: return whether appends to the partition are taken here."""
         local = self._state.by_partition.get(partition)
         return local is not None and local.leads and not self._may_be_replaced(local)
 
@@ -77,14 +77,14 @@ class Leadership:
     # Doubts.
 
     def _may_be_replaced(self, local: LocalReplica) -> bool:
-        """Whether another broker may lead by now, without this one having heard of it.
+        """Return whether another broker may lead by now, without this one having heard of it.
 
         This one could do no harm; but its readers would wait for ever for records that another leader has.
         """
         return not self._lease_lasts() and local.replica.is_alone(time.monotonic())
 
     def _lease_lasts(self) -> bool:
-        """Whether nobody can have taken this broker for dead: etcd counts the lease from later on than this does."""
+        """Return whether nobody can have taken this broker for dead: etcd counts the lease from a later moment on."""
         registration = self._state.membership.registration
         return time.monotonic() - registration.confirmed <= registration.lease_seconds
 

@@ -38,7 +38,7 @@ PASSWORD_KEY: Final = "headwater-cluster"
 
 
 def password_of(secret: bytes) -> str:
-    """What a broker says to another one of its cluster."""
+    """The password that a broker gives to another one of its cluster."""
     return hmac.digest(secret, b"broker", "sha256").hex()
 
 
@@ -79,7 +79,7 @@ class Link:
                 del self._answers[key]
 
     async def log_ends(self, request: pb.ListLogEndsRequest, timeout: float) -> pb.ListLogEndsResponse:
-        """How far the other's logs go; raises BrokerUnavailable."""
+        """The ends of the other broker's logs; raises BrokerUnavailable."""
         try:
             found: pb.ListLogEndsResponse = await self._stub.ListLogEnds(
                 request, timeout=timeout, metadata=self._metadata

@@ -40,7 +40,7 @@ class EtcdProgram(NamedTuple):
 
     @property
     def unsafe(self) -> bool:
-        """Whether it can corrupt its data when it is killed."""
+        """True if it can corrupt its data when it is killed."""
         return _UNSAFE.fullmatch(self.version) is not None
 
 
@@ -93,7 +93,7 @@ class LocalProcess:
         return self._process.poll()
 
     def said(self) -> str:
-        """What it has logged since it was started."""
+        """The text that it has logged since it was started."""
         with self.log.open("rb") as file:
             file.seek(self._begins_at)
             return file.read().decode("utf-8", "replace")
@@ -122,7 +122,7 @@ class LocalProcess:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What a child does first, so that it does not outlive its parent; None where the system has nothing for that."""
+    """A function for a child to call first, so that it does not outlive its parent; None if the system has none."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)
@@ -142,7 +142,7 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """What clients open."""
+        """The address that clients open."""
         return "hw://" + ",".join(f"{HOST}:{port}" for port in self._ports)
 
     def start(self, tell: Callable[[LocalProcess], None] = lambda _: None) -> Self:

@@ -135,7 +135,7 @@ class ClusterNode:
         return self._state.begin(work)
 
     async def _is_same_etcd(self) -> bool:
-        """Whether topics that are gone from etcd were deleted. An etcd that was emptied has no say in what is kept."""
+        """Return whether topics that are gone from etcd were deleted. An emptied etcd has no say in it."""
         found = await self._etcd.get(self.membership.view.keys.secret)
         same = found is not None and found.value.decode() == self._state.links.secret.hex()
         if not same:
@@ -161,7 +161,7 @@ class ClusterNode:
     # Calls of other brokers.
 
     def is_broker(self, password: str) -> bool:
-        """Whether a caller with this password is another broker of the cluster."""
+        """Return whether a caller with this password is another broker of the cluster."""
         secret = self._state.links.secret
         return bool(secret) and hmac.compare_digest(password, password_of(secret))
 

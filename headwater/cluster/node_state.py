@@ -44,7 +44,7 @@ class NodeState:
         return self.joined
 
     def is_deleted(self, local: LocalReplica) -> bool:
-        """Whether the topic of a replica is gone: then errors of its files say nothing about this broker."""
+        """Return whether the topic of a replica is gone: then errors of its files say nothing about this broker."""
         return self.membership.view.topic_of((local.partition or local).key[0]) is None
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

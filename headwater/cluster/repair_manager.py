@@ -20,11 +20,11 @@ from headwater.streams.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
 _LOOKING: Final = 0.5
-"""How often it is looked whether readers have met damage. Seconds."""
+"""Seconds between two looks whether readers have met damage."""
 _REPAIRING: Final = 10.0
-"""How long a repair has before damage is looked for again. Seconds."""
+"""A log is copied anew at most once in so many seconds."""
 _HANDING_OVER: Final = 60.0
-"""How long others lead before a damaged replica that leads again hands over again: they may be damaged too. Seconds."""
+"""A damaged replica hands over at most once in so many seconds: the other replicas may be damaged too."""
 _NAMED: Final = 5
 """The number of damaged stretches that a line of the log names."""
 
@@ -114,7 +114,7 @@ class RepairManager:
     async def _deal_with_rest(self, local: LocalReplica, repair: Repair) -> None:
         """Deal with damage that an attempt could not repair in its place."""
         if repair.left[-1].end > local.replica.high_watermark:
-            # What is not acknowledged yet nobody else may have; another leader goes on without it.
+            # Perhaps nobody else has records that are not acknowledged yet; another leader goes on without them.
             self._hand_over(local, "it is damaged here before it is acknowledged")
         elif repair.anew and await repair.whole_elsewhere():
             self._copy_anew(local)
@@ -167,7 +167,7 @@ class RepairManager:
         return NotLeader(*partition, None)
 
     def vouches(self, local: LocalReplica) -> bool:
-        """Whether a replica may be elected: it lacks nothing, and no damage there is whole at other brokers."""
+        """Return whether a replica may be elected: it lacks nothing, and other brokers cannot repair its damage."""
         state = local.replica.state
         if local.short or state is None:
             return False

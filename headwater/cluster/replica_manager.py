@@ -28,9 +28,9 @@ from headwater.streams.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
 _TICK: Final = 0.2
-"""How often changes of in-sync sets are proposed, and what became durable by itself is looked for. Seconds."""
+"""Seconds between two looks for changes of in-sync sets, and for records that became durable by themselves."""
 _KEEPING: Final = 1.0
-"""How often high watermarks are made durable. Seconds."""
+"""Seconds between two times that high watermarks are made durable."""
 _AGAIN: Final = 1.0
 
 

@@ -1,1 +1,1 @@
-"""What broker and client have in common: the service's methods, its messages and its errors."""
+"""The protocol between broker and client: the service's methods, its messages and its errors."""

@@ -60,7 +60,7 @@ class Fetched(NamedTuple):
     partitions: Sequence[tuple[pb.FetchedPartition, View]]
     generation: int
     size: int
-    """How many bytes it had, with those of the frames that it tells the places of."""
+    """The number of its bytes, with those of the frames that it tells the places of."""
 
 
 # Making messages.
@@ -81,8 +81,8 @@ def pack_framed(request: Framed[Any] | Sending[Any] | Message) -> bytes:
 def pack_fetched(partitions: Iterable[FetchedFrames], generation: int = 0) -> bytes:
     """The bytes of a FetchResponse.
 
-    Frames begin at a multiple of 8, so that they can be read where they arrive. Where the padding itself makes a length
-    one byte longer they do not, and whoever reads them copies them.
+    Frames begin at a multiple of 8, so that they can be read where they arrive. If the padding itself makes a length
+    one byte longer they do not, and the reader copies them.
     """
     parts: list[View] = []
     position = 0
@@ -101,7 +101,7 @@ def pack_fetched(partitions: Iterable[FetchedFrames], generation: int = 0) -> by
 
 
 def located_bytes(partitions: Iterable[tuple[pb.FetchedPartition, Any]]) -> int:
-    """How many bytes of frames a FetchResponse only tells the places of."""
+    """The number of bytes of frames that a FetchResponse only tells the places of."""
     return sum(extent.length for partition, _ in partitions for extent in partition.extents)
 
 

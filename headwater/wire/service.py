@@ -35,7 +35,7 @@ class Method(NamedTuple):
 
     @property
     def path(self) -> str:
-        """What gRPC calls it."""
+        """The name of the method in gRPC."""
         return f"/{SERVICE.full_name}/{self.name}"
 
 

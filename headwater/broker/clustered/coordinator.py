@@ -1,6 +1,6 @@
 """The coordinator of some groups of a cluster: their rules over a replicated log. It has no files of its own.
 
-What is decided is noted, and what is noted is appended to the log. The rules go on with what was decided at once; but
+Decisions are noted, and notes are appended to the log. The rules go on with a decision at once; but
 nobody is told anything that rests on what is not acknowledged yet, be it an answer, an error or a look. So whoever
 coordinates next, from the log alone, knows everything that anybody was told.
 """
@@ -69,7 +69,7 @@ class LoggedSessions(MemorySessions):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to remember of it."""
+        """True if there is nothing to remember of it."""
         return not self._membership.members and not self._positions
 
     @contextmanager
@@ -129,7 +129,7 @@ class Coordinator:
         self._timeout = timeout
         self.groups: dict[str, LoggedSessions] = {}
         self.noted = 0
-        """How many records were ever noted, in this epoch."""
+        """The number of records that were noted in this epoch."""
         self._acknowledged = 0
         self._notes: list[Record] = []
         self._untold: deque[tuple[int, Any, Tell]] = deque()
@@ -204,15 +204,15 @@ class Coordinator:
             self._untold.append((self.noted, outcome, tell))
 
     def serves(self) -> bool:
-        """Whether it has replayed the log, and nothing has happened since that ends it."""
+        """Return whether it has replayed the log, and nothing has happened since that ends it."""
         return self._serving
 
     def may_tell(self, noted: int) -> bool:
-        """Whether what rests on so many notes may be told."""
+        """Return whether an outcome that rests on so many notes may be told."""
         return self._acknowledged >= noted
 
     def take(self) -> list[Record]:
-        """What was noted and is to be appended, in this order."""
+        """Take the notes that are to be appended, in their order."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -251,7 +251,7 @@ class Coordination:
 
     @property
     def place(self) -> TopicPartition:
-        """Which partition of the internal topic it is."""
+        """The partition of the internal topic."""
         return self._log.place
 
     @property
@@ -261,7 +261,7 @@ class Coordination:
 
     @property
     def good(self) -> bool:
-        """Whether it serves, as far as is known here."""
+        """True if it serves, as far as is known here."""
         return self._log.good and self.rules.serves()
 
     def replay(self, records: list[Record]) -> None:
@@ -271,7 +271,7 @@ class Coordination:
             self.decider.begin()
 
     def end(self) -> None:
-        """Serve no more. Who waits for a change here goes elsewhere."""
+        """Serve no more. Callers that wait for a change here go elsewhere."""
         self.rules.end()
         if self.decider is not None:
             self.decider.end()

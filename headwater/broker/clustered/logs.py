@@ -21,7 +21,7 @@ from headwater.log import Appended, Bounds, Frame, Partition, Stretch
 from headwater.streams.topic import TopicPartition
 
 _AGAIN: Final = 0.02
-"""How often this broker looks whether it knows a new topic by now. Seconds."""
+"""Seconds between two looks whether this broker knows a new topic by now."""
 
 
 class ReplicatedLogs:

@@ -28,11 +28,11 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
 
 _ASKING: Final = 5.0
-"""How long an answer may take that needs no more than a look. Seconds."""
+"""Seconds for an answer that needs no more than a look."""
 _APPLYING: Final = 30.0
-"""How long a leader may take to write what is decided, before it is asked again. Seconds."""
+"""Seconds for a leader to write what is decided, before it is asked again."""
 _MARGIN: Final = 5.0
-"""How much longer an answer may take than the other broker was asked to wait. Seconds."""
+"""Seconds that an answer may take beyond the time that the other broker was asked to wait."""
 _ACKS: Final = {"all": pb.ACKS_ALL, "leader": pb.ACKS_LEADER, "none": pb.ACKS_NONE}
 
 Start = tuple[bytes, int]

@@ -69,7 +69,7 @@ _AT_ONCE: Final = 4 * MIB
 _LARGEST: Final = GIB
 """The most that a transaction may write to one partition: replicas copy it in one piece."""
 _HOLDING: Final = 20.0
-"""How long the leaders of partitions are looked for before a decision. Seconds."""
+"""Before a decision, leaders of partitions are looked for so many seconds."""
 _AGAIN: Final = 0.05
 _CLEANING: Final = 60.0
 _PARTITIONS: Final = 10_000

@@ -19,7 +19,7 @@ from headwater.streams.catalog import TopicInfo
 from headwater.streams.limits import check_limits
 
 _FUTURE_NS: Final = 3600 * 10**9
-"""How far ahead of this broker's clock the clocks of producers may be."""
+"""The clocks of producers may be so far ahead of this broker's clock."""
 
 
 class Admission:

@@ -17,7 +17,7 @@ class Budget:
 
     @property
     def waiting(self) -> int:
-        """How many are waiting."""
+        """The number of callers that wait."""
         return len(self._waiting)
 
     async def take(self, size: int) -> int:

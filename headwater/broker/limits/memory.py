@@ -17,7 +17,7 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 _LARGEST: Final = 32 * MIB
-"""What glibc allows; larger pieces go back at once, as before."""
+"""The most that glibc allows; larger pieces go back at once, as before."""
 _KEPT: Final = 128 * MIB
 _AT_ONCE: Final = 16 * MIB
 

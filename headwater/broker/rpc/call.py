@@ -48,7 +48,7 @@ class Call:
         self._credentials = credentials
         self.caller = caller
         self.by_broker = caller is OTHER_BROKER
-        """Whether another broker of the cluster makes it."""
+        """True if another broker of the cluster makes it."""
 
     @classmethod
     async def identified(cls, core: Core, context: Context, connection: Connection) -> Self:
@@ -82,11 +82,11 @@ class Call:
 
     @property
     def sees_everything(self) -> bool:
-        """Whether nothing has to be left out of the caller's answers."""
+        """True if nothing has to be left out of the caller's answers."""
         return self.by_broker or not self._core.access.enforced
 
     def sees(self, name: str, kind: Kind = "topic") -> bool:
-        """Whether the caller may know of the topic, or of the group."""
+        """Return whether the caller may know of the topic, or of the group."""
         return self.by_broker or self._core.access.sees(self.caller, name, kind)
 
     def check_seen(self, topic: str) -> None:
@@ -94,7 +94,7 @@ class Call:
         self._core.access.check_seen(self.caller, topic)
 
     def patience(self, wait_ms: int) -> float:
-        """How many seconds the caller may be kept waiting: as it said, but not so long that the answer is too late."""
+        """The seconds that the caller may be kept waiting: as it said, but so that the answer is not too late."""
         return min(self.within_deadline(wait_ms / 1000), self._core.config.max_wait)
 
     def within_deadline(self, seconds: float) -> float:
@@ -111,7 +111,7 @@ class Call:
     async def hold_request(self, size: int) -> Hold:
         """Wait until so many bytes of requests may be in flight, and hold them.
 
-        What waits takes memory too: when as much waits as may be in flight, the call is refused.
+        Waiting requests take memory too: when as much waits as may be in flight, the call is refused.
         """
         core = self._core
         if core.waiting_bytes + size > core.config.max_in_flight_bytes and core.waiting_bytes:

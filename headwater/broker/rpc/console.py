@@ -74,7 +74,7 @@ def check_console(config: BrokerConfig) -> None:
 
 
 def _host(config: BrokerConfig) -> str:
-    """Where the console finds the broker: by the name that clients use, else where it listens."""
+    """The host at which the console finds the broker: the name that clients use, else where it listens."""
     address = parse_address(config.listen if config.advertise is None else config.advertise)
     return _ANYWHERE.get(address.host, address.host)
 
@@ -88,7 +88,7 @@ def _arguments(config: BrokerConfig, broker: Address) -> list[str]:
     if config.console_write:
         found.append("--write")
     if config.tls_certificate is not None and config.tls_key is not None:
-        # Whoever has signed it: there is one broker that the console is to talk to, and this is its certificate.
+        # No matter who has signed it: the console talks to one broker, and this is its certificate.
         found += ["--tls-ca", config.tls_certificate]
         if config.tls_client_ca is not None:
             found += ["--tls-certificate", config.tls_certificate, "--tls-key", config.tls_key]

@@ -19,7 +19,7 @@ from headwater.wire.faults import pack_error
 COMMITS_AT_ONCE: Final = 1000
 """The most commits that one call takes."""
 _TOGETHER: Final = 0.5
-"""How long commits that have come in one call wait for each other. Seconds."""
+"""Commits that have come in one call wait so many seconds for each other."""
 _POLLED_RECORDS: Final = 500
 
 

@@ -15,7 +15,7 @@ KEY_BYTES: Final = 16
 class LentMemory:
     """Memory without a name, which a producer of the same user can open by the descriptor that this process has.
 
-    It is gone when both have let go of it, however they end. What lies there is copied before it is looked at: its
+    It is gone when both have let go of it, however they end. Frames are copied before they are looked at: their
     writer could still change it.
     """
 
@@ -32,9 +32,9 @@ class LentMemory:
         fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
 
     def described(self) -> pb.LentMemory:
-        """How a producer finds it."""
+        """The message by which a producer finds it."""
         return pb.LentMemory(file=f"/proc/{os.getpid()}/fd/{self._fd}", key=self._key, size=self.size)
 
     def read(self, region: pb.Region) -> bytes:
-        """What lies there now, which is known to be within it."""
+        """The bytes of a region that is known to be within it, as they are now."""
         return os.pread(self._fd, region.length, region.position)

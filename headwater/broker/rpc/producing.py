@@ -26,7 +26,7 @@ from headwater.wire.faults import pack_error
 from headwater.wire.packing import Framed
 
 _FORWARDING_MS: Final = 20_000
-"""How long another broker may take to write plain records, if their sender has so much time."""
+"""Another broker may take so long to write plain records, if their sender has so much time."""
 _PIPELINED: Final = 1000
 """The number of requests of one stream that may be unanswered."""
 

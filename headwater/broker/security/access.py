@@ -25,7 +25,7 @@ class Caller(NamedTuple):
 ANONYMOUS: Final = Caller("anonymous")
 OTHER_BROKER: Final = Caller("another broker of the cluster")
 BROKER: Final = ""
-"""What the broker has in place of a topic's or a group's name."""
+"""The name that stands for the broker, in place of a topic's or a group's."""
 
 
 class TooManyAttempts(Exception):
@@ -37,12 +37,12 @@ class Access:
 
     @property
     def denials(self) -> int:
-        """How many calls were denied."""
+        """The number of calls that were denied."""
         return 0
 
     @property
     def enforced(self) -> bool:
-        """Whether callers have rights at all, and do not all see and do everything."""
+        """True if callers have rights at all, and do not all see and do everything."""
         return False
 
     def caller(
@@ -51,11 +51,11 @@ class Access:
         peer: str,  # noqa: ARG002
         identities: Iterable[bytes],  # noqa: ARG002
     ) -> Caller:
-        """Who calls; raises Unauthenticated, or TooManyAttempts."""
+        """The caller; raises Unauthenticated, or TooManyAttempts."""
         return ANONYMOUS
 
     def hashes(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:  # noqa: ARG002
-        """Whether `caller` has to hash a token for this caller, which takes too long for an event loop."""
+        """Return whether `caller` has to hash a token, which takes too long for an event loop."""
         return False
 
     def check(self, caller: Caller, right: Right, kind: Kind, name: str) -> None:
@@ -69,7 +69,7 @@ class Access:
         """Raise UnknownTopic unless the caller may know that there is such a topic, whether there is one or not."""
 
     def sees(self, caller: Caller, name: str, kind: Kind = "topic") -> bool:  # noqa: ARG002
-        """Whether the caller may know that there is such a topic, or such a group."""
+        """Return whether the caller may know that there is such a topic, or such a group."""
         return True
 
     @property

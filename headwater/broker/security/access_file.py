@@ -9,8 +9,8 @@
           billing: [read, write]
         broker: read
 
-What is not allowed is denied. A pattern is a name, or its beginning and `*`. Topics of Headwater's own, whose names
-begin with two underscores, are meant only by patterns that begin so too.
+Everything that is not allowed is denied. A pattern is a name, or its beginning and `*`. Topics of Headwater's own,
+whose names begin with two underscores, are meant only by patterns that begin so too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Names:
 
 
 Rights = dict[tuple[Kind, Right], Names]
-"""What one user may do."""
+"""The rights of one user."""
 
 
 def read_access(path: Path) -> Mapping[str, Rights]:

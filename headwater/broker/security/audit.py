@@ -33,7 +33,7 @@ class Audit:
         self._told = 0
         self._left_out = 0
         self.denials = 0
-        """How many there were, told or not."""
+        """The number of denials, told or not."""
 
     def denied(self, who: str, right: str, kind: str, name: str, peer: str) -> None:
         """A caller lacks a right."""

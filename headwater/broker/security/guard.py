@@ -40,7 +40,7 @@ def _token_in(authorization: str) -> str:
 class Guard(Access):
     """Goes by an access file, and by the tokens beside it. Thread-safe.
 
-    A token goes over a certificate. Who has neither is `anonymous`, if the file has such a user, and is refused if not.
+    A token goes over a certificate. A caller with neither is `anonymous`, or refused if the file has no such user.
     """
 
     def __init__(self, path: Path, audit: Audit | None = None) -> None:
@@ -59,7 +59,7 @@ class Guard(Access):
 
     @property
     def denials(self) -> int:
-        """How many calls were denied."""
+        """The number of calls that were denied."""
         return self._audit.denials
 
     @property
@@ -89,7 +89,7 @@ class Guard(Access):
         return said is not None and self._verifier.hashes(_token_in(said))
 
     def user_of(self, authorization: str, peer: str) -> str:
-        """Whose token `Bearer hw_...` is; raises Unauthenticated, or TooManyAttempts."""
+        """The user of the token in `Bearer hw_...`; raises Unauthenticated, or TooManyAttempts."""
         user = self._verifier.user(_token_in(authorization), source_of_peer(peer))
         if user is None:
             self._audit.unauthenticated("the token is not known", peer)
@@ -105,7 +105,7 @@ class Guard(Access):
         if self._has(caller, right, kind, name):
             return
         self._audit.denied(caller.name, right, kind, name, caller.peer)
-        # Who wants to make or to remove something knows its name; and a pattern is nobody's.
+        # A caller that makes or removes something knows its name; and a pattern is nobody's.
         if kind == "topic" and right != "admin" and not is_pattern(name) and not self.sees(caller, name):
             raise _unknown(caller, name)
         raise PermissionDenied(caller.name, right, kind, name)
@@ -123,7 +123,7 @@ class Guard(Access):
     # Reading the files again.
 
     def _signature(self) -> list[tuple[int, int, int] | None]:
-        """What is different when a file was changed."""
+        """A signature of the files, which changes when one of them does."""
         found: list[tuple[int, int, int] | None] = []
         for path in (self._path, tokens_beside(self._path)):
             try:
@@ -134,7 +134,7 @@ class Guard(Access):
         return found
 
     def reload(self) -> bool:
-        """Read the files again; whether they were right. What is wrong is logged and changes nothing."""
+        """Read the files again, and return whether they were right. A wrong file is logged and changes nothing."""
         self._seen = self._signature()
         try:
             users, tokens = read_access(self._path), read_tokens(tokens_beside(self._path))
@@ -158,7 +158,7 @@ class Guard(Access):
 
     @property
     def own(self) -> Rules:
-        """What the file says, and the tokens beside it."""
+        """The rules of the file, and the tokens beside it."""
         return self._own
 
     def watch(self) -> None:

@@ -1,4 +1,4 @@
-"""Secrets: what a broker gives out and knows again, without a table, also after a restart.
+"""Secrets: a broker signs what it gives out, and knows it again without a table, also after a restart.
 
 Producer ids, the secrets to resume them and the tokens of stages carry a signature under a key that only the broker
 has. The key is a file in the store's directory that only its owner can read.
@@ -31,7 +31,7 @@ class Secrets:
     def __init__(self, key: bytes) -> None:
         self._key = key
         self.owns = lru_cache(maxsize=65536)(self._owns)
-        """Whether a producer id was given to the caller of this name."""
+        """Returns whether a producer id was given to the caller of this name."""
 
     def _sign(self, purpose: str, *parts: bytes) -> bytes:
         content = b"".join(len(part).to_bytes(8, "big") + part for part in (purpose.encode(), *parts))
@@ -50,7 +50,7 @@ class Secrets:
         return hmac.compare_digest(signature, expected)
 
     def secret_of(self, caller: str, producer_id: bytes) -> bytes:
-        """What the caller must know to go on as this producer."""
+        """The secret that the caller must know to go on as this producer."""
         return self._sign("secret", producer_id, caller.encode())[:_SECRET_BYTES]
 
     # Tokens.

@@ -63,7 +63,7 @@ class Certificates:
         )
 
     def credentials(self) -> grpc.ServerCredentials:
-        """What a server needs to serve with them, as they are whenever a client connects."""
+        """Credentials of a server, which takes the files as they are whenever a client connects."""
         return grpc.dynamic_ssl_server_credentials(
             self._configuration(),
             self._renewed,  # type: ignore[arg-type] # it may return None: nothing has changed
@@ -71,7 +71,7 @@ class Certificates:
         )
 
     def peer_credentials(self) -> grpc.ChannelCredentials:
-        """What a broker needs to call the others of its cluster, which have certificates of the same authorities."""
+        """Credentials to call the other brokers of a cluster, which have certificates of the same authorities."""
         roots = self._authority.read_bytes() if self._authority is not None else None
         return grpc.ssl_channel_credentials(roots, self._key.read_bytes(), self._certificate.read_bytes())
 

@@ -35,7 +35,7 @@ _FAILURE_SECONDS: Final = 1.0
 
 
 class Token(NamedTuple):
-    """What is kept of a token."""
+    """A token as it is kept: without its secret part."""
 
     id: str
     user: str
@@ -49,7 +49,7 @@ class Token(NamedTuple):
 
 
 def tokens_beside(access: Path) -> Path:
-    """Where the tokens of an access file are: `access.tokens` for `access.yaml`."""
+    """The file with the tokens of an access file: `access.tokens` for `access.yaml`."""
     return access.with_suffix(SUFFIX)
 
 
@@ -77,7 +77,7 @@ def token_of(content: dict[str, Any]) -> Token:
 
 
 def create_token(path: Path, user: str, expires: float | None = None) -> str:
-    """Make a token for a user and keep its hash. What is returned is nowhere else."""
+    """Make a token for a user and keep its hash. The returned token is nowhere else."""
     with _changing(path) as tokens:
         identity = secrets.token_hex(6)
         token = f"hw_{identity}_{secrets.token_urlsafe(32)}"
@@ -143,7 +143,7 @@ class Verifier:
         return f"Verifier({len(self.tokens)} tokens)"
 
     def user(self, presented: str, source: str = "") -> str | None:
-        """Whose token this is; None if it is nobody's, or is no longer good.
+        """The user of a token; None if it is nobody's, or is no longer good.
 
         Raises TooManyAttempts where it would have to be hashed and too many wrong ones came from this source.
         """
@@ -163,7 +163,7 @@ class Verifier:
         return token.user
 
     def hashes(self, presented: str) -> bool:
-        """Whether `user` would hash this one, which takes milliseconds of a processor."""
+        """Return whether `user` would hash this one, which takes milliseconds of a processor."""
         token = self._named(presented)
         if token is None:
             return False

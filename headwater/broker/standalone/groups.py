@@ -24,7 +24,7 @@ from headwater.streams.topic import TopicPartition
 _R = TypeVar("_R")
 _log = logging.getLogger(__name__)
 _SWEEP: Final = 0.5
-"""How often dead members are looked for. Seconds."""
+"""Seconds between two looks for dead members."""
 _POLLED_BYTES: Final = MIB
 
 

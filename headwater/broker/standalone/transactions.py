@@ -93,7 +93,7 @@ class StoreTransactions:
         await self._runtime.write(self._store.drop, self._staged(tokens, authorise))
 
     def _staged(self, tokens: Iterable[bytes], authorise: Authorise) -> list[Staged]:
-        """What is staged under these tokens; raises StoreError for a token that this broker has not made."""
+        """The stages under these tokens; raises StoreError for a token that this broker has not made."""
         found: list[Staged] = []
         for token in tokens:
             outputs, records = json.loads(self._secrets.unseal(token))

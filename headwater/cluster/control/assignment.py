@@ -14,7 +14,7 @@ from headwater.core.errors import InvalidConfiguration
 
 
 def replicas_of(topic: bytes, number: int, replication: int, brokers: Collection[int]) -> tuple[int, ...]:
-    """The brokers for a partition, its first leader first. Where the round begins, the topic's uuid says."""
+    """The brokers for a partition, its first leader first. The topic's uuid says where the round begins."""
     ring = sorted(brokers)
     if replication > len(ring):
         raise InvalidConfiguration(f"{replication} replicas need as many brokers, and there are {len(ring)}")

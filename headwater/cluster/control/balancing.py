@@ -27,7 +27,7 @@ class Held:
 
 
 def balanced(partitions: Mapping[PartitionKey, Held], brokers: Collection[int], *, level: bool = True) -> Placement:
-    """Where the replicas should be: on these brokers, and on no others.
+    """The wanted replicas: on these brokers, and on no others.
 
     Without `level` only those are moved that have to be. Raises InvalidConfiguration when there are too few brokers.
     """
@@ -98,7 +98,7 @@ class _Balance:
         return self._of_topic[key[0], target] - self._of_topic[key[0], source], self._partitions[key].size, key
 
     def _level_leaders(self) -> dict[PartitionKey, int]:
-        """Who should lead each partition, so that all brokers lead about as many."""
+        """The wanted leader of each partition, so that all brokers lead about as many."""
         firsts = {key: placed[0] for key, placed in self._placed.items()}
         leads = Counter(dict.fromkeys(self._brokers, 0))
         leads.update(firsts.values())

@@ -72,7 +72,7 @@ class Controller:
                 await asyncio.sleep(_TICK)
 
     async def _look_again(self) -> None:
-        """What was written without an answer may have happened: nothing more is done before that is known."""
+        """A write without an answer may have happened: do nothing more before that is known."""
         while True:
             try:
                 await self._view.refresh()
@@ -90,7 +90,7 @@ class Controller:
             await self._control(self.since)
 
     async def _campaign(self) -> None:
-        """Become the controller, if nobody is. Whether it worked the view tells, also when the answer is lost."""
+        """Become the controller, if nobody is. The view tells whether it worked, also when the answer is lost."""
         mine = self._registration
         guards = [
             Guard(self._view.keys.controller, created=0),

@@ -14,7 +14,7 @@ from headwater.cluster.control.metadata import NOBODY, Members, PartitionState
 
 
 class LogEnd(NamedTuple):
-    """How far a replica's log goes, so that two can be compared: the later epoch wins, then the longer log."""
+    """The end of a replica's log, so that two can be compared: the later epoch wins, then the longer log."""
 
     epoch: int
     end: int
@@ -31,11 +31,11 @@ class Election:
     min_insync: int
 
     def is_led(self, state: PartitionState, alive: Members) -> bool:
-        """Whether the leader lives, and is still the one that was elected: a new incarnation inherits nothing."""
+        """Return whether the leader lives, and is the one that was elected: a new incarnation inherits nothing."""
         return state.leader != NOBODY and alive.get(state.leader) == state.leader_incarnation
 
     def asks(self, state: PartitionState, alive: Members) -> frozenset[int]:
-        """Whose logs must be known before anyone can be elected: after a total outage, those of all who were in sync.
+        """The brokers whose logs must be known before an election: after a total outage, all that were in sync.
 
         One that has lived on since it was in sync has seen all that was acknowledged; any such one will do, and nobody
         is asked. If there is none, all have been down, and each may be the one whose disk has kept the most.
@@ -76,7 +76,7 @@ class Election:
         )
 
     def _kept(self, state: PartitionState, alive: Members) -> Members:
-        """Who stays in sync: the living, and so many of the dead that the set does not fall below its minimum."""
+        """The set that stays in sync: the living, and so many of the dead that it does not fall below its minimum."""
         kept = {one: alive[one] for one in state.replicas if one in state.in_sync and one in alive}
         for one, since in state.in_sync.items():
             if len(kept) >= self.min_insync:

@@ -1,7 +1,7 @@
 """Forced elections: an operator lets a replica lead that may lack what was acknowledged.
 
-It is for partitions that nobody may lead any more, because one that was in sync is lost for good. What is known is told
-first; what is done then counts only while all of it is still so.
+It is for partitions that nobody may lead any more, because one that was in sync is lost for good. All that is known is
+told first; what is done then counts only while all of it is still so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ASKING: Final = 5.0
 
 
 class Standing(NamedTuple):
-    """What is known of a replica; `end` is None when it does not tell, or something is missing there."""
+    """A replica as it is known; `end` is None if it does not tell, or if something is missing there."""
 
     broker: int
     in_sync: bool
@@ -57,7 +57,7 @@ class ForcedElection:
         return f"{self._place.topic}/{self._place.partition}"
 
     async def look(self) -> Outlook:
-        """What is known; raises StoreError when there is no need to force anything, or the broker cannot lead."""
+        """Look at the replicas; raises StoreError if nothing needs to be forced, or if the broker cannot lead."""
         await self._view.refresh()
         state, revision, alive = self._checked()
         members = [self._view.members[one] for one in state.replicas if one in alive]

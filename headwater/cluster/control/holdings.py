@@ -1,4 +1,4 @@
-"""What a broker has on its disk of the cluster's topics: it comes and goes as the cluster says."""
+"""Holdings: the logs of the cluster's topics on a broker's disk. They come and go as the cluster says."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Identity:
 
 
 def identity_of(directory: Path, cluster: str, broker: int, disk: Disk = REAL_DISK) -> Identity:
-    """Who the directory belongs to: from now on this broker, if it belongs to nobody yet; else it must be the same."""
+    """The owner of the directory: this broker from now on, if nobody owns it yet; else it must be the same."""
     path = directory / IDENTITY_FILE
     try:
         found = _read(path)

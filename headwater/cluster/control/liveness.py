@@ -100,7 +100,7 @@ async def _stay_connected(address: Address) -> None:
 
 
 async def _refuses(address: Address) -> bool:
-    """Whether nothing listens there. Raises OSError or TimeoutError when that cannot be told."""
+    """Return whether nothing listens there. Raises OSError or TimeoutError if that cannot be told."""
     for _ in range(_DOUBTS):
         try:
             _, writer = await _connect(address)

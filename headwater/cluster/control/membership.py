@@ -39,7 +39,7 @@ class Membership:
     ) -> None:
         """`address` is where the other brokers and clients reach it.
 
-        Who is not heard of for `lease_seconds` is taken for dead.
+        A broker that is not heard of for `lease_seconds` is taken for dead.
         """
         self.etcd = etcd
         self.view = ClusterView(etcd, Keys(identity.cluster))
@@ -64,7 +64,7 @@ class Membership:
 
     @property
     def leads(self) -> int:
-        """How many partitions this broker leads, as far as it sees."""
+        """The number of partitions that this broker leads, as far as it sees."""
         broker = self.registration.broker
         return sum(state.leader == broker for state, _ in self.view.partitions.values())
 
@@ -81,7 +81,7 @@ class Membership:
             _log.warning("%d partitions are still led here after %g s", self.leads, timeout)
 
     def _movable(self) -> bool:
-        """Whether there is a partition that is led here and that another one could lead."""
+        """Return whether there is a partition that is led here and that another broker could lead."""
         mine = self.registration.broker
         steady = {member.id: member.incarnation for member in self.view.members.values() if not member.draining}
         return any(
@@ -106,6 +106,6 @@ class Membership:
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:
-    """What works in the background is never done by itself."""
+    """Log the end of background work, which should never end by itself."""
     if not task.cancelled() and task.exception() is not None:
         _log.error("a part of the cluster has failed and works no more here", exc_info=task.exception())

@@ -1,4 +1,4 @@
-"""What the cluster agrees on: who is alive, and who leads each partition. It is kept in etcd."""
+"""Metadata: the cluster agrees on living brokers, and on the leader of each partition. etcd keeps it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Members = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where a partition's replicas are to be, and where they were when that was wished for: it can be taken back."""
+    """The brokers that are to have a partition's replicas, and those that had them before: a move can be taken back."""
 
     to: tuple[int, ...]
     back: tuple[int, ...]
@@ -24,7 +24,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Who leads a partition and who is in sync, as of an epoch.
+    """The leader of a partition and its in-sync replicas (ISR), as of an epoch.
 
     The epoch rises with every election, even when the same broker is elected again. A member's incarnation is the one
     in which it was last known to be in sync.
@@ -38,7 +38,7 @@ class PartitionState:
     forced_epoch: int = 0
     """The last that began by an operator's command: what is older may be missing since, even if it was acknowledged."""
     move: Move | None = None
-    """What becomes of the replicas, while that is under way."""
+    """The move of the replicas, while it is under way."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "in_sync", MappingProxyType(dict(self.in_sync)))

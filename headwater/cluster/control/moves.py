@@ -36,11 +36,11 @@ class PlannedMove(NamedTuple):
     to: tuple[int, ...]
     revision: int
     size: int
-    """How many bytes are to be copied in all."""
+    """The number of bytes that are to be copied in all."""
     copied: int = 0
-    """How many of them are there."""
+    """The number of them that are there."""
     missing: tuple[int, ...] = ()
-    """Who of those who are wanted is not in sync."""
+    """The wanted replicas that are not in sync."""
 
 
 class Moves:
@@ -53,7 +53,7 @@ class Moves:
         self._rules = Moving()
 
     async def plan(self, remove: Collection[int] = ()) -> list[PlannedMove]:
-        """What a rebalancing would move, beside what is under way; or with `remove`, what leaves these brokers.
+        """The moves of a rebalancing, beside those under way; or with `remove`, those that leave these brokers.
 
         Raises InvalidConfiguration when too few brokers would be left.
         """
@@ -116,7 +116,7 @@ class Moves:
             )
 
     async def cancel(self, remove: Collection[int] = ()) -> int:
-        """Take back what has not happened yet: of how many partitions. What is done stays.
+        """Take back moves that have not happened yet, and return of how many partitions. Finished moves stay.
 
         With `remove` that is what leaves these brokers, and they may have new replicas again; without, all else.
         """
@@ -160,7 +160,7 @@ class Moves:
                 yield key, state, topic
 
     async def _sizes(self, keys: Collection[PartitionKey] | None = None) -> dict[PartitionKey, dict[int, int]]:
-        """How many bytes of each partition every broker has that answers."""
+        """The number of bytes of each partition at every broker that answers."""
         held: dict[int, list[PartitionKey]] = {}
         for key, (state, _) in self._view.partitions.items():
             for broker in state.replicas if keys is None or key in keys else ():
@@ -215,7 +215,7 @@ def _leaves(broker: int, move: Move) -> bool:
 
 
 def _wanted(state: PartitionState) -> tuple[int, ...]:
-    """Where the replicas are, or will be."""
+    """The brokers that have the replicas, or will have them."""
     return state.replicas if state.move is None else state.move.to
 
 

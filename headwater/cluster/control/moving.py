@@ -25,18 +25,18 @@ class Moving:
         return state if state.move is None else replace(state, move=Move(state.move.back, state.move.back))
 
     def has_begun(self, state: PartitionState) -> bool:
-        """Whether there are replicas by now that were not there before."""
+        """True if there are replicas by now that were not there before."""
         return state.move is not None and not set(state.replicas) <= set(state.move.back)
 
     def step(self, state: PartitionState, alive: Members, steady: Members) -> PartitionState | None:
-        """What comes next for a partition that is led; None when there is nothing to do, or to wait for someone.
+        """The next step for a partition that is led; None if there is nothing to do, or a replica to wait for.
 
         Those who are `steady` are alive and about to stay: they may lead.
         """
         move = state.move
         if move is None:
             return None
-        # Who is wanted comes first, so that any election prefers them.
+        # Wanted replicas come first, so that any election prefers them.
         together = (*move.to, *(one for one in state.replicas if one not in move.to))
         if state.replicas != together:
             return replace(state, replicas=together)
@@ -55,7 +55,7 @@ class Moving:
         return replace(self._with_replicas(state, move.to), move=None)
 
     def _came_in_vain(self, broker: int, state: PartitionState, move: Move) -> bool:
-        """Whether a replica was added, is wanted no more, and nobody counts on it."""
+        """Return whether a replica was added, is wanted no more, and nobody counts on it."""
         return broker not in move.to and broker not in move.back and broker not in state.in_sync
 
     def _are_in_sync(self, brokers: tuple[int, ...], state: PartitionState, alive: Members) -> bool:

@@ -22,7 +22,7 @@ _AT_ONCE: Final = 16
 """So many partitions get new replicas at a time: the first are done, and their old replicas gone, before the last."""
 
 Ends = Mapping[PartitionKey, Mapping[int, LogEnd]]
-"""How far the logs of a partition go, by broker."""
+"""The ends of the logs of a partition, by broker."""
 
 
 class Change(NamedTuple):
@@ -35,14 +35,14 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be written, and what must be known first: the ends of the logs that each broker is asked for."""
+    """Writes to make, and what must be known first: the ends of the logs that each broker is asked for."""
 
     changes: tuple[Change, ...]
     asks: Mapping[int, frozenset[PartitionKey]]
 
 
 def plan(view: ClusterView, ends: Ends, *, balance: bool = False) -> Plan:
-    """What is to be done. With `balance`, leadership also goes back to those who were first meant to have it."""
+    """Plan what is to be done. With `balance`, leadership also goes back to the first replicas."""
     alive = view.alive
     steady = {broker: since for broker, since in alive.items() if not view.members[broker].draining}
     staying = {broker: since for broker, since in steady.items() if broker not in view.leaving}

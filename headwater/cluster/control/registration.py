@@ -1,7 +1,7 @@
 """A broker's registration: its key in etcd under a lease, which it keeps alive for as long as it lives.
 
-The revision at which the key was created is the broker's incarnation. Whoever loses the key, because its lease has
-ended or someone has found it dead, registers anew and is another one: it inherits nothing.
+The revision at which the key was created is the broker's incarnation. A broker that loses the key, because its lease
+has ended or someone has found it dead, registers anew and is another one: it inherits nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Registration:
         self.confirmed = -inf
         """When it asked, by the monotonic clock, for the lease that etcd has granted or renewed last."""
         self.secret = b""
-        """What all brokers of the cluster sign with; known once it was registered."""
+        """The secret that all brokers of the cluster sign with; known once it was registered."""
         self._etcd = etcd
         self._view = view
         self._keys = view.keys
@@ -101,7 +101,7 @@ class Registration:
         return member.to_json()
 
     async def _shared_secret(self) -> bytes:
-        """What the brokers of the cluster sign with: made by the first of them."""
+        """The secret that the brokers of the cluster sign with: the first of them makes it."""
         while True:
             found = await self._etcd.get(self._keys.secret)
             if found is not None:

@@ -1,4 +1,4 @@
-"""How large logs are, here and at other brokers: for operators, who want to know what a move copies."""
+"""The sizes of logs, here and at other brokers: operators want to know how much a move copies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Sizes:
         self._threads = threads
 
     async def here(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
-        """How many bytes the logs have that are here."""
+        """The number of bytes of the logs that are here."""
         held = {key: local.log for key in keys if (local := self._local.get(key)) is not None}
         found: Mapping[PartitionKey, int] = await self._threads.read(_sizes, held)
         return found

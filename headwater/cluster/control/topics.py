@@ -1,7 +1,7 @@
 """The topics of a cluster: made, changed and deleted by compare-and-swap of one key each.
 
-Whoever makes a topic writes its description and no more. The controller makes its partitions, and those who are to hold
-a replica see that and make it.
+The broker that makes a topic writes its description and no more. The controller makes its partitions, and those who are
+to hold a replica see that and make it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ClusterTopics:
         self._where = f"the cluster {view.keys.prefix.split('/')[2]!r}"
 
     async def replicas_of_new(self, name: str, wanted: int | None) -> int:
-        """How many replicas a new topic gets: as many as are wanted, or else three, or one for each of fewer brokers.
+        """The number of replicas of a new topic: as many as are wanted, else three, or one for each of fewer brokers.
 
         Raises InvalidConfiguration if there are not brokers enough. etcd is asked, as this broker may not have heard of
         all yet: a topic that is made as soon as a cluster serves is kept as often as one that is made a second later.

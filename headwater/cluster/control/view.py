@@ -1,7 +1,7 @@
 """The view: what a broker knows of its cluster, kept up to date by one watch on all of the cluster's keys.
 
-It is a copy and can be late, never wrong about the past: what it shows was so at its `revision`. Whoever acts on it
-does so by writes that etcd refuses when something has changed since.
+It is a copy and can be late, never wrong about the past: what it shows was so at its `revision`. A broker that acts on
+it does so by writes that etcd refuses when something has changed since.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PAUSE: Final = 0.5
 
 
 class Office(NamedTuple):
-    """Who is the controller, since which revision: by that, its writes are guarded."""
+    """The controller, and the revision since which it is: by that, its writes are guarded."""
 
     broker: int
     incarnation: int
@@ -36,19 +36,19 @@ class Office(NamedTuple):
 
     @staticmethod
     def to_json(broker: int, incarnation: int) -> bytes:
-        """What a broker writes to become it."""
+        """The value that a broker writes to become it."""
         return json.dumps({"broker": broker, "incarnation": incarnation}).encode()
 
     @classmethod
     def of(cls, item: Item) -> Office:
-        """What stands in the key; raises ValueError."""
+        """The reverse; raises ValueError."""
         found = json.loads(item.value)
         return cls(int(found["broker"]), int(found["incarnation"]), item.created)
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What has changed: brokers by their ids, topics by their names, partitions by their keys."""
+    """Changes of the view: brokers by their ids, topics by their names, partitions by their keys."""
 
     members: frozenset[int] = frozenset()
     topics: frozenset[str] = frozenset()
@@ -93,7 +93,7 @@ class ClusterView:
 
     @property
     def access(self) -> Mapping[str, bytes]:
-        """Who may do what: `users/<name>` and `tokens/<id>`, each with what stands in its key."""
+        """Users and tokens: `users/<name>` and `tokens/<id>`, each with the value of its key."""
         return MappingProxyType(self._access)
 
     @property
@@ -191,7 +191,7 @@ class ClusterView:
                 return None if lost else False
             await asyncio.sleep(_PAUSE * (0.5 + random.random()))
 
-    # What etcd tells.
+    # News from etcd.
 
     def _apply(self, removed: Iterable[str], items: Iterable[Item], revision: int) -> Changes:
         members: set[int] = set()
@@ -221,7 +221,7 @@ class ClusterView:
                     self.controller = None if item is None else Office.of(item)
                     controller = True
             except (Damaged, ValueError, KeyError, TypeError) as error:
-                # Somebody else has written there. What was known before stays; nobody elects a leader by nonsense.
+                # Somebody else has written there. The state before stays; nobody elects a leader by nonsense.
                 _log.error("%s in etcd cannot be read, and is not taken: %s", key, error)
                 continue
             if item is None:

@@ -74,7 +74,7 @@ class Etcd:
     # Keys.
 
     async def get(self, key: str) -> Item | None:
-        """What stands in a key."""
+        """The item at a key; None if there is none."""
         found = await self._range(pb.RangeRequest(key=key.encode()))
         return Item.of(found.kvs[0]) if found.kvs else None
 
@@ -112,7 +112,7 @@ class Etcd:
         return int(answer.id)
 
     async def keep_alive(self, lease: int, timeout: float | None = None) -> bool:
-        """Whether the lease is still there; then it begins anew."""
+        """Renew a lease, and return whether it was still there."""
 
         async def attempt(channel: Channel, deadline: float) -> bool:
             stream = channel.stream(_KEEP_ALIVE)

@@ -55,7 +55,7 @@ _UNKNOWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdAccess:
-    """Who this is for etcd, and how etcd is known. The password is shown nowhere."""
+    """The etcd user, and the certificates by which etcd is known. The password is shown nowhere."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -74,7 +74,7 @@ class EtcdAccess:
 
     @property
     def secure(self) -> bool:
-        """Whether connections use TLS."""
+        """True if connections use TLS."""
         return self.tls_ca is not None or self.tls_certificate is not None
 
     def check(self, endpoints: Sequence[Address]) -> None:
@@ -122,7 +122,7 @@ class Channel:
     def __init__(self, endpoint: Address, channel: grpc.aio.Channel) -> None:
         self.endpoint = endpoint
         self.metadata: tuple[tuple[str, str], ...] = (("hasleader", "true"),)
-        """What goes with each call: a member that is cut off from the others is to say so instead of waiting."""
+        """The metadata of each call: a member that is cut off from the others is to say so instead of waiting."""
         self._channel = channel
 
     async def ready(self, deadline: float) -> None:
@@ -315,6 +315,6 @@ class EtcdConnection:
 
 
 def cancelled() -> bool:
-    """Whether the task is to end. A closed channel ends its calls by the very same exception."""
+    """Return whether the task is to end. A closed channel ends its calls by the very same exception."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

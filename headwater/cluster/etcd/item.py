@@ -1,4 +1,4 @@
-"""What stands in etcd, and how it is changed: items, and writes that happen only while what they are based on holds."""
+"""Items in etcd, and guarded writes: those happen only while what they are based on holds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name_of(found: pb.KeyValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What must hold for a write: one of these. A revision of 0 is that of a key that is not there."""
+    """A condition of a write: one of these. A revision of 0 is that of a key that is not there."""
 
     key: str
     created: int | None = None

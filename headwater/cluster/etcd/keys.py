@@ -43,10 +43,10 @@ class Member:
     session: str = ""
     """Random: by it, a broker knows its own registration again when the answer to it was lost."""
     draining: bool = False
-    """Whether it is about to leave: others are to lead in its place."""
+    """True if it is about to leave: others are to lead in its place."""
 
     def to_json(self) -> bytes:
-        """What is registered; the incarnation and the lease are etcd's to say."""
+        """The value that is registered; the incarnation and the lease are etcd's to say."""
         return _written(
             {
                 "address": self.address,
@@ -80,7 +80,7 @@ class ClusterTopic:
     min_insync: int
     """So many replicas must have a record before it is acknowledged to whoever asked for all."""
     staged: bool = False
-    """Whether transactions have written to it, so that each of its partitions has a stage log."""
+    """True if transactions have written to it, so that each of its partitions has a stage log."""
 
     def to_json(self) -> bytes:
         """The content of its key."""
@@ -155,7 +155,7 @@ def _read(what: str, content: bytes, read: Callable[[dict[str, Any]], _T]) -> _T
 
 
 class Place(NamedTuple):
-    """What a key is about: its kind, and the rest of its name."""
+    """The subject of a key: its kind, and the rest of its name."""
 
     kind: str
     name: str
@@ -173,14 +173,14 @@ class Keys:
     def __init__(self, cluster: str = DEFAULT_CLUSTER) -> None:
         self.prefix = f"/headwater/{cluster}/"
         self.controller = f"{self.prefix}controller"
-        """Who controls the cluster, under a lease."""
+        """The key of the controller, under a lease."""
         self.secret = f"{self.prefix}secret"
-        """What the brokers sign with, so that one knows again what another has given out."""
+        """The key of the secret that brokers sign with, so that one knows again what another has given out."""
         self.all_brokers = f"{self.prefix}brokers/"
         self.all_partitions = f"{self.prefix}partitions/"
 
     def broker(self, broker: int) -> str:
-        """Where a living broker is registered."""
+        """The key at which a living broker is registered."""
         return f"{self.all_brokers}{broker}"
 
     def store(self, broker: int) -> str:
@@ -196,7 +196,7 @@ class Keys:
         return f"{self.prefix}access/users/{name}"
 
     def token(self, identity: str) -> str:
-        """What is kept of a token: never the token itself."""
+        """The key of a token's hash: the token itself is never kept."""
         return f"{self.prefix}access/tokens/{identity}"
 
     def topic(self, name: str) -> str:
@@ -208,6 +208,6 @@ class Keys:
         return f"{self.all_partitions}{key[0].hex()}/{key[1]}"
 
     def place(self, key: str) -> Place:
-        """What a key is about."""
+        """The subject of a key."""
         kind, _, name = key.removeprefix(self.prefix).partition("/")
         return Place(kind, name)

@@ -31,7 +31,7 @@ _REFUSED_PAUSE: Final = 5.0
 
 
 class Look(NamedTuple):
-    """What was seen at a revision: everything, or what has changed since the look before."""
+    """A look at a revision: everything, or the changes since the look before."""
 
     revision: int
     items: Sequence[Item]
@@ -107,7 +107,7 @@ async def _watch(connection: EtcdConnection, prefix: str, start: int) -> AsyncGe
 
 
 def _changes(events: Sequence[pb.Event]) -> Look:
-    """What is different after some events: for each key, the last of them."""
+    """The changes after some events: for each key, the last of them."""
     last = {name_of(event.kv): event for event in events}
     items = [Item.of(event.kv) for event in last.values() if event.type == pb.Event.PUT]
     removed = {key: event.kv.mod_revision for key, event in last.items() if event.type == pb.Event.DELETE}

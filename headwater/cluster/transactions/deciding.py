@@ -1,7 +1,7 @@
-"""Deciding: whoever coordinates a log decides over transactions in it, and carries out what is decided.
+"""Deciding: the coordinator of a log decides over transactions in it, and carries out what is decided.
 
 The commit point is the decision's record, once every replica of the log that is in sync has it. From then on it is
-carried out, by this coordinator or by whoever leads the log after it. Transactions of writers are decided in `__txn`,
+carried out, by this coordinator or by the next leader of the log. Transactions of writers are decided in `__txn`,
 and those of consumers in `__groups`, where one append sets the positions and decides.
 """
 
@@ -44,7 +44,7 @@ class Journal(Protocol):
 
     @property
     def good(self) -> bool:
-        """Whether it takes records: nothing has failed, and it is led here."""
+        """True if it takes records: nothing has failed, and it is led here."""
 
     def write(self, work: Callable[[Note], Any]) -> asyncio.Future[Any]:
         """Do something at once, and append what it notes, all of it or nothing.
@@ -54,7 +54,7 @@ class Journal(Protocol):
 
 
 class Verdict(NamedTuple):
-    """What became of what a client wanted: where it is, or that its number was decided before."""
+    """The outcome of a transaction: the offsets of its writes, or that its number was decided before."""
 
     bases: Bases
     repeated: bool = False
@@ -99,7 +99,7 @@ class Decider:
         self._do(self._pump())
 
     def end(self) -> None:
-        """Decide no more. Whoever waits is told that nobody here knows."""
+        """Decide no more. Callers that wait are told that nobody here knows."""
         self._carrier.end()
         for task in self._tasks:
             task.cancel()
@@ -155,7 +155,7 @@ class Decider:
         return Verdict(await self._carry_out(rulings[0], written))
 
     async def _known(self, wanted: TransactionRequest) -> Verdict | None:
-        """What became of it, if it was decided before: told when that can be read, not earlier."""
+        """The outcome, if it was decided before: told when that can be read, not earlier."""
         number = self._transaction_log.ruling_on(wanted.request) if wanted.request else None
         if number is not None:
             return Verdict(await self._outcome(number))
@@ -184,7 +184,7 @@ class Decider:
 
     @property
     def undone(self) -> list[TransactionDecision]:
-        """What is decided and not done."""
+        """The decisions that are not done."""
         return self._transaction_log.undone()
 
     # Carrying out.

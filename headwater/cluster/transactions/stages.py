@@ -2,7 +2,7 @@
 
 Each partition that transactions write to has a stage log, led and followed with it in the same epochs. Frames are
 staged there, acknowledged by all that are in sync, and written to the partition when a decision over them has come.
-Whoever leads the partition by then has them: who is in sync has both logs.
+The leader of the partition has them by then: each in-sync replica has both logs.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from headwater.streams.transaction import STAGES_KEPT
 
 _log = logging.getLogger(__name__)
 _OPENING: Final = 10.0
-"""How long a topic's first stage waits until its stage logs are there. Seconds."""
+"""A topic's first stage waits so many seconds until its stage logs are there."""
 _LOOK: Final = 0.02
 _MARGIN: Final = HOUR
 """Stages stay for so much longer than anybody decides over them: clocks differ. Seconds."""
 
 
 class Known:
-    """What is known of a stage log since it is led here. What was staged before, nobody here knows the fate of."""
+    """A stage log as it is known since it is led here. Nobody here knows the fate of what was staged before."""
 
     def __init__(self, epoch: int, end: int) -> None:
         self.epoch = epoch
         self.appending = 0
-        """How many appends are under way: nobody knows yet where they are."""
+        """The number of appends that are under way: nobody knows yet where they are."""
         self._floor = end
         self._waiting: dict[int, StageRange] = {}
         self._held: set[StageRange] = set()
@@ -67,7 +67,7 @@ class Known:
         return True
 
     def drop(self, found: StageRange) -> None:
-        """Nobody wants it. Who is about to decide over it comes too late, or came before."""
+        """Nobody wants it. A coordinator that is about to decide over it comes too late, or came before."""
         if found in self._held:
             return
         self._dropped.add(found)
@@ -81,7 +81,7 @@ class Known:
             del self._waiting[found.start]
 
     def needed_from(self, start: int, end: int) -> int:
-        """From where on a log from `start` to `end` is needed. What was staged under others is, until it is too old."""
+        """The offset from which a log is needed. Stages under other leaders are, until they are too old."""
         if start < self._floor or self.appending:
             return start
         return min(self._waiting, default=end)
@@ -94,7 +94,7 @@ class Known:
 
 
 Undone = Callable[[TopicPartition, bytes], Awaitable[Collection[StageRange] | None]]
-"""What is decided for a partition of a topic with a uuid, and not written yet; None when nobody knows."""
+"""Returns what is decided for a partition of a topic with a uuid, and not written yet; None if nobody knows."""
 
 
 class Stages:
@@ -206,7 +206,7 @@ class Stages:
         return bases
 
     def _leading(self, place: TopicPartition, uuid: bytes) -> tuple[LocalReplica, LocalReplica]:
-        """Both replicas of this very topic. Who has another one here may not have heard yet which is the newer."""
+        """Both replicas of this very topic. A broker with another one may not have heard yet which is the newer."""
         local, stage = self._node.leadership.with_stage(place)
         if local.key[0] != uuid:
             raise self._node.leadership.not_leader(place)
@@ -245,7 +245,7 @@ def _staged(topic: ClusterTopic) -> ClusterTopic:
 
 
 def _is_there(stage: LocalReplica, found: StageRange) -> bool:
-    """Whether a range is in the log, and not something else in its place, which only an operator can have let in."""
+    """Return whether a range is in the log. Only an operator can have let something else in, in its place."""
     log = stage.log
     return log.start <= found.start < found.end <= log.end and log.epoch_before(found.end) == found.epoch
 
@@ -277,7 +277,7 @@ def _apply(
 
 
 def _frames(local: LocalReplica, stage: LocalReplica, ranges: Iterable[StageRange]) -> list[Frame]:
-    """What is staged there; nothing where an operator has let a broker lead that lacks it."""
+    """The frames that are staged there; none if an operator has let a broker lead that lacks them."""
     found: list[Frame] = []
     for one in ranges:
         if not _is_there(stage, one):

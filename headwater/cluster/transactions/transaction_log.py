@@ -1,6 +1,6 @@
 """The transaction log of a coordinator: decided and finished transactions, and the numbers that are used.
 
-It is a state machine and does nothing itself. Whoever keeps it appends the records that it gives out to a replicated
+It is a state machine and does nothing itself. Its keeper appends the records that it gives out to a replicated
 log, and tells nobody of a decision before that is acknowledged; a successor takes the same records in, in their order,
 and knows the same. The first decision under a writer's number counts, whoever asks again.
 """
@@ -36,7 +36,7 @@ class StageRange(NamedTuple):
 
 
 class PartitionWrites(NamedTuple):
-    """What a transaction writes to one partition, in this order, as one atomic group."""
+    """The writes of a transaction to one partition, in this order, as one atomic group."""
 
     topic: str
     uuid: bytes
@@ -45,12 +45,12 @@ class PartitionWrites(NamedTuple):
 
 
 Bases = Mapping[tuple[bytes, int], int | None]
-"""Where what a transaction wrote begins in each partition; None where that is not known, or the topic is gone."""
+"""The offsets at which a transaction's writes begin in each partition; None if not known, or if the topic is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRequest:
-    """What a client asks to be decided."""
+    """A transaction that a client wants to be decided."""
 
     request: bytes
     """A random request id, to recognise retries. Empty for callers that do not retry."""
@@ -72,7 +72,7 @@ class TransactionDecision:
     name: str | None = None
     """The writer that has numbered it, for who repeats it."""
     writer: NamedWriter | None = None
-    """How far that writer has come with it."""
+    """The progress of that writer with it."""
 
     def pack(self) -> bytes:
         """The record that decides."""
@@ -113,7 +113,7 @@ class _Request(NamedTuple):
 
 
 class TransactionLog:
-    """What is decided, in one log, as one coordinator of it knows it. In one epoch of the log there may be several."""
+    """The decisions in one log, as one coordinator of it knows them. In one epoch of the log there may be several."""
 
     def __init__(self, epoch: int) -> None:
         self._next = epoch << _EPOCH
@@ -122,7 +122,7 @@ class TransactionLog:
         self._requests: dict[bytes, int] = {}
         self._done: OrderedDict[bytes, _Request] = OrderedDict()
 
-    # What predecessors have written.
+    # Records of predecessors.
 
     def take(self, records: Iterable[bytes]) -> None:
         """Take in what is in the log, in its order; raises Damaged."""
@@ -149,7 +149,7 @@ class TransactionLog:
             self._writers[ruling.name] = ruling.writer
 
     def _is_first(self, ruling: TransactionDecision) -> bool:
-        """Whether nothing was decided before under the same number of the same writer, nor for the same request."""
+        """Return whether nothing was decided under the same number of the same writer, nor for the same request."""
         if ruling.request and (ruling.request in self._requests or ruling.request in self._done):
             return False
         if ruling.name is None or ruling.writer is None:
@@ -164,12 +164,12 @@ class TransactionLog:
         return self._requests.get(request)
 
     def answer_to(self, request: bytes) -> Bases | None:
-        """Where everything is that was decided on a request, once it is done."""
+        """The offsets of everything that was decided on a request, once it is done."""
         found = self._done.get(request)
         return None if found is None else found.bases
 
     def is_repeated(self, wanted: TransactionRequest) -> bool:
-        """Whether its writer's number was decided before. Raises WriterTaken when the writer is another's."""
+        """Return whether its writer's number was decided before. Raises WriterTaken if the writer is another's."""
         return self._claim(wanted) is not None and self._sequence(wanted) is None
 
     def _claim(self, wanted: TransactionRequest) -> NamedWriter | None:
@@ -203,7 +203,7 @@ class TransactionLog:
     # Carrying out.
 
     def undone(self) -> list[TransactionDecision]:
-        """What is decided and not done, in the order in which it was decided: in that order it is to be done."""
+        """The decisions that are not done, in the order in which they were made: in that order they are to be done."""
         return [self._open[number] for number in sorted(self._open)]
 
     def undone_of(self, writer: str | None) -> list[int]:
@@ -227,7 +227,7 @@ class TransactionLog:
         ):
             self._done.popitem(last=False)
 
-    # What stays when the log is cut.
+    # The state that stays when the log is cut.
 
     def snapshot(self) -> bytes:
         """A record that says all that is known: what is before it in the log is needed no more."""
