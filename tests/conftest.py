@@ -1,4 +1,4 @@
-"""What all tests share: how partitions are opened, and how long Hypothesis looks."""
+"""Shared by all tests: how partitions are opened, and how long Hypothesis looks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is on a broker's machine reads from its files, and borrows memory for, what would be sent for being small."""
+    """Let clients on a broker's machine use its files and memory for small frames too, which would be sent else."""
     monkeypatch.setattr(arrivals, "SMALL", 0)
     monkeypatch.setattr(sender, "_WORTH_BORROWING", 0)
 
@@ -85,7 +85,7 @@ def open_directory(tmp_path: Path) -> Iterator[OpenDirectory]:
 def skip_embedded_only(request: pytest.FixtureRequest) -> None:
     """Skip what is marked as `embedded`, with the reason that the mark gives, on stores behind brokers.
 
-    What is marked as `single` is skipped on a cluster only.
+    Tests marked as `single` are skipped on a cluster only.
     """
     for name, kinds in (("embedded", ("broker", "broker nearby", "cluster")), ("single", ("cluster",))):
         mark = request.node.get_closest_marker(name)

@@ -153,7 +153,7 @@ def _duration(text: str) -> float:
 
 
 def _by_kind(results: Sequence[Result]) -> Table:
-    """How many violations there are of every kind, also of those of which there are none."""
+    """Return a table of the number of violations of every kind, zeros included."""
     counted = sum((result.kinds for result in results), Counter[Kind]())
     table = Table(box=None, pad_edge=False)
     table.add_column("violation")

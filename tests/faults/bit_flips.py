@@ -37,7 +37,7 @@ class Target(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """How many bits there are to flip."""
+        """The number of bits to flip."""
         return 8 * (self.stop - self.start)
 
 
@@ -79,7 +79,7 @@ def _write(directory: Path, delete_last: bool = True) -> Specimen:
 
 
 def _frame(directory: Path, partition: DirectoryPartition, number: int) -> Target:
-    """Where the frame with this number lies."""
+    """Return where the frame with this number lies."""
     frame = list(partition.frames())[number]
     content = frame.data.to_pybytes()
     for log in sorted(directory.glob("*.log")):

@@ -95,7 +95,7 @@ def _damaged(store: hw.Store, number: int, random: Random) -> Damaged:
 
 
 def _asked(directory: Path) -> list[dict[str, Any]]:
-    """What one session of Spark says to the queries."""
+    """Return the answers of one session of Spark to the queries."""
     command = [sys.executable, "-m", "tests.spark.flips_driver", str(directory)]
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)

@@ -28,15 +28,15 @@ SENDERS = 2
 READERS = 2
 PARTITIONS = 3
 PATIENCE = 60.0
-"""How long everyone has to go on after the last kill. Seconds."""
+"""Everyone has so many seconds to go on after the last kill."""
 
 
 def as_usual() -> None:
-    """What a process does before it begins, in half of the runs."""
+    """Change nothing before a process begins, in half of the runs."""
 
 
 def nothing_is_small() -> None:
-    """The same in the other half: what would be sent for being small is not."""
+    """In the other half, have small frames shared too, which would be sent otherwise."""
     from headwater.broker import arrivals
     from headwater.client import sender
 
@@ -90,7 +90,7 @@ class _Role:
 
 
 def all_go_on(directory: Path) -> Iterator[Violation]:
-    """Whether everyone gets something done from now on, or begins at all."""
+    """Check that everyone gets something done from now on, or begins at all."""
     names = [f"sender{number}{thread}.sent" for number in range(SENDERS) for thread in range(THREADS)]
     names += [f"reader{number}.read" for number in range(READERS)]
     before = {name: _size(directory / name) for name in names}

@@ -18,7 +18,7 @@ def check(
     """Yield every violation in what was `read` from one partition, in its order.
 
     `acknowledged` has, for each producer, the ids of the records that it was told are safe, and `sent` those
-    that it sent, both in the order of sending. What was sent and never acknowledged may be there or not, but
+    that it sent, both in the order of sending. Records that were sent and never acknowledged may be there or not, but
     once at most and in its place. Without `sent`, everything that was sent was acknowledged. An id belongs to
     one record of one producer.
     """

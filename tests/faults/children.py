@@ -22,7 +22,7 @@ from tests.support.patience import Patience, Stopwatch, descendants
 
 
 class Child:
-    """A forked process that runs `body`. What it raises is left in the file `errors` for the parent."""
+    """A forked process that runs `body`. It leaves its error in the file `errors` for the parent."""
 
     def __init__(self, body: Callable[[], None], errors: Path) -> None:
         self.errors = errors
@@ -68,7 +68,7 @@ class Child:
         return False
 
     def ended_within(self, seconds: float) -> bool:
-        """Whether the process ends by itself within so many seconds in which it could have: see `Patience`."""
+        """Return whether the process ends by itself within so many seconds in which it could have: see `Patience`."""
         return Patience(seconds, self.pid).until(self._has_ended)
 
     def _has_ended(self) -> bool:
@@ -95,7 +95,7 @@ def leave_error(errors: Path) -> None:
 
 
 def failures(directory: Path) -> Iterator[Violation]:
-    """What the processes that left their errors in `directory` raised."""
+    """Return what the processes that left their errors in `directory` raised."""
     for errors in sorted(directory.glob("*.error")):
         text = errors.read_text()
         yield Violation(Kind.CRASH, f"in {errors.stem}: {text.strip().splitlines()[-1]}", text)
@@ -165,7 +165,7 @@ class TimedDisk(WatchedDisk):
         self.seconds += time.monotonic() - began
 
     def time_without(self, action: Callable[[], None]) -> float:
-        """How many seconds the action takes, without those of the disk and of a busy machine."""
+        """Return how many seconds the action takes, without those of the disk and of a busy machine."""
         stopwatch, before = Stopwatch(), self.seconds
         action()
         return stopwatch.seconds() - (self.seconds - before)

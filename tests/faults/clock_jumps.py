@@ -29,7 +29,7 @@ from tests.support.backends import BrokerStore, inside
 
 YEAR = 365 * DAY
 OFFSETS = (0.0, 0.0, YEAR, 8 * DAY, -DAY, -50 * YEAR)
-"""How far the wall clock is ahead."""
+"""The lead of the wall clock."""
 EPISODES = 8
 PRODUCER = b"one that retries"
 GROUPS = ("billing", "mail")
@@ -52,7 +52,7 @@ class World:
     staged: list[Staged] = field(default_factory=list)
     sequence: int = 0
     told: list[str] = field(default_factory=list)
-    """What has happened, for the report."""
+    """The events so far, for the report."""
 
     def open(self) -> hw.Store:
         if self.behind_broker:
@@ -72,7 +72,7 @@ class World:
         self.clock.advance(self.random.uniform(1, MINUTE))
         self.told.append("restart")
 
-    # What programs do.
+    # The work of programs.
 
     def act(self, store: hw.Store) -> Iterator[Violation]:
         """Let some minutes pass, and something happen. All of it is less than a day: too short for anything to go."""
@@ -136,7 +136,7 @@ class World:
         if appended.duplicate != again:
             yield Violation(Kind.DUPLICATE, f"batch {self.sequence - 1} is there twice: {self}")
 
-    # What has to be there.
+    # The expected content.
 
     def clean(self, store: hw.Store) -> Iterator[Violation]:
         """Make a pass, and look whether everything is still there."""

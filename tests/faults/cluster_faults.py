@@ -95,7 +95,7 @@ def cluster_power_loss(run: Run) -> Iterator[Violation]:
             lose_power(cluster.directory / f"broker{broker}", run.random, mood)
         cluster.begin(*run.random.sample(range(3), 3))
 
-    # What replicas acknowledge is durable in every mode.
+    # Records that replicas acknowledge are durable in every mode.
     sync = ("always", "never", 0.5)[run.number % 3]
     yield from suffer(run, lose, 2 if run.quick else 6, sync=sync, program="tests.cluster.traced_broker")
 

@@ -1,6 +1,6 @@
 """Members of a group join, leave and die while brokers of their cluster are killed: nothing is skipped or moved back.
 
-Whoever coordinates the group dies too, and others coordinate in its place. Members, the producer and who watches the
+The group's coordinator dies too, and others coordinate in its place. Members, the producer and who watches the
 positions are processes of their own, and are told of nothing.
 """
 
@@ -27,7 +27,7 @@ SECONDS: Final = 40.0
 SECONDS_QUICK: Final = 4.0
 MOST: Final = 4
 SESSION: Final = 3.0
-"""Who is dead has lost its partitions after so long. Seconds."""
+"""A dead member has lost its partitions after so many seconds."""
 PATIENCE: Final = 120.0
 _WATCHED: Final = "watched.json"
 

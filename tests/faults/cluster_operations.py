@@ -1,4 +1,4 @@
-"""What operators do to a cluster, and what they hope never to see: nobody who uses it notices, and nothing is lost.
+"""Operations on a cluster, and its disasters: no user notices, and nothing is lost.
 
 These are the operations of the documents: brokers restarted one by one, a disk that is replaced, one that is full, and
 an etcd without a majority.
@@ -128,7 +128,7 @@ def small_disk(path: Path, size: int = _DISK_BYTES) -> Iterator[Path]:
     row=20, title="two of three members of a cluster's etcd are lost, and come back", runs=50, quick=2, timeout=400.0
 )
 def cluster_etcd_quorum(run: Run) -> Iterator[Violation]:
-    """What is led goes on without a majority of etcd, also for longer than leases last; changes wait."""
+    """Partitions with a leader go on without a majority of etcd, also for longer than leases last; changes wait."""
     if find_etcd() is None:
         raise Unavailable("there is no etcd here: install etcd-server")
     etcd = EtcdMembers(run.directory / "etcd", 3)

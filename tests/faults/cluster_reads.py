@@ -25,7 +25,7 @@ def _kill_the_leader(run: Run, cluster: ClusterProcesses, _: Onlookers) -> None:
 
 
 def _kill_the_leader_and_stop_another(run: Run, cluster: ClusterProcesses, onlookers: Onlookers) -> None:
-    """Whoever is left is elected, and must not answer before one of the others is back."""
+    """The replica that is left is elected, and must not answer before one of the others is back."""
     state = cluster.wait(TOPIC, in_sync=_EVERYONE)
     leader = state.leader
     left, stopped = (one for one in state.replicas if one != leader)

@@ -71,7 +71,7 @@ class Program:
         self.process.wait()
 
     def last_words(self) -> str:
-        """What it said before it ended."""
+        """Return the last line that it wrote."""
         lines = self._words.read_text(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else "it said nothing"
 

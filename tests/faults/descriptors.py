@@ -34,7 +34,7 @@ SLACK = 8
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much comes and goes, and how many descriptors there are for it."""
+    """The amount of work, and the number of descriptors for it."""
 
     groups: int
     topics: int

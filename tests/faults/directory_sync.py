@@ -43,7 +43,7 @@ LOSSES: Final[tuple[tuple[Mood, Mood], ...]] = (
 
 @cache
 def traces() -> list[list[Step]]:
-    """What each workload does to its files."""
+    """Record the operations of each workload on its files."""
     found: list[list[Step]] = []
     for number, (mode, weights) in enumerate(WORKLOADS):
         with tempfile.TemporaryDirectory(prefix="headwater-trace-") as directory, seeded(number):

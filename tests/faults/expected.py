@@ -1,4 +1,4 @@
-"""What a partition may hold after a fault, from what was noted before it.
+"""The content that a partition may have after a fault, computed from notes before it.
 
 Mostly that is one log. Where an action was cut short, it was done or it was not; where the power went, what was
 published and not durable may be gone from some append on. So there are several logs that may be left, and what is read
@@ -32,14 +32,14 @@ class Log:
     """One log that may be there."""
 
     starts: range = range(1)
-    """Where it may start."""
+    """The offsets at which it may start."""
     end: int = 0
     durable: int = 0
     records: dict[int, Sent] = field(default_factory=dict)
     removable: set[int] = field(default_factory=set)
     """Offsets that compaction may have removed: the key has a newer record, or was deleted by this one."""
     ends: list[int] = field(default_factory=lambda: [0])
-    """Where appends ended: where the log may end when its tail is lost."""
+    """The ends of appends, at which the log may end if its tail is lost."""
     batches: list[Batch] = field(default_factory=list)
 
     def copy(self) -> Self:
@@ -139,7 +139,7 @@ class Log:
 
 
 def value_of(record: Record) -> bytes | None:
-    """What was sent as the record's value."""
+    """Return what was sent as the record's value."""
     value: bytes | None = record.value["id"] if isinstance(record.value, dict) else record.value
     return value
 
@@ -153,11 +153,11 @@ class Expected:
     undone: list[Action] = field(default_factory=list)
     """Appends that failed and were taken back, which only the next sync makes sure of."""
     violations: list[Violation] = field(default_factory=list)
-    """What was wrong before the fault already."""
+    """Problems that were there before the fault."""
 
     @classmethod
     def after(cls, events: Iterable[Event]) -> Expected:
-        """What may be there after these events."""
+        """Return the content that may be there after these events."""
         expected = cls()
         for event in events:
             expected.apply(event)
@@ -209,7 +209,7 @@ class Expected:
         done = _done(self.logs, self.under_way) if self.under_way else []
         logs = self.logs + done
         if power_loss:
-            # What was taken back may return behind a cut at the front, which does not touch the end.
+            # Records that were taken back may return behind a cut at the front, which does not touch the end.
             front = self.under_way is not None and self.under_way.action.kind in (Do.DELETE_BEFORE, Do.RETAIN)
             logs += [log.copy().place(action) for log in self.logs + done * front for action in self.undone]
             logs += [log.copy().cut(end) for log in logs for end in log.ends if log.durable <= end < log.end]

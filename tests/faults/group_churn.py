@@ -1,7 +1,7 @@
 """Members of a group join, leave, die and are stopped while records come: none is skipped, no position moves back.
 
-A run is some seconds of that, with a change several times a second; in the end those who are left finish the work. Who
-was stopped for longer than `max_poll_interval` has lost its partitions, and must not disturb those who have them.
+A run is some seconds of that, with a change several times a second; in the end those who are left finish the work. A
+member that was stopped for longer than `max_poll_interval` has lost its partitions, and must not disturb their owners.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hostile environments and presets: strange values in variables, misspelt variables, strange values in presets.
 
-A store that opens with them works: what is sent comes back. What cannot work is refused by one of Headwater's own
+A store that opens with them works: what is sent comes back. Impossible values are refused by one of Headwater's own
 errors, which names the variable or the option.
 """
 

@@ -1,6 +1,6 @@
 """Hostile files: garbage, strange names, directories, links and pipes where the log's own files should be.
 
-Opening such a directory works or raises one of Headwater's own errors, and soon. What is intact is served, what is
+Opening such a directory works or raises one of Headwater's own errors, and soon. Intact records are served, what is
 not is named, and after a refusal nothing has been lost: with the strange thing gone, everything is there.
 """
 
@@ -150,7 +150,7 @@ REFUSED = 3
 
 
 def _use(path: Path, segments: dict[str, dict[int, bytes]], name: str, found: Path) -> None:
-    """In a child: open the log, read it, write on; twice. What is wrong first is left in the file `found`."""
+    """In a child: open the log, read it, write on; twice. It leaves the first problem in the file `found`."""
     written = {offset: value for records in segments.values() for offset, value in records.items()}
     lost = segments.get(name, {})
     end = max(written) + 1

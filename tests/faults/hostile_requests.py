@@ -253,7 +253,7 @@ def _noise(address: str, random: Random) -> None:
 
 
 def _looked_at(broker: BrokerProcess, before: int) -> Iterator[Violation]:
-    """Whether the broker is still there, serves what it has, and is no larger than it may be."""
+    """Check that the broker is still there, serves what it has, and is no larger than it may be."""
     if broker.process.poll() is not None:
         yield Violation(Kind.CRASH, f"the broker has ended with {broker.process.returncode}")
         return

@@ -44,7 +44,7 @@ class Unit(NamedTuple):
         return groups
 
     def frames(self) -> list[Frame]:
-        """What is appended."""
+        """Return the frames to append."""
         name, kind = self.stream.split("-")
         identity = None
         if kind == "idempotent":
@@ -55,7 +55,7 @@ class Unit(NamedTuple):
 
 
 class Journal:
-    """Lines in a file, each written by one call. What a killed process has written stays."""
+    """Lines in a file, each written by one call. Lines of a killed process stay."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -78,7 +78,7 @@ class Journal:
 
 
 class Sent(NamedTuple):
-    """What a producer's journal says: the units in the order of sending, and what it was told of each."""
+    """The content of a producer's journal: the units in the order of sending, and what it was told of each."""
 
     units: dict[tuple[str, int], Unit]
     answers: dict[tuple[str, int], list[Appended]]
@@ -212,7 +212,7 @@ def _check_answers(sent: list[Sent], log: dict[int, str]) -> Iterator[Violation]
 
 
 def _check_units(log: dict[int, str]) -> Iterator[Violation]:
-    """What was appended together is there together."""
+    """Check that records which were appended together are there together."""
     names = [value.split(":")[:4] for value in log.values()]
     for (stream, number, _, end), after in pairwise([*names, ["", "0", "0", "0"]]):
         if int(number) + 1 < int(end) and after[:2] != [stream, str(int(number) + 1)]:

@@ -29,7 +29,7 @@ ACKNOWLEDGING = 30.0
 CONFIG = PartitionConfig(sync="always", segment_bytes=64 * 1024, index_interval=1024)
 
 Role = Callable[[Path, str, str], None]
-"""What a process does, given the directory, its name and a seed, until it is killed."""
+"""The work of a process, given the directory, its name and a seed, until it is killed."""
 
 
 def _produce(directory: Path, name: str, seed: str) -> None:
@@ -115,5 +115,5 @@ def kill_and_restart(run: Run, roles: Mapping[str, Role]) -> None:
 
 
 def is_acknowledged(journal: Path) -> bool:
-    """Whether the sender with this journal was told of anything that it is safe."""
+    """Return whether the sender with this journal was told of anything that it is safe."""
     return b"\ndone " in journal.read_bytes()

@@ -136,7 +136,7 @@ def _fill_topic(store: Path, random: Random, *, compact: bool) -> None:
 
 
 def _quietly(call: Callable[[], None]) -> bool:
-    """Whether a command succeeds."""
+    """Return whether a command succeeds."""
     try:
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
             call()

@@ -83,8 +83,8 @@ def consume(
 ) -> None:
     """A member: notes what it is handed, does it, commits, and notes that. It leaves when it finds its stop file.
 
-    With `max_records` 0 it takes batches. Options are those of ConsumerConfig. What another member was given meanwhile,
-    because this one was too late, is not noted as done. The store is in the directory, or else `where` brokers are.
+    With `max_records` 0 it takes batches. Options are those of ConsumerConfig. If this member was too late and
+    another one was given its records, they are not noted as done. The store is in the directory, or at `where`.
     """
     stop, everyone = directory / f"{name}.stop", directory / "all.stop"
     journal = os.open(directory / f"{name}.journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -132,7 +132,7 @@ def _note(journal: int, at: int, event: str, stretches: list[Stretch]) -> None:
 
 
 def read_journals(directory: Path) -> list[Entry]:
-    """What all members noted, in the order of time."""
+    """Return what all members noted, in the order of time."""
     found: list[Entry] = []
     for file in directory.glob("*.journal"):
         for line in file.read_text().splitlines(keepends=True):
@@ -165,7 +165,7 @@ class Positions:
             time.sleep(pause)
 
     def finished(self, expected: int) -> bool:
-        """Whether there are that many records, and the group has done them all."""
+        """Return whether there are that many records, and the group has done them all."""
         ends = ends_of(self._store)
         return sum(ends.values()) == expected and all(self._last.get(number) == end for number, end in ends.items())
 
@@ -191,7 +191,7 @@ def verify(directory: Path, ends: dict[int, int]) -> Iterator[Violation]:
 
 
 def repeated(directory: Path, ends: dict[int, int]) -> int:
-    """How many records were handed out more than once."""
+    """Return how many records were handed out more than once."""
     seen = {number: bytearray(end) for number, end in ends.items()}
     total = 0
     for entry in read_journals(directory):
@@ -202,7 +202,7 @@ def repeated(directory: Path, ends: dict[int, int]) -> int:
 
 
 def ends_of(store: Store) -> dict[int, int]:
-    """Where each partition ends."""
+    """Return the end of each partition."""
     return {number: bounds.end for number, bounds in store.topic(TOPIC).bounds().items()}
 
 

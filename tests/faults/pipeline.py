@@ -1,6 +1,6 @@
 """A pipeline: what is read from one topic is written to two others, and how far it is, in one transaction.
 
-Chance decides what comes next; the same seed gives the same actions. What has returned is noted, so that a fault can be
+Chance decides what comes next; the same seed gives the same actions. Results are noted, so that a fault can be
 inflicted anywhere and the store be held against its notes: outputs are those of the inputs before the group's
 positions, each once, and nothing that was noted is gone.
 """
@@ -28,7 +28,7 @@ from tests.faults.violation import Kind, Violation
 INPUT: Final = "orders"
 OUTPUTS: Final = {"invoices": 3, "shipments": 2}
 NAMED: Final = {"days": 3, "totals": 2}
-"""What the blocks of a named writer write to."""
+"""The topics that the blocks of a named writer write to."""
 GROUP: Final = "fulfilment"
 WRITER: Final = "nightly"
 NUMBERS: Final = 6
@@ -43,7 +43,7 @@ _FEW_RESERVED = patch.object(directory_ledger, "_RESERVED_AT_ONCE", 2)
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What has returned so far: how far the group is in each partition, and the last number of the named writer."""
+    """The results so far: how far the group is in each partition, and the last number of the named writer."""
 
     positions: dict[int, int]
     number: int

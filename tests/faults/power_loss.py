@@ -79,14 +79,14 @@ def _may_fail(path: Path) -> bool:
 
 
 def _until(trace: Sequence[Step], random: Random) -> int:
-    """How many steps happen: any number, but mostly up to a write, when most is at stake."""
+    """Return how many steps happen: any number, but mostly up to a write, when most is at stake."""
     if random.random() < 0.3:
         return random.randint(1, len(trace))
     return random.choice([step.number for step in trace if isinstance(step, Written)]) + 1
 
 
 def events(steps: Sequence[Step]) -> Iterator[Event]:
-    """What was noted in a trace."""
+    """Yield the notes of a trace."""
     for step in steps:
         if isinstance(step, Marked) and isinstance(step.note, Began | Ended | Failed):
             yield step.note

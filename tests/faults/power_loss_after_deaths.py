@@ -119,7 +119,7 @@ def _live(root: Path, random: Random, mode: Sync) -> tuple[list[Step], list[int]
 
 
 def _until(trace: Sequence[Step], deaths: Sequence[int], random: Random) -> int:
-    """How many steps happen: mostly until soon after a death or a compaction, when something was acknowledged again."""
+    """Return how many steps happen: mostly until soon after a death or a compaction, when more was acknowledged."""
     told = [step for step in trace if isinstance(step, Marked) and isinstance(step.note, Ended)]
     after_deaths = [step.number for died in deaths for step in _first(told, died)]
     compactions = [step.number for step in told if _ended(step).action.kind is Kind.COMPACT]

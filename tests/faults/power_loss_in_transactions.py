@@ -17,7 +17,7 @@ from tests.faults.violation import Violation
 
 ACTIONS = 16
 MODES: tuple[Sync, ...] = ("always", "always", "never", 3000.0)
-"""What the topics promise on their own: a transaction is durable in each of them."""
+"""The sync modes of the topics. A transaction is durable in each of them."""
 
 
 @proof(
@@ -58,7 +58,7 @@ def _lose_power_again(after: Path, again: Path, random: Random, torn: bool, reor
 
 
 def _until(trace: Sequence[Step], there: int, random: Random) -> int:
-    """How many steps happen: any number, but mostly up to one that makes something durable, or to the next."""
+    """Return how many steps happen: any number, but mostly up to one that makes something durable, or to the next."""
     if random.random() < 0.4:
         return random.randint(there, len(trace))
     chosen = [one.number for one in trace[there:] if isinstance(one, Synced | DirectorySynced | Renamed | Unlinked)]

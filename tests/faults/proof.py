@@ -24,14 +24,14 @@ class Run:
     quick: bool
     """For the few proofs that last a given time instead of a number of runs."""
     seconds: float | None = None
-    """How long such a one is to last, where that is said."""
+    """The duration of a proof that lasts a given time, if it was given."""
     notes: list[str] = field(default_factory=list)
-    """What the report has to say besides: that something could be done only in another way, say."""
+    """Remarks for the report, such as that something could be done only in another way."""
 
 
 Body = Callable[[Run], Iterator[Violation]]
 Cases = Callable[[Path], int]
-"""How many cases an exhaustive proof has. It may use the empty directory that it is given to find out."""
+"""A function that counts the cases of an exhaustive proof. It may use the empty directory that it is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

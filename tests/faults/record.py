@@ -14,7 +14,7 @@ from tests.faults.runner import Plan, Result
 
 ROOT = Path(__file__).parent.parent.parent
 _PROVED = ("headwater", "proto", "tests/faults", "tests/cluster", "tests/spark", "tests/*.py")
-"""What a proof depends on: other changes leave its record valid."""
+"""The files that a proof depends on. Other changes leave its record valid."""
 
 
 def write_record(file: Path, plan: Plan, results: Sequence[Result]) -> None:
@@ -38,7 +38,7 @@ def write_record(file: Path, plan: Plan, results: Sequence[Result]) -> None:
 
 
 def is_current(file: Path, plan: Plan) -> bool:
-    """Whether the file records the same plan on code that has not changed since. Its seed may be another."""
+    """Return whether the file records the same plan on code that has not changed since. Its seed may be another."""
     try:
         document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         same = (document["quick"], document["budget"]) == (plan.quick, plan.budget)

@@ -409,7 +409,7 @@ def _told(outcome: object) -> object:
     return outcome
 
 
-# What the system refuses.
+# The calls that the system refuses.
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def entries(documents: Iterable[dict[str, Any]], proofs: dict[str, Proof]) -> di
 
 
 def _in_full(proof: Proof, planned: int | None) -> int | None:
-    """How many runs the full form has. An exhaustive one counts its cases when it begins."""
+    """Return how many runs the full form has. An exhaustive one counts its cases when it begins."""
     return planned if proof.runs is None else proof.runs
 
 

@@ -53,23 +53,23 @@ class Finding:
 
 @dataclass(slots=True)
 class Result:
-    """What came of one proof."""
+    """The result of one proof."""
 
     proof: Proof
     runs: int = 0
     planned: int | None = None
-    """How many runs were meant to be made. None before that is known."""
+    """The number of runs that were planned. None before that is known."""
     under_way: int | None = None
     """The number of the run that has begun and is not over."""
     seconds: float = 0.0
     skipped: str | None = None
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What the runs had to say besides, each once."""
+    """Remarks of the runs, each once."""
 
     @property
     def kinds(self) -> Counter[Kind]:
-        """How many violations there are of each kind."""
+        """The number of violations of each kind."""
         return Counter(finding.violation.kind for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
@@ -104,14 +104,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Which runs to make. `runs` and `only` overrule the numbers that a proof gives itself."""
+    """The runs to make. `runs` and `only` overrule the numbers that a proof gives itself."""
 
     seed: int
     quick: bool = False
     runs: int | None = None
     only: int | None = None
     seconds: float | None = None
-    """How long runs last that last a given time."""
+    """The duration of runs that last a given time."""
     budget: float | None = None
     """No run begins after so many seconds: the result says how many were made."""
 

@@ -49,7 +49,7 @@ _QUICK_SECONDS: Final = 20.0
 _CALM: Final = 0.25
 _CYCLE: Final = (2.0, 8.0)
 _PACE: Final = 0.05
-"""How long writers rest between batches: what was written has to fit in memory to be compared. Seconds."""
+"""Writers rest so many seconds between batches, since their records have to fit in memory to be compared."""
 
 
 class Scene:
@@ -58,7 +58,7 @@ class Scene:
     def __init__(self, run: Run, cluster: ClusterProcesses, disk: Path | None) -> None:
         self.cluster = cluster
         self.disk = disk
-        """Where the disk that can be full is mounted; None where none can be."""
+        """The mount point of the disk that can be full, or None if none can be mounted."""
         self.crew = Crew(cluster, seed=run.random.randrange(1 << 30), pace=_PACE)
         self.programs = Programs(run.directory, cluster, run.random)
         self.happened: Counter[str] = Counter()
@@ -126,7 +126,7 @@ def _go_on(scene: Scene) -> Iterator[Violation]:
     yield from scene.programs.go_on()
 
 
-# What can happen.
+# Events.
 
 
 def _kill(run: Run, scene: Scene) -> None:

@@ -35,10 +35,10 @@ class Watcher(threading.Thread):
         self._directory = directory
         self._address = address
         self.expected: int | None = None
-        """How many records there are, once that is known."""
+        """The number of records, once that is known."""
         self.violations: list[Violation] = []
         self.ends: dict[int, int] | None = None
-        """Where partitions end, once the group has done all that is there."""
+        """The ends of partitions, once the group has done all that is there."""
 
     def run(self) -> None:
         with open_store(self._directory, self._address) as store:

@@ -94,7 +94,7 @@ def compare(
 ) -> Iterator[Violation]:
     """Hold what a partition serves against what was written there.
 
-    Only offsets in `damaged` may be missing. What is missing must be named to a reader who asks, and stop one who
+    Only offsets in `damaged` may be missing. Missing records must be named to a reader who asks, and stop one who
     does not.
     """
     named: list[Damage] = []

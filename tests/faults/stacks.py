@@ -22,7 +22,7 @@ _PATIENCE = 10.0
 
 
 class _Registered:
-    """Where this process writes, and the file, which must stay open."""
+    """The directory that this process writes to, and the file, which must stay open."""
 
     directory: Path | None = None
     file: IO[str] | None = None
@@ -42,7 +42,7 @@ def register_child() -> None:
 
 
 def collect(pids: Iterable[int], directory: Path | None = None) -> str:
-    """What these processes are doing: the state of their threads, and stacks of those that take part.
+    """Return what these processes are doing: the state of their threads, and stacks of those that take part.
 
     `directory` is where they write; it is this process's own where none is given.
     """

@@ -30,7 +30,7 @@ class Moment(NamedTuple):
     end: int
     records: dict[int, bytes]
     truncations: int
-    """How many truncations came before: offsets are given out again only across one of them."""
+    """The number of truncations before: offsets are given out again only across one of them."""
 
 
 def _history(directory: Path, random: Random) -> list[Moment]:

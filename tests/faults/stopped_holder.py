@@ -87,7 +87,7 @@ class Scene(ABC):
         """Hold the journals against the logs."""
 
     def during(self) -> list[Violation]:
-        """What is wrong while the holder is stopped."""
+        """Yield what is wrong while the holder is stopped."""
         return [
             *self._busy("an append", self.append),
             *self._busy("a change by a new handle", self.open),

@@ -21,7 +21,7 @@ STORE: Final = "store"
 TOPIC: Final = "orders"
 
 Way = Literal["sync", "flush", "wait", "go on"]
-"""What a sender does after some records."""
+"""The action of a sender after some records."""
 WAYS: Final[tuple[Way, ...]] = ("sync", "flush", "wait")
 """The ways to learn what has become of them."""
 
@@ -38,7 +38,7 @@ def value_of(name: str, number: int) -> bytes:
 
 
 class Sent(NamedTuple):
-    """What a sender's journal says: its records in the order of sending, and where it was told that they are."""
+    """The content of a sender's journal: its records in the order of sending, and where it was told that they are."""
 
     numbers: list[int]
     places: dict[int, Place]
@@ -60,7 +60,7 @@ class Sent(NamedTuple):
 
 
 class Sender:
-    """Sends records through a producer and keeps a journal. What failed is sent again with the next step.
+    """Sends records through a producer and keeps a journal. Failed records are sent again with the next step.
 
     Several threads may each have a sender on one producer.
     """
@@ -165,7 +165,7 @@ class Reader:
         return bool(records)
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How much there is in each partition that it has not done."""
+        """Return how many records of each partition it has not done."""
         return self._inbox.lag()
 
 
@@ -194,7 +194,7 @@ def verify(directory: Path) -> Iterator[Violation]:
 
 
 def read_all(store: Store) -> dict[int, dict[int, str]]:
-    """What a consumer without a group is given, from the beginning to the end: the values of each partition."""
+    """Return what a consumer without a group is given, from the beginning to the end: the values of each partition."""
     log: dict[int, dict[int, str]] = defaultdict(dict)
     with store.consumer(TOPIC) as inbox:
         while records := inbox.poll(10_000):

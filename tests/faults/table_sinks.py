@@ -48,7 +48,7 @@ class Sink:
 
     @property
     def table(self) -> Path:
-        """Where its files are."""
+        """The directory of its files."""
         return (
             self.directory / "lake" / "db" / "table" / "data" if self.format == "iceberg" else self.directory / "table"
         )
@@ -61,7 +61,7 @@ class Sink:
 
     @property
     def catalog(self) -> dict[str, str]:
-        """How pyiceberg finds the table."""
+        """The catalogue by which pyiceberg finds the table."""
         warehouse = self.directory / "lake"
         return {"type": "sql", "warehouse": str(warehouse), "uri": f"sqlite:///{warehouse}/catalog.db"}
 
@@ -124,7 +124,7 @@ class Sink:
         return pa.record_batch(columns, names=[str(place) for place in range(len(columns))])
 
     def readers(self) -> dict[str, Callable[[], list[int]]]:
-        """How the rows are read, by who reads them. Nothing is there before the first batch."""
+        """Functions that read the rows, by the name of the reader. Nothing is there before the first batch."""
         import duckdb
         import polars as pl
         import pyarrow.dataset as ds
@@ -166,7 +166,7 @@ def rows_of(batch: int) -> range:
 
 
 def examine(sink: Sink, needed: range, allowed: range) -> list[tuple[Kind, str]]:
-    """What is wrong with the table: with any of its files, or for any reader. Rows that are allowed may be there."""
+    """Return what is wrong with the table: with its files, or for any reader. Rows that are allowed may be there."""
     import pyarrow.parquet as pq
 
     found: list[tuple[Kind, str]] = []
@@ -191,7 +191,10 @@ def examine(sink: Sink, needed: range, allowed: range) -> list[tuple[Kind, str]]
 
 
 def _in_child(directory: Path, body: Callable[[], Any]) -> Any:
-    """What the body returns. Readers and writers of tables have threads, which no later fork may inherit."""
+    """Run the body in a forked process and return its result.
+
+    Readers and writers of tables have threads, which no later fork may inherit.
+    """
     answer = directory / "answer"
 
     def work() -> None:

@@ -38,7 +38,7 @@ class Verification:
     expected: Expected
     random: Random
     power_loss: bool = False
-    """Whether what was published and not durable may be gone, from some append on."""
+    """True if what was published and not durable may be gone, from some append on."""
     disk: Disk = field(default_factory=UnsyncedDisk)
     clock: ManualClock = field(default_factory=ManualClock)
 
@@ -81,7 +81,7 @@ class Verification:
     def _batches(self, log: Log) -> list[tuple[Batch, bool]]:
         """Appends to send again, and whether they are there: the last ones of each producer, and those that were lost.
 
-        What a truncation took is not lost. Its producers would have to start anew.
+        Truncated appends are not lost. Their producers would have to start anew.
         """
         last: Counter[bytes] = Counter()
         there: list[tuple[Batch, bool]] = []
@@ -100,7 +100,7 @@ class Verification:
         return there + [(Batch(action, -1, -1), False) for action in sent if action not in known]
 
     def _retry(self, partition: DirectoryPartition, log: Log, batch: Batch, there: bool) -> Iterator[Violation]:
-        """What is there is recognised; what was lost is appended."""
+        """Append a batch again: it must be recognised if it is there, and appended if it was lost."""
         identity = batch.action.identity
         assert identity is not None
         appended = partition.append(batch.action.encoded(self.clock.now_ns()))

@@ -23,7 +23,7 @@ from tests.faults.runner import OutOfTime, Plan, run_proof
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a worker has to do."""
+    """The task of a worker."""
 
     module: str
     """The module that registers the proof."""

@@ -1,7 +1,7 @@
 """A workload: everything that a partition does, in a random order, with a note before and after each action.
 
-The same seed gives the same actions, so that a fault can be inflicted at each operation of one workload. What was
-noted before the fault is what `Expected` holds the log against after it.
+The same seed gives the same actions, so that a fault can be inflicted at each operation of one workload. The notes from
+before the fault is what `Expected` holds the log against after it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DELETIONS = 0.15
 
 
 class Kind(Enum):
-    """What can be done to a partition."""
+    """The actions on a partition."""
 
     OPEN = "open"
     APPEND = "append"
@@ -134,9 +134,9 @@ class Workload:
     raised: tuple[type[Exception], ...] = ()
     """Errors that end an action but not the workload."""
     weights: Mapping[Kind, int] = field(default_factory=lambda: WEIGHTS)
-    """How often each thing is done, beside the others."""
+    """The weight of each action."""
     serial: int = 0
-    """The number of the last record. Who goes on after another goes on from its number."""
+    """The number of the last record. A workload that continues another one begins with its number."""
     _producers: list[Producer] = field(default_factory=list)
     _partition: DirectoryPartition | None = None
     _poisoned: bool = False

@@ -1,4 +1,4 @@
-"""What the tests of asyncio share: stores of every kind, a disk that waits, and cancellation at a chosen await."""
+"""Shared by the tests of asyncio: stores of every kind, a disk that waits, and cancellation at a chosen await."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def drain(consumer: Consumer) -> list[int]:
 
 
 async def stored(store: Store, topic: str) -> list[int]:
-    """What is in the log, sorted."""
+    """Return the values in the log, sorted."""
     table = await (await store.topic(topic)).scan(columns=["value"]).read_all()
     return sorted(int(value) for value in table.column("value").to_pylist())
 

@@ -186,13 +186,13 @@ def _forget_all(rules: Coordinator) -> None:
 
 
 class OpenPartition(Protocol):
-    """What the fixture `open_partition` gives: each call opens a new, empty partition."""
+    """The fixture `open_partition`: each call opens a new, empty partition."""
 
     def __call__(self, config: PartitionConfig | None = None, *, clock: Clock = REAL_CLOCK) -> Partition: ...
 
 
 class OpenDirectory(Protocol):
-    """What the fixture `open_directory` gives: each call opens the partition with this name, once more."""
+    """The fixture `open_directory`: each call opens the partition with this name, once more."""
 
     def __call__(
         self,
@@ -205,19 +205,19 @@ class OpenDirectory(Protocol):
 
 
 class OpenStore(Protocol):
-    """What the fixture `open_store` gives: each call opens a new, empty store."""
+    """The fixture `open_store`: each call opens a new, empty store."""
 
     def __call__(self, *, clock: Clock = REAL_CLOCK) -> Store: ...
 
 
 class OpenDirectoryStore(Protocol):
-    """What the fixture `open_directory_store` gives: each call opens the store with this name, once more."""
+    """The fixture `open_directory_store`: each call opens the store with this name, once more."""
 
     def __call__(self, *, name: str = "store", disk: Disk = REAL_DISK, clock: Clock = REAL_CLOCK) -> DirectoryStore: ...
 
 
 Handles = Callable[[], Store]
-"""What the fixture `handle` gives: handles of one and the same store, in memory the same, on disk another each time."""
+"""The fixture `handle`: handles of one and the same store, in memory the same, on disk another each time."""
 
 
 @contextmanager

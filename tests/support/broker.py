@@ -91,7 +91,7 @@ def fetch(topic: str, partition: int = 0, offset: int = 0, **fields: Any) -> pb.
 
 
 def position(topic: str, partition: int = 0, offset: int = 0) -> pb.FetchPosition:
-    """Where to fetch from."""
+    """Make a position to fetch from."""
     return pb.FetchPosition(partition=pb.TopicPartition(topic=topic, partition=partition), offset=offset)
 
 
@@ -146,7 +146,7 @@ class BrokerProcess:
             yield Stub(channel)
 
     def resident_bytes(self) -> int:
-        """How much memory it has that is its own: pages of mapped logs are not."""
+        """Return the size of its own memory, without pages of mapped logs."""
         facts = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
         return int(facts["RssAnon"].split()[0]) * 1024
 

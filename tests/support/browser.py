@@ -27,7 +27,7 @@ needs_browser = pytest.mark.skipif(
 
 
 class Browser:
-    """A page at a time. What is waited for has long to come; nothing is looked at only once."""
+    """A page at a time. It waits long for what it looks for, and looks at nothing only once."""
 
     def __init__(self, downloads: Path) -> None:
         self.downloads = downloads
@@ -56,7 +56,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def until(self, condition: Callable[[], _Found | None]) -> _Found:
-        """What the condition gives as soon as it gives anything."""
+        """Wait until the condition returns something, and return that."""
         patience = Patience(PATIENCE)
         while True:
             try:
@@ -100,7 +100,7 @@ class Browser:
         self.until(send)
 
     def texts(self, selector: str) -> list[str]:
-        """What can be read of all that a selector means, at one moment."""
+        """Return the texts of all elements that a selector means, at one moment."""
         found: list[str] = self.driver.execute_script(
             "return [...document.querySelectorAll(arguments[0])].map(one => one.innerText)", selector
         )
@@ -119,7 +119,7 @@ class Browser:
         return self.driver.execute_script(script)
 
     def complaints(self) -> list[str]:
-        """What the browser has found wrong with the page, such as a script that was refused."""
+        """Return what the browser has found wrong with the page, such as a script that was refused."""
         log: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         found = [entry["message"] for entry in log if entry["level"] == "SEVERE"]
         return [one for one in found if "Failed to load resource" not in one]  # what is refused, the page tells

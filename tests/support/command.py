@@ -75,7 +75,7 @@ class Command:
         assert self(*arguments, code=code, **options) == ""
 
     def verdict(self, *arguments: object) -> str:
-        """What it writes when its verdict is no: the exit code is 1, and there is no error."""
+        """Return its output when its verdict is no: the exit code is 1, and there is no error."""
         return self.binary(*arguments, code=1, refused=False).decode()
 
     @contextmanager

@@ -21,7 +21,7 @@ PATIENCE = 300.0
 
 
 class Answer(NamedTuple):
-    """What was answered."""
+    """The answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -45,7 +45,7 @@ class Asking:
 
     @property
     def store(self) -> hw.Store:
-        """What it shows."""
+        """The store that it shows."""
         return self.sessions.find(self.cookie.partition("=")[2]).watch.store
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
@@ -75,7 +75,7 @@ class Asking:
         return answer.json
 
     def change(self, method: str, path: str, body: Any) -> Any:
-        """What is answered to a change; it must have been made."""
+        """Return the answer to a change, which must have been made."""
         answer = self.ask(method, path, body)
         assert answer.status == 200, answer
         return answer.json

@@ -150,7 +150,7 @@ class EtcdMembers:
 
     @property
     def address(self) -> str:
-        """Where all of them are."""
+        """The addresses of all members."""
         return ",".join(str(member.address) for member in self.members)
 
     def start(self) -> Self:

@@ -31,7 +31,7 @@ from headwater.streams.catalog import TopicInfo
 from tests.support.patience import Patience
 
 LEASE: Final = 10
-"""What brokers have: for longer than a busy machine holds up a test."""
+"""The lease of brokers, longer than a busy machine holds up a test."""
 SHORT_LEASE: Final = 2
 """As short as etcd allows, for a broker that is dead when its lease ends."""
 PATIENCE: Final = 60.0
@@ -48,7 +48,7 @@ class FaultyEtcd(Etcd):
         self.met: list[Fault] = []
         self.late_seconds = 0.05
         self.overtaken: asyncio.Event | None = None
-        """What is late arrives when this is set, if there is one, and else after some seconds."""
+        """A late write arrives when this is set, if there is one, or else after some seconds."""
         self._late: set[asyncio.Task[int]] = set()
 
     async def write(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
@@ -68,7 +68,7 @@ class FaultyEtcd(Etcd):
 
 
 class Logs:
-    """What the brokers of a test would say of their logs."""
+    """The ends of the logs of a test's brokers."""
 
     def __init__(self) -> None:
         self.ends: dict[int, dict[PartitionKey, LogEnd]] = {}
@@ -185,7 +185,7 @@ class MemberProcess:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, cwd=Path(__file__).parents[2])
 
     def incarnations(self) -> list[int]:
-        """What it was registered as so far, with 0 for when it was not."""
+        """Return the incarnations under which it was registered so far, with 0 for when it was not."""
         lines = self.log.read_text().rpartition("\n")[0].splitlines()
         return [json.loads(line)["incarnation"] for line in lines if line.startswith("{")]
 
@@ -203,7 +203,7 @@ class MemberProcess:
 
     @property
     def reached(self) -> bool:
-        """Whether another broker has connected to it."""
+        """True if another broker has connected to it."""
         return self._reached.exists()
 
     def signal(self, number: signal.Signals) -> None:

@@ -55,7 +55,7 @@ class Patience:
         self._looked = time.monotonic()
 
     def exhausted(self) -> bool:
-        """Whether the time is over. Call it again and again while waiting: it counts between its calls."""
+        """Return whether the time is over. Call it again and again while waiting: it counts between its calls."""
         now = time.monotonic()
         step = now - self._looked
         if step >= COUNTED:
@@ -96,17 +96,17 @@ def at_some_pace(attempt: Callable[[int], object], *missed: type[Exception]) -> 
 
 
 def has_ended(process: Process, seconds: float) -> bool:
-    """Whether the process ends by itself within so many seconds in which it could have."""
+    """Return whether the process ends by itself within so many seconds in which it could have."""
     return Patience(seconds, process.pid).until(lambda: process.poll() is not None)
 
 
 def has_finished(thread: threading.Thread, seconds: float) -> bool:
-    """Whether the thread ends by itself within so many seconds in which it could have."""
+    """Return whether the thread ends by itself within so many seconds in which it could have."""
     return Patience(seconds).until(lambda: not thread.is_alive())
 
 
 class Stopwatch:
-    """How long this thread takes for something, without the time in which the machine was busy with others."""
+    """The time that this thread takes for something, without the time that the machine gave to others."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -114,13 +114,13 @@ class Stopwatch:
         self._share = fair_share()
 
     def seconds(self) -> float:
-        """How many seconds it has taken until now."""
+        """Return how many seconds it has taken until now."""
         took = time.monotonic() - self._began - (_starved_seconds() - self._starved)
         return max(took, 0.0) * min(self._share, fair_share())
 
 
 def _starved_seconds() -> float:
-    """How long this thread has been ready, all in all, while others had the processors."""
+    """Return how long this thread has been ready, all in all, while others had the processors."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, IndexError):

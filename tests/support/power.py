@@ -1,4 +1,4 @@
-"""What a partition holds after the power went at any step, for every kind of loss."""
+"""The content of a partition after the power went at any step, for every kind of loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOSSES: Final[tuple[tuple[Mood, Mood], ...]] = (
     ("newest", "oldest"),
     *(ANY_NAMES,) * 8,
 )
-"""What a power loss leaves of names and of data that were not synced."""
+"""The kinds of loss: what a power loss leaves of names and of data that were not synced."""
 
 
 def values_after_power_loss(trace: Sequence[Step], began: int, directory: Path) -> Iterator[tuple[int, list[bytes]]]:

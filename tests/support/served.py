@@ -46,7 +46,7 @@ class Served:
 
     @property
     def address(self) -> str:
-        """Where the broker is found, through the network."""
+        """The address of the broker, through the network."""
         return f"hw://127.0.0.1:{self.network.port}"
 
     def connect(self, client: hw.ClientConfig = CLIENT, **options: Any) -> hw.Store:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 
 def failures(directory: Path) -> Iterator[str]:
-    """What failed, and why."""
+    """Return the failures and their reasons."""
     for file in sorted(directory.glob("*.xml")):
         for case in ElementTree.parse(file).iter("testcase"):
             for what in case:
