@@ -63,7 +63,7 @@ class ArchivedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ArchiveManifest:
     """The content of one partition's archive. Offsets in no file were gone before they could be archived."""
 
     topic: str
@@ -82,7 +82,7 @@ class Manifest:
         return json.dumps(content | {"checksum": _checksum(content)}, indent=1).encode() + b"\n"
 
     @classmethod
-    def unpack(cls, content: bytes, where: Path) -> Manifest:
+    def unpack(cls, content: bytes, where: Path) -> ArchiveManifest:
         """Read what `pack` has written. Raises Damaged."""
         try:
             found = json.loads(content)
@@ -104,7 +104,7 @@ def _checksum(content: dict[str, Any]) -> int:
 class PartitionArchive:
     """The archive of one partition, as its manifest is at this moment."""
 
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
+    def __init__(self, directory: Path, manifest: ArchiveManifest) -> None:
         self.directory = directory
         self.manifest = manifest
 
@@ -114,7 +114,7 @@ class PartitionArchive:
         directory = place(archive, topic, partition)
         path = directory / MANIFEST
         try:
-            manifest = Manifest.unpack(path.read_bytes(), path)
+            manifest = ArchiveManifest.unpack(path.read_bytes(), path)
         except FileNotFoundError:
             if not directory.parent.is_dir():
                 raise InvalidConfiguration(f"{archive} has no archive of topic {topic!r}") from None
@@ -137,7 +137,7 @@ class PartitionArchive:
             )
         return cls.find(archive, topic.name, topic.info.uuid.hex(), partition)
 
-    def replace(self, manifest: Manifest) -> None:
+    def replace(self, manifest: ArchiveManifest) -> None:
         """Make `manifest` the one that counts, durably."""
         REAL_DISK.replace(self.directory / MANIFEST, manifest.pack())
         self.manifest = manifest

@@ -27,7 +27,7 @@ from headwater.spark.address import open_existing
 from headwater.spark.archive import (
     MANIFEST,
     ArchivedFile,
-    Manifest,
+    ArchiveManifest,
     PartitionArchive,
     archive_path,
     fingerprint,
@@ -172,7 +172,7 @@ class _Run:
         if not (directory / MANIFEST).exists() and not has_files(directory):
             REAL_DISK.make_directory(directory)
             start = self._topic.partition(number).bounds().start
-            empty = Manifest(self._topic.name, self._id, number, start, start)
+            empty = ArchiveManifest(self._topic.name, self._id, number, start, start)
             PartitionArchive(directory, empty).replace(empty)
         found = PartitionArchive.find(self._path, self._topic.name, self._id, number)
         assert found is not None

@@ -58,7 +58,7 @@ SOURCE_OPTIONS: Final = (
 )
 
 
-class Options:
+class SparkOptions:
     """The options that the user gave, under their proper names."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
@@ -170,7 +170,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
         """The options of a source, checked."""
-        options = Options(given, SOURCE_OPTIONS)
+        options = SparkOptions(given, SOURCE_OPTIONS)
         store = options.store()
         chosen = [
             name
@@ -223,7 +223,7 @@ class SourceOptions:
         return chosen is None or partition in chosen
 
 
-def _pattern(options: Options) -> str:
+def _pattern(options: SparkOptions) -> str:
     """As a regular expression: `topicPattern` is written like a consumer's, `subscribePattern` like Kafka's."""
     regular = options.text("subscribePattern")
     if regular is not None:
@@ -235,7 +235,7 @@ def _pattern(options: Options) -> str:
     return fnmatch.translate(options.text("topicPattern") or "")
 
 
-def _assigned(options: Options) -> dict[str, frozenset[int]] | None:
+def _assigned(options: SparkOptions) -> dict[str, frozenset[int]] | None:
     text = options.text("assign")
     if text is None:
         return None
@@ -249,7 +249,7 @@ def _are_numbers(found: Any) -> bool:
     return isinstance(found, list) and bool(found) and all(type(one) is int and one >= 0 for one in found)
 
 
-def _position(options: Options, side: str) -> Position | Positions | None:
+def _position(options: SparkOptions, side: str) -> Position | Positions | None:
     """Return the position to begin or to end at: by offsets or by time, for all partitions or for each."""
     names = (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp")
     if options.text(*names) is None:

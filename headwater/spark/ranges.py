@@ -29,7 +29,7 @@ LARGEST_TASK: Final = 4 * MOST_RECORDS
 
 
 @dataclass(frozen=True)
-class Range(InputPartition):
+class OffsetRange(InputPartition):
     """Offsets of one partition, from `start` up to, and without, `end`: the work of one task."""
 
     topic: str
@@ -48,12 +48,12 @@ class Range(InputPartition):
         return f"{self.topic}/{self.partition} from {self.start} to {self.end}"
 
 
-def split(ranges: Sequence[Range], options: SourceOptions, at_once: int | None = None) -> list[Range]:
+def split(ranges: Sequence[OffsetRange], options: SourceOptions, at_once: int | None = None) -> list[OffsetRange]:
     """The same offsets as work for enough tasks, `at_once` of them at a time. By offsets alone: nothing is read."""
     total = sum(one.size for one in ranges)
     shared = -(-total // at_once) if at_once else 0
     most = options.max_records_per_partition or min(max(shared, MOST_RECORDS), LARGEST_TASK)
-    parts: list[Range] = []
+    parts: list[OffsetRange] = []
     for one in ranges:
         count = -(-one.size // most)
         if options.min_partitions is not None:
@@ -64,7 +64,7 @@ def split(ranges: Sequence[Range], options: SourceOptions, at_once: int | None =
     return parts
 
 
-def read(task: Range, options: SourceOptions, wanted: StructType) -> Iterator[pa.RecordBatch]:
+def read(task: OffsetRange, options: SourceOptions, wanted: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a range as Spark takes them: all of them, or an error that says which are missing."""
     try:
         with open_existing(options.store) as store:
@@ -82,7 +82,7 @@ def read(task: Range, options: SourceOptions, wanted: StructType) -> Iterator[pa
         raise RangeUnreadable(task.topic, task.partition, task.start, task.end, error) from error
 
 
-def _stored(topic: Topic, task: Range, columns: list[str], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def _stored(topic: Topic, task: OffsetRange, columns: list[str], options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a range as they are stored. Records that were removed meanwhile raise, or are passed over.
 
     Archived records come from the archive. It is looked up when it is needed, and again if the log has lost records

@@ -14,7 +14,7 @@ from headwater.spark.address import open_existing
 from headwater.spark.archive import PartitionArchive
 from headwater.spark.columns import check, spark_schema, usual
 from headwater.spark.options import Position, Positions, SourceOptions
-from headwater.spark.ranges import Range, lose, read, split
+from headwater.spark.ranges import OffsetRange, lose, read, split
 from headwater.streams import Store, Topic
 
 
@@ -29,7 +29,7 @@ class HeadwaterReader(DataSourceReader):
         """The work, divided into tasks."""
         return split(self.ranges(), self._options)
 
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[OffsetRange]:
         """The work: what there is in each partition at this moment."""
         options = self._options
         found = []
@@ -42,7 +42,7 @@ class HeadwaterReader(DataSourceReader):
                 starts = positions(topic, options.starting or "earliest", "earliest", options)
                 ends = positions(topic, options.ending, "latest", options)
                 found += [
-                    Range(topic.name, topic.info.uuid.hex(), number, start, ends[number])
+                    OffsetRange(topic.name, topic.info.uuid.hex(), number, start, ends[number])
                     for number, start in starts.items()
                     if start < ends[number]
                 ]
@@ -50,7 +50,7 @@ class HeadwaterReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
-        return read(partition, self._options, self._schema) if isinstance(partition, Range) else iter(())
+        return read(partition, self._options, self._schema) if isinstance(partition, OffsetRange) else iter(())
 
 
 def describe(options: SourceOptions) -> StructType:

@@ -29,7 +29,7 @@ _QUERY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class StagedRows(WriterCommitMessage):
     """The rows that a task has staged, and the query that they are for."""
 
     staged: Staged
@@ -37,7 +37,7 @@ class Written(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SinkPlan:
     """The topics and the columns of a batch. The driver makes it for each batch and sends it to the tasks."""
 
     options: SinkOptions
@@ -46,7 +46,7 @@ class Plan:
     pins: Mapping[str, Pin]
 
     @classmethod
-    def make(cls, options: SinkOptions, rows: StructType) -> Plan:
+    def make(cls, options: SinkOptions, rows: StructType) -> SinkPlan:
         """Make the plan, or raise for an unknown topic or columns that do not fit, before anything is written."""
         with open_existing(options.store) as store:
             if options.topic is not None:
@@ -60,7 +60,7 @@ class Plan:
                     pins[name] = Pin.of(store.describe_topic(name))
             return cls(options, rows, column, pins)
 
-    def stage(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """The work of a task. When it fails, or is done twice, what it has staged is never published."""
         task = TaskContext.get()
         first = task.taskAttemptId() if task is not None else 0
@@ -76,7 +76,7 @@ class Plan:
                 first=first,
             )
             framing.stage(batches)
-            written = Written(staging.seal(), query)
+            written = StagedRows(staging.seal(), query)
         settle()
         return written
 
@@ -89,10 +89,10 @@ class Plan:
 class HeadwaterWriter(DataSourceArrowWriter):
     """Writes a DataFrame: all of its rows, or none."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one task."""
         return self._plan.stage(iterator)
 
@@ -115,10 +115,10 @@ class HeadwaterWriter(DataSourceArrowWriter):
 class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
     """Writes a stream: the rows of each of its batches once."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one task."""
         return self._plan.stage(iterator)
 
@@ -143,12 +143,12 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         self._plan.drop(messages)
 
 
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
     """The messages of the tasks that have ended well: there are none of the others."""
-    return [message for message in messages if isinstance(message, Written)]
+    return [message for message in messages if isinstance(message, StagedRows)]
 
 
-def _commit(block: Transaction, written: Sequence[Written], what: str) -> None:
+def _commit(block: Transaction, written: Sequence[StagedRows], what: str) -> None:
     for one in written:
         block.adopt(one.staged)
     block.commit()
@@ -160,11 +160,11 @@ def batch_writer(given: Mapping[str, str], rows: StructType, overwrite: bool) ->
     """The writer of a DataFrame."""
     if overwrite:
         raise InvalidConfiguration('a topic is appended to: use mode("append"), as overwrite would mean to delete it')
-    return HeadwaterWriter(Plan.make(SinkOptions.parse(given, streaming=False), rows))
+    return HeadwaterWriter(SinkPlan.make(SinkOptions.parse(given, streaming=False), rows))
 
 
 def stream_writer(given: Mapping[str, str], rows: StructType, overwrite: bool) -> HeadwaterStreamWriter:
     """The writer of one batch of a stream."""
     if overwrite:
         raise InvalidConfiguration('a topic is appended to: use outputMode("append"), as "complete" would replace it')
-    return HeadwaterStreamWriter(Plan.make(SinkOptions.parse(given, streaming=True), rows))
+    return HeadwaterStreamWriter(SinkPlan.make(SinkOptions.parse(given, streaming=True), rows))

@@ -8,7 +8,7 @@ from typing import Final
 
 from headwater.core.errors import InvalidConfiguration
 from headwater.core.names import check_name
-from headwater.spark.options import STORE, Options
+from headwater.spark.options import STORE, SparkOptions
 
 SINK_OPTIONS: Final = (*STORE, "topic", "txnId", "txnVersion", "txnOwner", "txnTakeover")
 _SPARKS_OWN: Final = ("checkpointLocation", "queryName")
@@ -31,7 +31,7 @@ class SinkOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         """The options of a sink of batches or of a stream."""
-        options = Options(given, (*SINK_OPTIONS, *_SPARKS_OWN))
+        options = SparkOptions(given, (*SINK_OPTIONS, *_SPARKS_OWN))
         txn_id, version = options.text("txnId"), options.text("txnVersion")
         if txn_id is not None:
             check_name("writer (option txnId)", txn_id)

@@ -22,7 +22,7 @@ from headwater.spark.address import open_existing
 from headwater.spark.columns import check
 from headwater.spark.offsets import Offsets, TopicOffsets, from_json, shares, to_json
 from headwater.spark.options import SourceOptions
-from headwater.spark.ranges import Range, lose, read, split
+from headwater.spark.ranges import OffsetRange, lose, read, split
 from headwater.spark.reader import chosen_partitions, chosen_topics, first_offsets, positions, positions_exist
 from headwater.streams import Commit, Store, Topic, TopicPartition
 
@@ -179,7 +179,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ends = from_json(end)
         begin = self._begin(from_json(start), ends)
         ranges = [
-            Range(name, one.id, number, first, ends[name].partitions[number])
+            OffsetRange(name, one.id, number, first, ends[name].partitions[number])
             for name, one in begin.items()
             for number, first in one.partitions.items()
             if first < ends[name].partitions[number]
@@ -188,7 +188,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
-        return read(partition, self._options, self._schema) if isinstance(partition, Range) else iter(())
+        return read(partition, self._options, self._schema) if isinstance(partition, OffsetRange) else iter(())
 
     # The group.
 

@@ -17,7 +17,7 @@ import pytest
 import headwater as hw
 from headwater.spark.pipeline import Pipeline
 from headwater.spark.pipeline.graph import Graph
-from headwater.spark.pipeline.journal import Journal
+from headwater.spark.pipeline.journal import PipelineJournal
 from headwater.spark.pipeline.progress import SinkSummary, Summary
 from tests.support.browser import Browser, needs_browser
 from tests.support.console import Opened
@@ -241,7 +241,7 @@ def test_a_value_is_copied_and_a_pipeline_shows_why_it_failed(opened: Opened, tm
     declared = Pipeline("revenue", store=str(store), checkpoint=str(tmp_path / "checkpoint"))
     declared.source("copied", topic="copied")
     declared.sink("lake", "copied", parquet=str(tmp_path / "lake"))
-    journal = Journal(str(store), "revenue", Graph(declared.declaration()))
+    journal = PipelineJournal(str(store), "revenue", Graph(declared.declaration()))
     journal.started(["lake"])
     journal.ended(Summary("revenue", {"lake": SinkSummary()}, error="<b>no room</b>"))
     journal.close()

@@ -402,8 +402,8 @@ def test_the_steward_tells_what_it_would_do_and_does_it(own: Asking) -> None:
 def test_pipelines_are_shown_by_their_journal(tmp_path: Path) -> None:
     from headwater.spark.pipeline import Pipeline
     from headwater.spark.pipeline.graph import Graph
-    from headwater.spark.pipeline.journal import Journal
-    from headwater.spark.pipeline.progress import Batch, SinkSummary, Summary
+    from headwater.spark.pipeline.journal import PipelineJournal
+    from headwater.spark.pipeline.progress import BatchProgress, SinkSummary, Summary
 
     store = hw.open(tmp_path / "store")
     store.create_topic("orders")
@@ -411,10 +411,10 @@ def test_pipelines_are_shown_by_their_journal(tmp_path: Path) -> None:
     declared.source("orders", topic="orders")
     declared.sql("totals", "select 1 from orders")
     declared.sink("lake", "totals", parquet=str(tmp_path / "lake"))
-    journal = Journal(str(tmp_path / "store"), "revenue", Graph(declared.declaration()))
+    journal = PipelineJournal(str(tmp_path / "store"), "revenue", Graph(declared.declaration()))
     journal.started(["lake"])
     facts: dict[str, Any] = {"rows": 10, "seconds": 0.5, "lag": 3, "state_rows": 0, "state_bytes": 0}
-    journal.batch(Batch(sink="lake", number=0, at="now", watermark=None, violations={"positive": 2}, **facts))
+    journal.batch(BatchProgress(sink="lake", number=0, at="now", watermark=None, violations={"positive": 2}, **facts))
     journal.failed("lake", 1, "<b>no room</b>", 1.0)
     journal.ended(Summary("revenue", {"lake": SinkSummary()}, error="<b>no room</b>"))
     journal.close()

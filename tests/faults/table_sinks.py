@@ -93,15 +93,15 @@ class Sink:
 
         from headwater.spark.pipeline import tables
         from headwater.spark.pipeline.parquet import ParquetTable
-        from headwater.spark.pipeline.staging import DataFile, Staging, private_directory
+        from headwater.spark.pipeline.staging import DataFile, TableStaging, private_directory
 
         fields = [StructField("row", LongType()), StructField("shelf", StringType())]
         folders = ["shelf"] if self.format == "folders" else []
         kind = {"delta": tables.DeltaWriter, "iceberg": tables.IcebergWriter}.get(self.format, tables.ParquetWriter)
 
         class Writer(kind):  # type: ignore[valid-type, misc]
-            def staging(self, query: str) -> Staging:
-                return Staging(private_directory(self.directory()), query, disk)
+            def staging(self, query: str) -> TableStaging:
+                return TableStaging(private_directory(self.directory()), query, disk)
 
             def publish(self, files: list[DataFile], query: str, batch: int) -> bool:
                 if kind is tables.ParquetWriter:

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 import headwater as hw
 from headwater.embedded.transactions import LedgerCoordinator
 from headwater.spark.datasource import HeadwaterSource
-from headwater.spark.sink import HeadwaterStreamWriter, Written, stream_writer
+from headwater.spark.sink import HeadwaterStreamWriter, StagedRows, stream_writer
 from tests.spark.conftest import SMALL
 
 BATCH = 40
@@ -83,7 +83,7 @@ class RiggedWriter(HeadwaterStreamWriter):
         super().__init__(real._plan)
         self._rig = rig
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Between what a task has staged and the driver."""
         written = super().write(iterator)
         task = TaskContext.get()

@@ -23,10 +23,10 @@ import headwater as hw
 from headwater.log.files.disk import Disk
 from headwater.spark import archive as archives
 from headwater.spark import archiving, columns
-from headwater.spark.archive import MANIFEST, Manifest, PartitionArchive, place
+from headwater.spark.archive import MANIFEST, ArchiveManifest, PartitionArchive, place
 from headwater.spark.archiving import archive
 from headwater.spark.options import SourceOptions
-from headwater.spark.ranges import Range, read
+from headwater.spark.ranges import OffsetRange, read
 from headwater.spark.reader import HeadwaterReader, describe
 from headwater.streams import Commit, TopicPartition
 
@@ -57,9 +57,9 @@ def direct(store: hw.Store, where: Path | None, topic: str, **given: str) -> lis
     return [offset for offset, _ in values]
 
 
-def manifest(where: Path, topic: str, partition: int = 0) -> Manifest:
+def manifest(where: Path, topic: str, partition: int = 0) -> ArchiveManifest:
     path = place(str(where), topic, partition) / MANIFEST
-    return Manifest.unpack(path.read_bytes(), path)
+    return ArchiveManifest.unpack(path.read_bytes(), path)
 
 
 def visible(where: Path, topic: str, partition: int = 0) -> set[str]:
@@ -246,7 +246,7 @@ def test_a_range_planned_before_the_log_was_trimmed_is_read_from_the_archive(
     archive(spark, str(store), "orders", str(where))
     fill(store, "orders", 20)
     options = SourceOptions.parse({"store": str(store), "topic": "orders", "archive": str(where)})
-    task = Range("orders", topic.info.uuid.hex(), 0, 5, 40)
+    task = OffsetRange("orders", topic.info.uuid.hex(), 0, 5, 40)
     batches = read(task, options, describe(options))
     offsets = next(batches).column("offset").to_pylist()
     archive(spark, str(store), "orders", str(where), roll=True, trim=True, grace=0.0)
@@ -390,6 +390,8 @@ def test_a_file_that_does_not_read_back_is_not_archived(store: hw.Store, tmp_pat
 
 
 def test_manifests_survive_a_round_trip(tmp_path: Path) -> None:
-    one = Manifest("t", "00", 3, 5, 9, (archives.ArchivedFile("f", 5, 9, 4, 10, 11, None, 12, 13),), ("_run-1", "g"))
-    assert Manifest.unpack(one.pack(), tmp_path) == one
+    one = ArchiveManifest(
+        "t", "00", 3, 5, 9, (archives.ArchivedFile("f", 5, 9, 4, 10, 11, None, 12, 13),), ("_run-1", "g")
+    )
+    assert ArchiveManifest.unpack(one.pack(), tmp_path) == one
     assert PartitionArchive(tmp_path, replace(one, end=8)).end == 8

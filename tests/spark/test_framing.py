@@ -16,13 +16,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import headwater as hw
 from headwater.spark import framing
-from headwater.spark.sink import HeadwaterStreamWriter, HeadwaterWriter, Plan, Written
+from headwater.spark.sink import HeadwaterStreamWriter, HeadwaterWriter, SinkPlan, StagedRows
 from headwater.spark.sink_options import SinkOptions
 
 
-def plan(store: hw.Store, schema: pa.Schema, **options: object) -> Plan:
+def plan(store: hw.Store, schema: pa.Schema, **options: object) -> SinkPlan:
     given = {"store": str(store)} | {name: str(value) for name, value in options.items()}
-    return Plan.make(SinkOptions.parse(given, streaming=False), from_arrow_schema(schema))
+    return SinkPlan.make(SinkOptions.parse(given, streaming=False), from_arrow_schema(schema))
 
 
 def write(store: hw.Store, *batches: pa.RecordBatch, **options: object) -> None:
@@ -265,8 +265,8 @@ def test_an_abort_after_a_commit_that_was_decided_takes_nothing_back(
     store: hw.Store, one: pa.RecordBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = SinkOptions.parse({"store": str(store), "topic": "orders"}, streaming=True)
-    writer = HeadwaterStreamWriter(Plan.make(given, from_arrow_schema(one.schema)))
-    messages = [Written(writer.write(iter([one])).staged, "query")]
+    writer = HeadwaterStreamWriter(SinkPlan.make(given, from_arrow_schema(one.schema)))
+    messages = [StagedRows(writer.write(iter([one])).staged, "query")]
 
     def full(*_: object) -> None:
         raise hw.StoreError("the disk is full")
@@ -277,14 +277,14 @@ def test_an_abort_after_a_commit_that_was_decided_takes_nothing_back(
             writer.commit(messages, 0)
         writer.abort(messages, 0)
     again = pa.record_batch({"value": pa.array([b"again"], pa.binary())})
-    writer.commit([Written(writer.write(iter([again])).staged, "query")], 0)  # Spark does the batch again
+    writer.commit([StagedRows(writer.write(iter([again])).staged, "query")], 0)  # Spark does the batch again
     assert records(store, "orders", 0) == [(None, b"once")]
     assert stages(store) == []
 
 
 def test_a_batch_of_no_task_is_nothing(store: hw.Store, one: pa.RecordBatch) -> None:
     given = SinkOptions.parse({"store": str(store), "topic": "orders"}, streaming=True)
-    writer = HeadwaterStreamWriter(Plan.make(given, from_arrow_schema(one.schema)))
+    writer = HeadwaterStreamWriter(SinkPlan.make(given, from_arrow_schema(one.schema)))
     writer.commit([None], 0)
     with pytest.raises(hw.StoreError, match="which query"):
         writer.commit([writer.write(iter([one]))], 0)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import headwater as hw
 from headwater.spark.pipeline.checkpoint import Checkpoint
 from headwater.spark.pipeline.parquet import ParquetTable
-from headwater.spark.pipeline.staging import DataFile, Staging
+from headwater.spark.pipeline.staging import DataFile, TableStaging
 from headwater.spark.pipeline.tables import by_folder
 from tests.spark.pipelines import Pipelines, send
 
@@ -24,7 +24,7 @@ SCHEMA = pa.schema([("number", pa.int64())])
 
 def staged(table: ParquetTable, numbers: range, query: str = "query") -> list[DataFile]:
     """Stage rows as a task does."""
-    staging = Staging(table.private, query)
+    staging = TableStaging(table.private, query)
     file = staging.create(SCHEMA)
     file.write([pa.array(numbers, pa.int64())])
     data = file.finish()
@@ -44,14 +44,14 @@ def test_a_batch_that_is_done_again_is_there_once_and_what_was_staged_for_it_is_
     table = ParquetTable(tmp_path / "table")
     table.open(None, None)
     assert table.publish(staged(table, range(5)), "query", 0)
-    abandoned = Staging(table.private, "query").create(SCHEMA)
+    abandoned = TableStaging(table.private, "query").create(SCHEMA)
     abandoned.write([pa.array(range(5, 9), pa.int64())])
     assert read(table.path) == list(range(5)), "what is staged is seen by nobody"
     assert not table.publish(staged(table, range(5)), "query", 0)
     abandoned.abandon()
     assert table.publish(staged(table, range(5, 9)), "query", 1)
     assert read(table.path) == list(range(9))
-    assert not list(Staging(table.private, "query").directory.iterdir())
+    assert not list(TableStaging(table.private, "query").directory.iterdir())
 
 
 def test_another_query_is_refused(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 import headwater as hw
 from headwater.spark.pipeline.declaration import TableSink
-from headwater.spark.pipeline.position import Position
-from headwater.spark.pipeline.progress import Batch
-from headwater.spark.pipeline.state import State
-from headwater.spark.pipeline.status import Status, streamed_stores
+from headwater.spark.pipeline.position import PipelinePosition
+from headwater.spark.pipeline.progress import BatchProgress
+from headwater.spark.pipeline.state import PipelineState
+from headwater.spark.pipeline.status import PipelineStatus, streamed_stores
 from tests.spark.pipelines import Pipelines, send, values
 
 MINUTE = 60_000_000_000
@@ -62,7 +62,7 @@ sinks:
     expected = [("coffee!", 6, None), ("milk!", 2, None), ("tea!", 4, "Tea")]
     assert sorted((row["item"], row["amount"], row["title"]) for row in rows) == expected
 
-    State(pipeline.declaration()).reset()
+    PipelineState(pipeline.declaration()).reset()
     pipelines.run(pipeline)
     assert store.topic("typed").scan().read_all().num_rows == 6
 
@@ -101,7 +101,7 @@ sinks:
     assert {(row.minute, row["item"]): row.total for row in rows} == model
     assert len(rows) == len(model)
 
-    status = Status.of(pipeline.declaration())
+    status = PipelineStatus.of(pipeline.declaration())
     assert (status.lag, status.running, status.last_error) == (0, False, None)
     assert status.last_run is not None
     assert status.last_run["sinks"]["totals"]["rows"] == summary.sinks["totals"].rows
@@ -135,11 +135,11 @@ def test_rows_that_break_rules_are_counted_dropped_to_dead_letters_or_end_the_pi
         store.create_topic(name)
     send(store, "numbers", 0, 20)
     pipeline = pipelines.load(RULES.format(most=1000))
-    seen: list[Batch] = []
+    seen: list[BatchProgress] = []
 
     class Seen:
         def started(self, sinks: list[str]) -> None: ...
-        def batch(self, batch: Batch) -> None:
+        def batch(self, batch: BatchProgress) -> None:
             seen.append(batch)
 
         def failed(self, sink: str, attempt: int, error: str, pause: float | None) -> None: ...
@@ -159,7 +159,7 @@ def test_rows_that_break_rules_are_counted_dropped_to_dead_letters_or_end_the_pi
     send(store, "numbers", 20, 23)
     with pytest.raises(hw.ExpectationFailed, match=r"good\.sane: a row breaks the rule value < 21: .*\"21\""):
         pipelines.run(pipelines.load(RULES.format(most=21)))
-    assert Status.of(pipeline.declaration()).last_error is not None
+    assert PipelineStatus.of(pipeline.declaration()).last_error is not None
     assert values(store, "good") == even
     pipelines.run(pipeline)
     assert values(store, "good") == sorted([*even, "20", "22"])
@@ -213,15 +213,15 @@ retries: {times: 0}
     with pytest.raises(hw.PipelineFailed, match="WriterTaken"):
         pipelines.run(pipeline)
     assert values(store, "copies") == ["0", "1", "2"]
-    State(declaration).reset()
-    position = Position(declaration.group, streamed_stores(declaration))
+    PipelineState(declaration).reset()
+    position = PipelinePosition(declaration.group, streamed_stores(declaration))
     position.rewind()
     position.close()
-    assert Status.of(declaration).lag == 3
+    assert PipelineStatus.of(declaration).lag == 3
     for _ in range(2):
         pipelines.run(pipeline)
     assert values(store, "copies") == ["0", "0", "1", "1", "2", "2"]
-    assert Status.of(declaration).lag == 0
+    assert PipelineStatus.of(declaration).lag == 0
 
 
 def test_a_continuous_pipeline_ends_when_asked_to_and_only_one_runs(store: hw.Store, pipelines: Pipelines) -> None:
@@ -240,7 +240,7 @@ trigger: continuous
         def started(self, sinks: list[str]) -> None:  # noqa: ARG002
             started.set()
 
-        def batch(self, batch: Batch) -> None:
+        def batch(self, batch: BatchProgress) -> None:
             if batch.rows:
                 written.set()
 
@@ -254,7 +254,7 @@ trigger: continuous
     thread.start()
     try:
         assert started.wait(900)
-        assert Status.of(pipeline.declaration()).running
+        assert PipelineStatus.of(pipeline.declaration()).running
         with pytest.raises(hw.PipelineRunning):
             pipelines.run(pipeline)
         send(store, "numbers", 3, 6)
@@ -265,7 +265,7 @@ trigger: continuous
     assert not thread.is_alive()
     assert found[0].stopped
     assert values(store, "copies") == ["3", "4", "5"]
-    assert not Status.of(pipeline.declaration()).running
+    assert not PipelineStatus.of(pipeline.declaration()).running
 
 
 def test_a_sink_that_fails_is_started_again_and_others_go_on(
@@ -296,7 +296,7 @@ retries: {times: 3, backoff: 1ms}
 
     class OpensTheGate:
         def started(self, sinks: list[str]) -> None: ...
-        def batch(self, batch: Batch) -> None: ...
+        def batch(self, batch: BatchProgress) -> None: ...
         def failed(self, sink: str, attempt: int, error: str, pause: float | None) -> None:  # noqa: ARG002
             told.append((sink, attempt))
             if attempt == 2:

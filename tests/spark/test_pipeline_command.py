@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import headwater as hw
-from headwater.spark.pipeline.status import Status
+from headwater.spark.pipeline.status import PipelineStatus
 from tests.spark.pipelines import Pipelines, send, values
 from tests.support.ports import free_port
 
@@ -88,7 +88,7 @@ def test_however_a_run_ends_the_next_goes_on_and_every_row_is_written_once(
 
     pipelines.run(pipelines.load(COPY.format(limit=1000)))
     assert values(store, "copies") == sorted(map(str, range(ROWS)))
-    assert Status.of(pipeline.declaration()).lag == 0
+    assert PipelineStatus.of(pipeline.declaration()).lag == 0
 
 
 def in_a_terminal(command: list[str], *, until: bytes, then: bytes) -> tuple[int, str]:

@@ -13,7 +13,7 @@ import headwater as hw
 from headwater.spark.pipeline.declaration import Declaration, TopicSink, TopicSource
 from headwater.spark.pipeline.graph import Graph
 from headwater.spark.pipeline.metrics import Metrics, MetricsFile, MetricsServer
-from headwater.spark.pipeline.progress import Batch, Summary
+from headwater.spark.pipeline.progress import BatchProgress, Summary
 from headwater.spark.pipeline.sql import read_names
 
 GOOD = """\
@@ -248,7 +248,7 @@ def test_metrics_are_served_and_written(tmp_path: Path) -> None:
     server = MetricsServer(metrics.text, 0)
     try:
         metrics.started(["totals"])
-        batch = Batch(
+        batch = BatchProgress(
             sink="totals", number=3, at="", rows=7, seconds=0.5, lag=2, state_rows=1, state_bytes=9, watermark=None,
             violations={"parsed.keyed": 4},
         )  # fmt: skip

@@ -15,8 +15,8 @@ import headwater as hw
 from headwater.cli.spark import pipeline_display
 from headwater.cli.spark.pipeline_display import JsonLines, LiveTable
 from headwater.spark.pipeline import journal
-from headwater.spark.pipeline.progress import Batch
-from headwater.spark.pipeline.state import State
+from headwater.spark.pipeline.progress import BatchProgress
+from headwater.spark.pipeline.state import PipelineState
 from tests.spark.pipelines import Pipelines, send, values
 from tests.spark.test_pipeline import forget_last_commit
 
@@ -142,7 +142,7 @@ def test_a_topic_takes_updates_and_has_each_once(store: hw.Store, pipelines: Pip
     with pytest.raises(hw.PipelineFailed, match="WriterTaken"):
         pipelines.run(pipeline)
     assert values(store, "totals") == told
-    State(declaration).reset()
+    PipelineState(declaration).reset()
     pipelines.run(pipeline)
     assert values(store, "totals") == sorted(told * 2)
 
@@ -202,7 +202,7 @@ def test_the_live_table_tells_trouble_until_it_is_over(monkeypatch: pytest.Monke
     assert "✗ totals: failed 2 ×, again in 4 s: no room" in drawn()
     assert "\x1b[2J" not in drawn()
     batch: dict[str, Any] = {"number": 3, "at": "", "rows": 1500, "seconds": 0.5, "lag": 2000, "violations": {}}
-    table.batch(Batch(sink="totals", state_rows=7, state_bytes=2048, watermark=None, **batch))
+    table.batch(BatchProgress(sink="totals", state_rows=7, state_bytes=2048, watermark=None, **batch))
     assert drawn().splitlines()[1].split() == ["totals", "3", "1,500", "3,000", "0.50", "2,000", "7", "(2.0", "KiB)"]
     assert "failed" not in drawn()
 
@@ -224,11 +224,11 @@ def test_a_directory_of_parquet_with_another_ones_output_is_refused(
 def test_the_journal_is_bounded_and_tells_the_newest(store: hw.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_LIMITS", {"segment_bytes": 1 << 14, "retention_bytes": 1 << 16})
     monkeypatch.setattr(journal, "_CLEAN_EVERY", 50)
-    book = journal.Journal(str(store), "pipeline")
+    book = journal.PipelineJournal(str(store), "pipeline")
     for number in range(1000):
         book.failed("totals", number, "no " * 3000, None)
     book.close()
-    book = journal.Journal(str(store), "pipeline")  # a new run cleans before it writes
+    book = journal.PipelineJournal(str(store), "pipeline")  # a new run cleans before it writes
     book.started(["totals"])
     book.close()
     found = journal.entries(str(store), "pipeline")

@@ -14,7 +14,7 @@ import headwater as hw
 from headwater.core.errors import InvalidConfiguration, UnknownTopic
 from headwater.spark import ranges
 from headwater.spark.options import SourceOptions
-from headwater.spark.ranges import Range, split
+from headwater.spark.ranges import OffsetRange, split
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_there_are_as_many_tasks_as_run_at_once_unless_they_become_huge(
     options: dict[str, str], at_once: int | None, tasks: int
 ) -> None:
     chosen = SourceOptions.parse({"store": "events", "topic": "orders", **options})
-    halves = [Range("orders", "", number, 0, 6_000_000) for number in range(2)]
+    halves = [OffsetRange("orders", "", number, 0, 6_000_000) for number in range(2)]
     found = split(halves, chosen, at_once)
     assert len(found) == tasks
     assert sum(one.size for one in found) == 12_000_000

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 import headwater as hw
 from headwater.spark.datasource import HeadwaterSource
 from headwater.spark.offsets import shares
-from headwater.spark.ranges import Range
+from headwater.spark.ranges import OffsetRange
 from headwater.spark.stream import HeadwaterStreamReader
 
 OpenReader = Callable[..., HeadwaterStreamReader]
@@ -60,7 +60,7 @@ def numbers(offsets: dict[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def ranges(reader: HeadwaterStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Any, ...]]:
-    found = [part for part in reader.partitions(start, end) if isinstance(part, Range)]
+    found = [part for part in reader.partitions(start, end) if isinstance(part, OffsetRange)]
     return [(part.topic, part.partition, part.start, part.end) for part in found]
 
 

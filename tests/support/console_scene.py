@@ -17,8 +17,8 @@ import pyarrow as pa
 import headwater as hw
 from headwater.spark.pipeline import Pipeline
 from headwater.spark.pipeline.graph import Graph
-from headwater.spark.pipeline.journal import Journal
-from headwater.spark.pipeline.progress import Batch
+from headwater.spark.pipeline.journal import PipelineJournal
+from headwater.spark.pipeline.progress import BatchProgress
 from headwater.streams.history import HistoryWriter
 
 STEPS = 60
@@ -103,7 +103,7 @@ def _pipeline(path: Path, random: Random) -> None:
     declared.sql("totals", "select 1 from priced, trades")
     declared.sink("by_hour", "totals", topic="invoices.us")
     declared.sink("lake", "priced", parquet="/data/lake")
-    journal = Journal(str(path), "revenue", Graph(declared.declaration()))
+    journal = PipelineJournal(str(path), "revenue", Graph(declared.declaration()))
     journal.started(["by_hour", "lake"])
     for number in range(8):
         for sink in ("by_hour", "lake"):
@@ -111,7 +111,7 @@ def _pipeline(path: Path, random: Random) -> None:
             violations = {"total_is_positive": random.randint(0, 3), "customer_is_known": 0}
             seconds, at = random.random(), "2026-01-31T12:00:00"
             journal.batch(
-                Batch(
+                BatchProgress(
                     sink=sink,
                     number=number,
                     at=at,

@@ -156,10 +156,10 @@ def _trigger(text: str | None) -> Any:
 )
 def status(file: _File, as_json: Json = False) -> None:
     """Show a pipeline's progress, whether it runs, and its last run. Spark is not needed."""
-    from headwater.spark.pipeline.status import Status
+    from headwater.spark.pipeline.status import PipelineStatus
 
     declaration = _load(file)
-    found = Status.of(declaration)
+    found = PipelineStatus.of(declaration)
     if wants_json(as_json):
         write_json(found.document())
         return
@@ -200,13 +200,13 @@ def reset(
     The rows in its topics stay, so they will be there twice. The state of windows and joins is forgotten.
     """
     from headwater.spark.pipeline.declaration import TableSink
-    from headwater.spark.pipeline.position import Position
+    from headwater.spark.pipeline.position import PipelinePosition
     from headwater.spark.pipeline.staging import private_directory
-    from headwater.spark.pipeline.state import State
+    from headwater.spark.pipeline.state import PipelineState
     from headwater.spark.pipeline.status import streamed_stores
 
     declaration = _load(file)
-    state = State(declaration)
+    state = PipelineState(declaration)
     if state.is_running():
         raise PipelineRunning(declaration.name, declaration.checkpoint)
     removed = [
@@ -217,7 +217,7 @@ def reset(
     more = f", and remove {', '.join(map(str, removed))}" if removed else ""
     confirm(f"Forget how far pipeline {declaration.name} is{more}?", yes)
     state.reset()
-    position = Position(declaration.group, streamed_stores(declaration))
+    position = PipelinePosition(declaration.group, streamed_stores(declaration))
     try:
         position.rewind()
     finally:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.cli.output import console, printable, shown, size
-from headwater.spark.pipeline.progress import Batch, Summary
+from headwater.spark.pipeline.progress import BatchProgress, Summary
 
 
 class JsonLines:
@@ -22,7 +22,7 @@ class JsonLines:
         """See Observer."""
         self._write({"kind": "started", "sinks": sinks})
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchProgress) -> None:
         """See Observer."""
         self._write(batch.document())
 
@@ -49,7 +49,7 @@ class LiveTable:
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
         self._console = console()
-        self._batches: dict[str, Batch | None] = {}
+        self._batches: dict[str, BatchProgress | None] = {}
         self._rows: dict[str, int] = {}
         self._trouble: dict[str, str] = {}
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -61,7 +61,7 @@ class LiveTable:
         self._live.start()
         self._refresh()
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchProgress) -> None:
         """See Observer."""
         self._batches[batch.sink] = batch
         self._rows[batch.sink] = self._rows.get(batch.sink, 0) + batch.rows

@@ -79,7 +79,7 @@ Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step(Node):
+class PipelineStep(Node):
     """A result made of earlier names, by SQL or by a function of DataFrames."""
 
     sql: str | None
@@ -162,7 +162,7 @@ class Declaration:
     directory: Path
     store: str | None
     sources: tuple[Source, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PipelineStep, ...]
     sinks: tuple[Sink, ...]
     trigger: Trigger
     checkpoint: Path
@@ -173,6 +173,6 @@ class Declaration:
     master: str | None = None
 
     @property
-    def nodes(self) -> dict[str, Source | Step]:
+    def nodes(self) -> dict[str, Source | PipelineStep]:
         """Everything that can be read, by name, in order."""
         return {node.name: node for node in (*self.sources, *self.steps)}

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.errors import HeadwaterError, InvalidPipeline, Problem
-from headwater.spark.pipeline.declaration import Declaration, FileSource, Function, Node, Source, Step
+from headwater.spark.pipeline.declaration import Declaration, FileSource, Function, Node, PipelineStep, Source
 from headwater.spark.pipeline.expectations import checked, dropped
 from headwater.spark.pipeline.graph import drops
 from headwater.spark.pipeline.validation import start_options
@@ -51,7 +51,7 @@ class Frames:
     def _add(self, node: Node, frame: DataFrame) -> None:
         if node.watermark is not None:
             frame = frame.withWatermark(node.watermark.column, node.watermark.delay)
-        if isinstance(node, Step) and node.unique:
+        if isinstance(node, PipelineStep) and node.unique:
             columns = list(node.unique)
             in_time = node.watermark is not None
             frame = frame.dropDuplicatesWithinWatermark(columns) if in_time else frame.dropDuplicates(columns)
@@ -84,7 +84,7 @@ class Frames:
 
     # Steps.
 
-    def _made(self, step: Step) -> DataFrame:
+    def _made(self, step: PipelineStep) -> DataFrame:
         if step.sql is not None:
             return self._spark.sql(step.sql)
         assert step.function is not None

@@ -11,9 +11,9 @@ from headwater.spark.pipeline.declaration import (
     Declaration,
     FileSource,
     Node,
+    PipelineStep,
     Sink,
     Source,
-    Step,
     TableSink,
     TopicSink,
     TopicSource,
@@ -168,7 +168,7 @@ def _source(source: Source) -> str:
     return ", ".join([*what, *["static"] * source.static, *_rules(source)])
 
 
-def _step(step: Step) -> str:
+def _step(step: PipelineStep) -> str:
     kind = "sql"
     if step.function is not None:
         name = step.function if isinstance(step.function, str) else getattr(step.function, "__name__", "function")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater.core.errors import HeadwaterError
 from headwater.spark.address import open_existing
 from headwater.spark.pipeline.graph import Graph
-from headwater.spark.pipeline.progress import Batch, Summary
+from headwater.spark.pipeline.progress import BatchProgress, Summary
 from headwater.streams import Producer, Store
 
 JOURNAL: Final = "__pipelines"
@@ -20,7 +20,7 @@ _CLEAN_EVERY: Final = 1000
 _log = logging.getLogger(__name__)
 
 
-class Journal:
+class PipelineJournal:
     """Writes what a run does. An observer; what goes wrong here is logged and stops no pipeline."""
 
     def __init__(self, address: str, pipeline: str, graph: Graph | None = None) -> None:
@@ -35,7 +35,7 @@ class Journal:
         """See Observer."""
         self._write({"kind": "started", "sinks": sinks, "graph": self._graph})
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchProgress) -> None:
         """See Observer."""
         self._write(batch.document())
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from headwater.monitoring.exposition import CONTENT_TYPE, Family, Labels, Sample, exposition
 from headwater.monitoring.pages import Page, PageServer, Request
-from headwater.spark.pipeline.progress import Batch, Summary
+from headwater.spark.pipeline.progress import BatchProgress, Summary
 
 _PREFIX: Final = "headwater_pipeline_"
 _HELP: Final[dict[str, tuple[Literal["counter", "gauge"], str]]] = {
@@ -43,7 +43,7 @@ class Metrics:
                 for name in ("batches_total", "rows_total", "failures_total"):
                     self._values[name].setdefault(self._labels(sink=sink), 0)
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchProgress) -> None:
         """See Observer."""
         here = self._labels(sink=batch.sink)
         with self._mutex:
@@ -95,7 +95,7 @@ class MetricsFile(Metrics):
         super().started(sinks)
         self._write()
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchProgress) -> None:
         """See Observer."""
         super().batch(batch)
         self._write()

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from headwater.core.errors import InvalidConfiguration, StoreError
 from headwater.log.files.disk import REAL_DISK, TEMPORARY, Disk
-from headwater.spark.pipeline.staging import DataFile, Staging, private_directory
+from headwater.spark.pipeline.staging import DataFile, TableStaging, private_directory
 
 _DECIDED: Final = "decided.json"
 _SPARK: Final = "_spark_metadata"
@@ -63,7 +63,7 @@ class ParquetTable:
             self._write(Decided(None, -1, []))
         elif decided.query is not None:
             self._carry_out(decided)
-            Staging(self.private, decided.query, self._disk).clear()
+            TableStaging(self.private, decided.query, self._disk).clear()
 
     def publish(self, files: Sequence[DataFile], query: str, batch: int) -> bool:
         """Add staged files to the table, unless this batch is there; whether they were added."""
@@ -75,13 +75,13 @@ class ParquetTable:
             decided = Decided(query, batch, [(file.name, file.place) for file in files])
             self._write(decided)
             self._carry_out(decided)
-        Staging(self.private, query, self._disk).clear()
+        TableStaging(self.private, query, self._disk).clear()
         return new
 
     def _carry_out(self, decided: Decided) -> None:
         """Move what is still to be moved, and note that it is done: doing it twice does no harm."""
         if decided.files and decided.query is not None:
-            Staging(self.private, decided.query, self._disk).move(decided.files, self.path)
+            TableStaging(self.private, decided.query, self._disk).move(decided.files, self.path)
             self._write(Decided(decided.query, decided.batch, []))
 
     def _read(self) -> Decided | None:

@@ -28,7 +28,7 @@ def slowest(positions: Iterable[Offsets | None]) -> dict[Place, int]:
     return found
 
 
-class Position:
+class PipelinePosition:
     """Sets the group's positions to what all queries of the pipeline have done. For one thread.
 
     They are for others to see: the queries go by their checkpoints. A query that has not done its first batch holds the

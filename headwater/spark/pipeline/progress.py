@@ -11,7 +11,7 @@ from headwater.spark.pipeline.expectations import violations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class BatchProgress:
     """A batch that a sink has written."""
 
     sink: str
@@ -34,7 +34,7 @@ class Batch:
         return self.rows / self.seconds if self.seconds else 0.0
 
     @classmethod
-    def of(cls, sink: str, progress: dict[str, Any]) -> Batch:
+    def of(cls, sink: str, progress: dict[str, Any]) -> BatchProgress:
         """Make a batch from Spark's report about it."""
         operators = progress.get("stateOperators", [])
         return cls(
@@ -95,7 +95,7 @@ class Summary:
     """True if someone asked it to end."""
     error: str | None = None
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: BatchProgress) -> None:
         """Count a batch in."""
         one = self.sinks[batch.sink]
         one.batches += 1
@@ -115,7 +115,7 @@ class Observer(Protocol):
     def started(self, sinks: list[str]) -> None:
         """The queries run."""
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchProgress) -> None:
         """A sink has written a batch."""
 
     def failed(self, sink: str, attempt: int, error: str, pause: float | None) -> None:

@@ -17,10 +17,10 @@ from headwater.spark.pipeline.declaration import Declaration, Sink, TopicSink, T
 from headwater.spark.pipeline.expectations import broken_rule
 from headwater.spark.pipeline.frames import Frames, located
 from headwater.spark.pipeline.graph import Graph, drops
-from headwater.spark.pipeline.journal import Journal
-from headwater.spark.pipeline.position import Position
-from headwater.spark.pipeline.progress import Batch, Observer, SinkSummary, Summary
-from headwater.spark.pipeline.state import State
+from headwater.spark.pipeline.journal import PipelineJournal
+from headwater.spark.pipeline.position import PipelinePosition
+from headwater.spark.pipeline.progress import BatchProgress, Observer, SinkSummary, Summary
+from headwater.spark.pipeline.state import PipelineState
 from headwater.spark.pipeline.status import streamed_stores
 from headwater.spark.pipeline.writers import Show, Writers, all_sinks
 from headwater.spark.session import session
@@ -113,15 +113,15 @@ class Run:
     ) -> None:
         self._declaration = declaration
         self._stop = stop
-        self._state = State(declaration)
+        self._state = PipelineState(declaration)
         self._state.lock(spark)
         stack.callback(self._state.unlock)
         self._observers = list(observers)
         if declaration.store is not None:
-            journal = Journal(declaration.store, declaration.name, Graph(declaration))
+            journal = PipelineJournal(declaration.store, declaration.name, Graph(declaration))
             stack.callback(journal.close)
             self._observers.append(journal)
-        self._position = Position(declaration.group, streamed_stores(declaration))
+        self._position = PipelinePosition(declaration.group, streamed_stores(declaration))
         stack.callback(self._position.close)
         sinks = all_sinks(declaration)
         frames = Frames(declaration, spark, self._state.starts([sink.name for sink in sinks]))
@@ -213,7 +213,7 @@ class Run:
 class Query:
     """The query of one sink, over all of its starts in a run."""
 
-    def __init__(self, sink: Sink, writers: Writers, state: State, counted: set[str]) -> None:
+    def __init__(self, sink: Sink, writers: Writers, state: PipelineState, counted: set[str]) -> None:
         self.sink = sink
         self.checkpoint = writers.checkpoint(sink)
         self.failures = 0
@@ -250,7 +250,7 @@ class Query:
             self.failure = _reason(str(error))
         return True
 
-    def new_batches(self) -> list[Batch]:
+    def new_batches(self) -> list[BatchProgress]:
         """Return the batches that it has written since the last call."""
         last = self._query.lastProgress if self._query is not None else None
         if self._query is None or last is None or last["batchId"] <= self._seen:
@@ -260,14 +260,14 @@ class Query:
             document: dict[str, Any] = json.loads(progress.json)
             if document["batchId"] > self._seen and "addBatch" in document.get("durationMs", {}):
                 self._seen = document["batchId"]
-                found.append(self._own(Batch.of(self.sink.name, document)))
+                found.append(self._own(BatchProgress.of(self.sink.name, document)))
         if found:
             self.failures = 0
             if self._state.may_replace(self.sink.name):
                 self._state.has_replaced(self.sink.name)
         return found
 
-    def _own(self, batch: Batch) -> Batch:
+    def _own(self, batch: BatchProgress) -> BatchProgress:
         """A batch with the counts that are this sink's to tell: a step that several sinks read counts once."""
         own = {rule: count for rule, count in batch.violations.items() if rule.split(".")[0] in self._counted}
         return replace(batch, violations=own)

@@ -46,7 +46,7 @@ class DataFile:
     size: int
 
 
-class Staging:
+class TableStaging:
     """The staged files of one query."""
 
     def __init__(self, private: Path, query: str, disk: Disk = REAL_DISK) -> None:

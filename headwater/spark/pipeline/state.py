@@ -26,7 +26,7 @@ _PATIENCE: Final = 30.0
 """A run waits so many seconds for the one before, since Spark is slow to notice that its program was killed."""
 
 
-class State:
+class PipelineState:
     """The directory of a pipeline: a checkpoint for each query, and a few small files."""
 
     def __init__(self, declaration: Declaration) -> None:

@@ -9,13 +9,13 @@ from headwater.spark.address import open_existing
 from headwater.spark.options import SourceOptions
 from headwater.spark.pipeline.declaration import Declaration, TopicSource
 from headwater.spark.pipeline.journal import entries
-from headwater.spark.pipeline.state import State
+from headwater.spark.pipeline.state import PipelineState
 from headwater.spark.pipeline.validation import start_options
 from headwater.spark.pipeline.writers import all_sinks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class PipelineStatus:
     """The state of a pipeline."""
 
     pipeline: str
@@ -30,9 +30,9 @@ class Status:
     last_error: str | None
 
     @classmethod
-    def of(cls, declaration: Declaration) -> Status:
+    def of(cls, declaration: Declaration) -> PipelineStatus:
         """Look."""
-        state = State(declaration)
+        state = PipelineState(declaration)
         found = entries(declaration.store, declaration.name) if declaration.store is not None else []
         summaries = [entry for entry in found if entry["kind"] == "summary"]
         return cls(

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 import headwater.core.compute as pc
 from headwater.core.errors import StoreError
 from headwater.spark.pipeline.parquet import ParquetTable
-from headwater.spark.pipeline.staging import DataFile, StagedFile, Staging, private_directory
+from headwater.spark.pipeline.staging import DataFile, StagedFile, TableStaging, private_directory
 
 _QUERY: Final = "sql.streaming.queryId"
 _OPEN_FILES: Final = 100
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenFile(WriterCommitMessage):
     """The file that a task has written, and its query. Without rows there is no file."""
 
     query: str
@@ -69,20 +69,20 @@ class TableWriter(DataSourceStreamArrowWriter):
     def publish(self, files: Sequence[DataFile], query: str, batch: int) -> bool:
         """Add files to the table, unless this batch of this query is there; whether they were added."""
 
-    def staging(self, query: str) -> Staging:
+    def staging(self, query: str) -> TableStaging:
         """Return the staging area that holds the files of a query until they are published."""
-        return Staging(private_directory(self.directory()), query)
+        return TableStaging(private_directory(self.directory()), query)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFile:
         """Write the rows of one task, to files of its own: one, or one for each folder."""
         task = TaskContext.get()
         query = task.getLocalProperty(_QUERY) if task is not None else None
         if not query:
             raise StoreError("Spark does not tell its tasks which query they work for, so that nothing can count once")
         files = self.stage(iterator, self.staging(query))
-        return Written(query, tuple(files))
+        return WrittenFile(query, tuple(files))
 
-    def stage(self, batches: Iterable[pa.RecordBatch], staging: Staging) -> list[DataFile]:
+    def stage(self, batches: Iterable[pa.RecordBatch], staging: TableStaging) -> list[DataFile]:
         """Write rows to staged files, one for each folder."""
         growing: dict[str, StagedFile] = {}
         files: list[DataFile] = []
@@ -104,7 +104,7 @@ class TableWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Add what all tasks have written."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, WrittenFile)]
         files = [file for message in written for file in message.files]
         if files and not self.publish(files, written[0].query, batchId):
             _log.info("batch %d of query %s is in the table already", batchId, written[0].query)

@@ -20,10 +20,10 @@ from headwater.spark.pipeline.declaration import (
     Declaration,
     Expectation,
     FileSource,
+    PipelineStep,
     Retries,
     Sink,
     Source,
-    Step,
     TableSink,
     TopicSink,
     TopicSource,
@@ -42,18 +42,18 @@ _TABLES: Final = ("parquet", "delta", "iceberg")
 def declare(document: Document) -> Declaration:
     """The pipeline that a document declares. Raises InvalidPipeline."""
     whole = Section.whole(document)
-    declaration = _Reader(whole).read()
+    declaration = _DeclarationReader(whole).read()
     if whole.problems:
         raise InvalidPipeline(sorted(whole.problems, key=lambda problem: problem.line))
     return declaration
 
 
-class _Reader:
+class _DeclarationReader:
     def __init__(self, whole: Section) -> None:
         self._whole = whole
         self._directory = whole.document.directory
         self._store: str | None = None
-        self._nodes: dict[str, Source | Step] = {}
+        self._nodes: dict[str, Source | PipelineStep] = {}
         self._later: list[str] = []
 
     def read(self) -> Declaration:
@@ -74,7 +74,7 @@ class _Reader:
             directory=self._directory,
             store=self._store,
             sources=tuple(one for one in sources if isinstance(one, TopicSource | FileSource)),
-            steps=tuple(one for one in steps if isinstance(one, Step)),
+            steps=tuple(one for one in steps if isinstance(one, PipelineStep)),
             sinks=tuple(sink for sink in sinks if sink is not None),
             trigger=parse_trigger(whole),
             checkpoint=self._checkpoint(name),
@@ -137,7 +137,7 @@ class _Reader:
             self._whole.wrong("store is missing: the one that has the topic for dead letters", "dead_letters")
         return topic
 
-    def _add(self, node: Source | Step | None, section: Section) -> Source | Step | None:
+    def _add(self, node: Source | PipelineStep | None, section: Section) -> Source | PipelineStep | None:
         if node is not None:
             if node.name in self._nodes:
                 section.wrong("there is a source of this name already")
@@ -213,7 +213,7 @@ class _Reader:
 
     # Steps.
 
-    def _step(self, section: Section) -> Step | None:
+    def _step(self, section: Section) -> PipelineStep | None:
         self._later.remove(section.name)
         kinds = [kind for kind in ("sql", "python") if kind in section]
         if len(kinds) != 1:
@@ -230,7 +230,7 @@ class _Reader:
         inputs = inputs or tuple(read_names(sql or ""))
         for name in inputs:
             self._known(section, name, kinds[0] if sql else "inputs")
-        step = Step(
+        step = PipelineStep(
             name=section.name,
             line=section.line,
             watermark=self._watermark(section),
