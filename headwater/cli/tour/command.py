@@ -193,7 +193,7 @@ class Tour:
 
     # Writing and dying.
 
-    def _start(self, number: int, frames: int, *rigged: str, seconds: float = _SECONDS) -> WriterProcess:
+    def _start(self, number: int, frames: int, *rigged: str, seconds: float = _PATIENCE) -> WriterProcess:
         writer = WriterProcess(number, start(append_frames, self.partition, number, frames, seconds, *rigged))
         self.writers.append(writer)
         writer.listen()
@@ -202,7 +202,7 @@ class Tour:
     def _write(self) -> None:
         self.heading(f"{_WRITERS} processes append to one partition at once; one of them is killed")
         writers = [
-            self._start(number, 100 * _FRAMES, seconds=_PATIENCE) if number == _VICTIM else self._start(number, _FRAMES)
+            self._start(number, 100 * _FRAMES) if number == _VICTIM else self._start(number, _FRAMES, seconds=_SECONDS)
             for number in range(_WRITERS)
         ]
         victim = writers[_VICTIM]  # would go on for long: however busy the machine is, it is killed at its work
