@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from headwater.cluster.control.assignment import default_min_insync
 from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
-from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.following import DiskThreads
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.replica import NotLeading
 from headwater.core.config import TopicConfig
@@ -97,7 +97,7 @@ class InternalLog:
     """A partition of an internal topic, where it is led, in one epoch. For the event loop."""
 
     def __init__(
-        self, local: LocalReplica, threads: Threads, resign: Callable[[LocalReplica, Exception], bool]
+        self, local: LocalReplica, threads: DiskThreads, resign: Callable[[LocalReplica, Exception], bool]
     ) -> None:
         """`resign` lets others lead where this broker cannot write; it says whether they can."""
         self._local = local

@@ -30,7 +30,7 @@ from headwater.cluster.node_state import NodeState
 from headwater.cluster.repair_manager import RepairManager
 from headwater.cluster.replica_manager import ReplicaManager
 from headwater.cluster.replication.cleaning import Cleaning
-from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.following import DiskThreads
 from headwater.cluster.replication.leading import answer_follower
 from headwater.cluster.replication.repair import answer_replica
 from headwater.core.config import BrokerConfig
@@ -53,7 +53,7 @@ class ClusterNode:
     def __init__(
         self,
         store: DirectoryStore,
-        threads: Threads,
+        threads: DiskThreads,
         etcd: Etcd,
         config: BrokerConfig,
         tell: Callable[[TopicPartition], None],

@@ -12,7 +12,7 @@ import grpc
 from headwater.cluster.control.membership import Membership
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.link import Links
-from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.following import DiskThreads
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.core.errors import StoreError
 from headwater.streams.topic import TopicPartition
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 class NodeState:
     """The membership, the replicas and the running tasks of a broker in a cluster. For one event loop."""
 
-    def __init__(self, broker: int, threads: Threads, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(self, broker: int, threads: DiskThreads, credentials: grpc.ChannelCredentials | None) -> None:
         """With `credentials` the other brokers are called over TLS."""
         self.broker = broker
         self.threads = threads

@@ -11,7 +11,7 @@ from typing import Final
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.leadership import Leadership
 from headwater.cluster.node_state import NodeState
-from headwater.cluster.replication.durable_log import Span
+from headwater.cluster.replication.durable_log import OffsetSpan
 from headwater.cluster.replication.local_replica import LocalReplica, damaged_among
 from headwater.cluster.replication.repair import Repair, Repairs, can_be_spared, should_hand_over, sources_of
 from headwater.cluster.replication.repeated_log import RepeatedLog
@@ -156,7 +156,7 @@ class RepairManager:
         state = None if local is None else local.replica.state
         if local is None or state is None or len(state.replicas) < 2 or error.offset is None:
             return error
-        damage = Span(error.offset, error.next_offset or error.offset + 1)
+        damage = OffsetSpan(error.offset, error.next_offset or error.offset + 1)
         others = [
             one for one in state.replicas if one != self._state.broker and one in self._state.membership.view.members
         ]

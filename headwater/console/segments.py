@@ -9,7 +9,7 @@ from typing import Any, Final
 from headwater.console.page_request import NotFound, PageRequest
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log.format.frame import CODEC_MASK
-from headwater.log.maintain.segment_view import Item, read_segment
+from headwater.log.maintain.segment_view import SegmentItem, read_segment
 from headwater.log.recover.report import Damage
 
 _CELLS: Final = 600
@@ -55,16 +55,18 @@ def mapped(request: PageRequest) -> dict[str, Any]:
         return _document(request, file.name, view.size, view.items, view.problem)
     after = bases[bases.index(base) + 1] if base != bases[-1] else partition.bounds().end
     start = partition.bounds().start
-    items: list[Item] = []
+    items: list[SegmentItem] = []
     position = 0
     deadline = time.monotonic() + _PATIENCE
 
     def damaged(damage: Damage) -> None:
-        items.append(Item("damaged", damage.position, 1, None, damage.reason))
+        items.append(SegmentItem("damaged", damage.position, 1, None, damage.reason))
 
     for frame in partition.frames(max(base, start), after, on_damage=damaged):
         header = frame.header
-        items.append(Item("compressed" if header.attributes & CODEC_MASK else "plain", position, header.length, header))
+        items.append(
+            SegmentItem("compressed" if header.attributes & CODEC_MASK else "plain", position, header.length, header)
+        )
         position += header.length
         if time.monotonic() > deadline:
             break
@@ -72,7 +74,7 @@ def mapped(request: PageRequest) -> dict[str, Any]:
     return _document(request, f"{base:020d}.log", position, items, "") | {"whole": whole, "served": True}
 
 
-def _document(request: PageRequest, name: str, size: int, items: list[Item], problem: str) -> dict[str, Any]:
+def _document(request: PageRequest, name: str, size: int, items: list[SegmentItem], problem: str) -> dict[str, Any]:
     first = request.number("first", 0, 0, 1 << 40)
     good = [item for item in items if item.kind in ("plain", "compressed")]
     bad = [item for item in items if item.kind == "damaged"]
@@ -92,7 +94,7 @@ def _document(request: PageRequest, name: str, size: int, items: list[Item], pro
     }
 
 
-def _cells(items: list[Item], size: int) -> str:
+def _cells(items: list[SegmentItem], size: int) -> str:
     """Return a letter for each cell: that of the worst frame in it."""
     cells = ["header"] + [""] * (_CELLS - 1)
     for item in items:
@@ -104,7 +106,7 @@ def _cells(items: list[Item], size: int) -> str:
     return "".join(one[:1] or " " for one in cells)
 
 
-def _frame(item: Item) -> dict[str, Any]:
+def _frame(item: SegmentItem) -> dict[str, Any]:
     header = item.header
     document: dict[str, Any] = {
         "kind": item.kind,

@@ -52,13 +52,13 @@ def read_column(name: str, text: str) -> Any:
             return pa.ipc.read_schema(pa.py_buffer(b64decode(text.removeprefix(_BYTES), validate=True))).field(0)
         except (pa.ArrowException, Base64Error, ValueError, OSError, IndexError) as error:
             raise SchemaError(f"{text[:40]!r} is no column in Arrow's bytes: {error}") from error
-    reader = _Reader(text.strip())
+    reader = _ColumnReader(text.strip())
     kind, nullable = reader.type(), not reader.skip(_NOT_NULL)
     reader.end()
     return pa.field(name, kind, nullable)
 
 
-class _Reader:
+class _ColumnReader:
     """Reads one type, from the left to the right."""
 
     def __init__(self, text: str) -> None:

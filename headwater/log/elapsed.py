@@ -41,7 +41,7 @@ IsOld = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ClockSpan:
     """While observed time was from `since` to `until`, the wall clock was ahead of it by `offset`. All nanoseconds."""
 
     offset: int
@@ -53,9 +53,9 @@ class Span:
         made = written_ns - self.offset
         return made if self.since - MARGIN_NS <= made <= self.until + MARGIN_NS else None
 
-    def moved(self, by: int) -> Span:
+    def moved(self, by: int) -> ClockSpan:
         """The same stretch of the wall clock, at a later observed time."""
-        return Span(self.offset - by, self.since + by, self.until + by)
+        return ClockSpan(self.offset - by, self.since + by, self.until + by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Observation:
     """What the boot clock said."""
     now: int
     """The observed time."""
-    spans: tuple[Span, ...]
+    spans: tuple[ClockSpan, ...]
     """How the wall clock differed, the present stretch last."""
     earlier: int
     """How many of the spans are from before the machine was started."""
@@ -84,7 +84,7 @@ class Observation:
     def first(cls, clock: Clock) -> Observation:
         """The first look of all: there is nothing to compare with."""
         now = clock.now_ns()
-        return cls(clock.boot_id(), clock.boot_ns(), now, (Span(0, now, now),), 0, now)
+        return cls(clock.boot_id(), clock.boot_ns(), now, (ClockSpan(0, now, now),), 0, now)
 
     def next(self, clock: Clock) -> Observation:
         """The next look."""
@@ -103,7 +103,7 @@ class Observation:
         else:
             # It was set at some time since the last look. In the time between, it may have told either.
             before = last if started else replace(last, until=now)
-            spans = (*self.spans[:-1], before, Span(offset, self.now, now))
+            spans = (*self.spans[:-1], before, ClockSpan(offset, self.now, now))
         found = replace(found, spans=spans, steady_since=now if stepped else found.steady_since)
         return found._settling()._shortened()
 
@@ -255,7 +255,7 @@ class Elapsed:
             if crc32c(content) != int(checksum, 16):
                 return None
             found = json.loads(content)
-            spans = tuple(Span(**one) for one in found["spans"])
+            spans = tuple(ClockSpan(**one) for one in found["spans"])
             met = {int(written): seen for written, seen in found["met"].items()}
             return Observation(**found | {"spans": spans, "met": met})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

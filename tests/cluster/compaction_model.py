@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headwater.cluster.replication.replica import FetchRequest
+from headwater.cluster.replication.replica import FollowerRequest
 from tests.cluster.log import KEPT, Entry, LogStart, SimulatedLog
 from tests.cluster.model import Answer, Broker, Client, Cluster, Record, Truth, Violation
 
@@ -212,7 +212,7 @@ class CompactingBroker(Broker):
         """Before which offset records may be removed."""
         return min(self.checkpoint, self.log.end)
 
-    def serve(self, request: FetchRequest) -> GapAnswer | None:  # type: ignore[override]
+    def serve(self, request: FollowerRequest) -> GapAnswer | None:  # type: ignore[override]
         answer = super().serve(request)
         return None if answer is None else GapAnswer(answer, self.tell(request.end))
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from headwater.broker.clustered.coordinator import Coordinator
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.internal import Record
-from headwater.cluster.replication.replica import FetchRequest, NotLeading
+from headwater.cluster.replication.replica import FollowerRequest, NotLeading
 from headwater.core.errors import HeadwaterError, StaleMember
 from headwater.streams.group import Commit, GroupInfo
 from headwater.streams.membership import Member
@@ -120,7 +120,7 @@ class GroupBroker(Broker):
         super()._sync()
         self._coordinate()
 
-    def serve(self, request: FetchRequest) -> Answer | None:
+    def serve(self, request: FollowerRequest) -> Answer | None:
         if self.replica is not None:
             self.replica.heard(request)
         answer = super().serve(request)

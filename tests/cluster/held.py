@@ -10,7 +10,7 @@ from typing import Any
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.replication.durable_log import DurableLog
 from headwater.cluster.replication.local_replica import LocalReplica
-from headwater.cluster.replication.replica import FetchRequest
+from headwater.cluster.replication.replica import FollowerRequest
 from headwater.log import Appended, DirectoryPartition, encode
 from headwater.streams.topic import TopicPartition
 
@@ -51,7 +51,7 @@ class Held:
         """The other one asks, and has so much."""
         epoch = self.local.replica.epoch
         last = self.local.log.epoch_before(end)
-        self.local.fetch(FetchRequest(OTHER, 20, epoch, end, end, last))
+        self.local.fetch(FollowerRequest(OTHER, 20, epoch, end, end, last))
 
 
 class Threads:

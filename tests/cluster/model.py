@@ -14,7 +14,7 @@ from headwater.cluster.control.election import Election, LogEnd
 from headwater.cluster.control.metadata import Members, PartitionState, Proposal
 from headwater.cluster.control.moving import Moving
 from headwater.cluster.replication.repair import can_be_spared, should_hand_over
-from headwater.cluster.replication.replica import FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.cluster.replication.replica import FollowerRequest, FollowerResponse, NotLeading, Replica
 from tests.cluster.etcd import Etcd, Guard, Item
 from tests.cluster.log import DamageMet, Entry, LogStart, SimulatedLog
 from tests.cluster.world import Process, World
@@ -98,7 +98,7 @@ class Truth:
 class Answer:
     """What a leader sends a follower: the protocol's answer, and where its log begins."""
 
-    response: FetchResponse
+    response: FollowerResponse
     begins: LogStart
 
 
@@ -290,7 +290,7 @@ class Broker(Process):
             leader = self.peers[self.replica.state.leader]
             self.ask(leader, lambda: leader.serve(request), self._take)
 
-    def serve(self, request: FetchRequest) -> Answer | None:
+    def serve(self, request: FollowerRequest) -> Answer | None:
         """Answer a follower."""
         if self.replica is None:
             return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 
 from headwater.cluster.control.election import Election
 from headwater.cluster.control.metadata import PartitionState, Proposal
-from headwater.cluster.replication.replica import FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.cluster.replication.replica import FollowerRequest, FollowerResponse, NotLeading, Replica
 from tests.cluster.log import Entry, SimulatedLog
 from tests.cluster.model import MIN_INSYNC, PATIENCE, Violation
 
@@ -146,13 +146,13 @@ class Stage:
         replica.synced()
         self._look()
 
-    def ask(self, follower: int) -> FetchRequest:
+    def ask(self, follower: int) -> FollowerRequest:
         """What a follower sends its leader, now or later."""
         request = self.replicas[follower].request()
         assert request is not None
         return request
 
-    def serve(self, leader: int, request: FetchRequest) -> FetchResponse | None:
+    def serve(self, leader: int, request: FollowerRequest) -> FollowerResponse | None:
         """The leader's answer; None when it refuses."""
         try:
             return self.replicas[leader].fetch(request, self.now)
@@ -161,7 +161,7 @@ class Stage:
         finally:
             self._look()
 
-    def answer(self, follower: int, response: FetchResponse | None) -> None:
+    def answer(self, follower: int, response: FollowerResponse | None) -> None:
         """A follower gets an answer, and what is in it becomes durable."""
         if response is None:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.cluster.control.metadata import PartitionState
-from headwater.cluster.replication.replica import FetchRequest, Replica
+from headwater.cluster.replication.replica import FollowerRequest, Replica
 from tests.cluster.log import Entry, SimulatedLog
 
 LEADER, SECOND, THIRD = 0, 1, 2
@@ -43,7 +43,7 @@ class Pair:
     def has(self, follower: int, replica: Replica, end: int, now: float = 0.0) -> None:
         """A follower asks, and has so much."""
         last = replica.log.epoch_before(end)
-        replica.fetch(FetchRequest(follower, INCARNATIONS[follower], 1, end, end, last), now)
+        replica.fetch(FollowerRequest(follower, INCARNATIONS[follower], 1, end, end, last), now)
 
 
 def test_who_lacks_what_is_staged_is_not_taken_into_the_in_sync_set() -> None:

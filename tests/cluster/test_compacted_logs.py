@@ -15,7 +15,7 @@ from headwater.cluster.replication.durable_log import (
     MARKERS_FILE,
     DurableLog,
     EpochStart,
-    Span,
+    OffsetSpan,
 )
 from headwater.core.config import PartitionConfig
 from headwater.log import Appended, DirectoryPartition, Identity, encode
@@ -34,7 +34,7 @@ Record = tuple[bytes, bytes | None]
 def copy(follower: DurableLog, leader: DurableLog, epoch: int, max_bytes: int) -> bool:
     """Copy some of what comes next; False if the follower has to begin anew, and has done so."""
     end, until = follower.end, leader.compacted_until
-    frames = leader.frames(Span(end, leader.end), max_bytes)
+    frames = leader.frames(OffsetSpan(end, leader.end), max_bytes)
     fits = follower.fits_behind(leader.markers)
     if fits:
         follower.copy(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cluster.replication.durable_log import EPOCHS_FILE, WATERMARK_FILE, DurableLog, EpochStart, Span
+from headwater.cluster.replication.durable_log import EPOCHS_FILE, WATERMARK_FILE, DurableLog, EpochStart, OffsetSpan
 from headwater.cluster.replication.replica import EpochEnd, NotLeading
 from headwater.core.config import PartitionConfig, StewardConfig
 from headwater.core.options import DAY
@@ -95,7 +95,7 @@ def test_only_a_leader_appends_and_only_its_follower_copies(tmp_path: Path) -> N
     with pytest.raises(NotLeading), leader.leading():
         pass
     lead(leader, 1, 4)
-    frames = leader.frames(Span(0, 4), 1 << 20)
+    frames = leader.frames(OffsetSpan(0, 4), 1 << 20)
     with pytest.raises(NotLeading):
         follower.copy(1, frames)
     follower.follow(1)

@@ -15,7 +15,7 @@ import pytest
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.etcd.keys import Member
 from headwater.cluster.link import Link, Links
-from headwater.cluster.replication.durable_log import DurableLog, EpochStart, Span
+from headwater.cluster.replication.durable_log import DurableLog, EpochStart, OffsetSpan
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.repair import Repair, answer_replica, sources_of
 from headwater.core.config import PartitionConfig
@@ -85,7 +85,7 @@ class Replicas:
         for number in (1, 2):
             log = self.logs[number]
             log.follow(2)
-            log.copy(2, leader.frames(Span(0, leader.end), 1 << 30))
+            log.copy(2, leader.frames(OffsetSpan(0, leader.end), 1 << 30))
             log.refresh()
         self.values = self.read(0)
 
@@ -161,7 +161,7 @@ def test_what_nobody_has_stays_named_and_the_rest_of_the_hole_is_repaired(replic
     lost = list(range(places[0][4].offset, places[0][4].next_offset))
     repair = replicas.repair(0)
     assert repair.mended
-    assert repair.left == [Span(lost[0], lost[-1] + 1)]
+    assert repair.left == [OffsetSpan(lost[0], lost[-1] + 1)]
     assert replicas.met(0) == lost
     with pytest.raises(FrameDamaged):
         replicas.read(0)
@@ -178,7 +178,7 @@ def test_a_hole_that_stays_does_not_spoil_its_neighbours(replicas: Replicas) -> 
         flip(places[number][second])
     lost = list(range(places[0][second].offset, places[0][second].next_offset))
     repair = replicas.repair(0)
-    assert (repair.mended, repair.left) == (1, [Span(lost[0], lost[-1] + 1)])
+    assert (repair.mended, repair.left) == (1, [OffsetSpan(lost[0], lost[-1] + 1)])
     check_rest(replicas, lost)
 
 
@@ -216,7 +216,7 @@ def test_a_closed_segment_that_has_lost_more_than_a_bit(replicas: Replicas, how:
     other = file.with_name("other")
     other.write_bytes(changed)
     os.replace(other, file)  # as if it had been found so: nobody has mapped it
-    replicas.logs[0].meet(Span(mine[0].offset, mine[-1].next_offset))
+    replicas.logs[0].meet(OffsetSpan(mine[0].offset, mine[-1].next_offset))
     replicas.repair(0)
     replicas.check_whole(0)
 
@@ -293,7 +293,7 @@ def keyed(directory: Path, stack: ExitStack, batches: list[tuple[list[bytes], li
     for number, log in replicas.logs.items():
         if number:
             log.follow(1)
-            log.copy(1, leader.frames(Span(0, leader.end), 1 << 30))
+            log.copy(1, leader.frames(OffsetSpan(0, leader.end), 1 << 30))
             log.refresh()
     return replicas
 
@@ -405,7 +405,7 @@ def test_a_replica_that_took_a_gap_over_is_copied_and_repairs_others(tmp_path: P
         assert helper.compacted_until == replicas.logs[1].compacted_until
         follower.cut(1, 0)
         follower.refresh()
-        follower.copy(1, helper.frames(Span(0, helper.end), 1 << 30), compacted_until=helper.compacted_until)
+        follower.copy(1, helper.frames(OffsetSpan(0, helper.end), 1 << 30), compacted_until=helper.compacted_until)
         follower.refresh()
         assert newest(follower) == newest(helper)
         flip(replicas.frames(2)[3])
@@ -424,7 +424,7 @@ def test_a_gap_beside_what_nobody_has_stays_a_part_of_the_damage(tmp_path: Path)
         before = hit[0].file.read_bytes()
         for _ in range(2):
             repair = replicas.repair(0)
-            assert (repair.mended, repair.left) == (0, [Span(ONCE - 2, ONCE + 2)])
+            assert (repair.mended, repair.left) == (0, [OffsetSpan(ONCE - 2, ONCE + 2)])
             assert hit[0].file.read_bytes() == before
         flip(elsewhere[0])  # as it was
         assert not replicas.repair(0).left
@@ -434,14 +434,14 @@ def test_a_gap_beside_what_nobody_has_stays_a_part_of_the_damage(tmp_path: Path)
 @pytest.mark.parametrize(
     ("once", "hit", "left"),
     [
-        ((), (4,), [Span(4, 5)]),
-        ((ONCE,), (ONCE - 1, ONCE), [Span(ONCE - 1, ONCE)]),
-        ((ONCE - 2, ONCE), (ONCE - 2, ONCE - 1, ONCE), [Span(ONCE - 2, ONCE + 1)]),
+        ((), (4,), [OffsetSpan(4, 5)]),
+        ((ONCE,), (ONCE - 1, ONCE), [OffsetSpan(ONCE - 1, ONCE)]),
+        ((ONCE - 2, ONCE), (ONCE - 2, ONCE - 1, ONCE), [OffsetSpan(ONCE - 2, ONCE + 1)]),
     ],
     ids=["of frames", "before a frame", "in a frame"],
 )
 def test_a_gap_is_not_believed_before_its_reasons_are_acknowledged_here(
-    tmp_path: Path, once: tuple[int, ...], hit: tuple[int, ...], left: list[Span]
+    tmp_path: Path, once: tuple[int, ...], hit: tuple[int, ...], left: list[OffsetSpan]
 ) -> None:
     with ExitStack() as stack:
         replicas = superseded(tmp_path, stack, once)
@@ -469,7 +469,7 @@ def test_a_gap_in_the_log_of_another_leader_is_not_believed(tmp_path: Path) -> N
                 log.partition.append(encode([b"another"], keys=[b"other %d" % log.end]))
             log.refresh()
         flip(place)
-        assert replicas.repair(0, without=(1,)).left == [Span(place.offset, place.next_offset)]
+        assert replicas.repair(0, without=(1,)).left == [OffsetSpan(place.offset, place.next_offset)]
         with pytest.raises(FrameDamaged):
             replicas.read(0)
 
@@ -488,6 +488,6 @@ def test_what_is_missing_for_another_reason_is_no_gap(tmp_path: Path, why: str) 
                 helper.compacted_until = 0
             case _:
                 lose(first.segment.path, why)
-        assert replicas.repair(0, without=(1,)).left == [Span(place.offset, place.next_offset)]
+        assert replicas.repair(0, without=(1,)).left == [OffsetSpan(place.offset, place.next_offset)]
         assert not replicas.repair(0).left
         check_gap(replicas, 0)

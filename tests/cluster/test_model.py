@@ -11,7 +11,7 @@ import pytest
 
 from headwater.cluster.control.election import Election, LogEnd
 from headwater.cluster.control.metadata import Members, PartitionState, Proposal
-from headwater.cluster.replication.replica import EpochEnd, FetchRequest, Replica
+from headwater.cluster.replication.replica import EpochEnd, FollowerRequest, Replica
 from tests.cluster.log import Entry, LogStart, SimulatedLog
 from tests.cluster.model import PARTITION, Broker, Cluster, Violation
 
@@ -38,7 +38,7 @@ def test_a_history_repeats() -> None:
 
 
 class FollowersReportWhatIsNotDurable(Replica):
-    def _counted_end(self, request: FetchRequest) -> int:
+    def _counted_end(self, request: FollowerRequest) -> int:
         return request.end
 
 
@@ -59,7 +59,7 @@ class JoinsBeforeItHasCaughtUp(Replica):
 
 
 class DivergenceIsNotNoticed(Replica):
-    def _diverges(self, request: FetchRequest) -> bool:
+    def _diverges(self, request: FollowerRequest) -> bool:
         return request.end > self.log.end
 
 

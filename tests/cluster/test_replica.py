@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.cluster.control.metadata import Members, PartitionState
-from headwater.cluster.replication.replica import EpochEnd, FetchRequest, FetchResponse, Replica
+from headwater.cluster.replication.replica import EpochEnd, FollowerRequest, FollowerResponse, Replica
 from tests.cluster.log import Entry, SimulatedLog
 
 ALIVE = {1: 10, 2: 20, 3: 30}
@@ -35,7 +35,7 @@ def follower_with(records: int, leader_epoch: int = 2) -> Replica:
 
 
 def ask(leader: Replica, follower: int, end: int, now: float, *, damaged: bool = False) -> None:
-    leader.fetch(FetchRequest(follower, ALIVE[follower], 1, end, end, 1 if end else 0, damaged=damaged), now)
+    leader.fetch(FollowerRequest(follower, ALIVE[follower], 1, end, end, 1 if end else 0, damaged=damaged), now)
 
 
 def test_a_follower_that_asks_and_gets_no_further_is_left_behind() -> None:
@@ -78,7 +78,7 @@ def test_a_damaged_follower_is_not_in_sync_until_it_is_repaired() -> None:
 
 def test_a_follower_counts_with_what_is_durable_there() -> None:
     leader = leader_with(10, in_sync={1: 10, 2: 20})
-    leader.fetch(FetchRequest(2, 20, 1, 10, 6, 1), 0.0)
+    leader.fetch(FollowerRequest(2, 20, 1, 10, 6, 1), 0.0)
     assert leader.high_watermark == 6
 
 
@@ -145,18 +145,18 @@ def test_a_follower_joins_with_everything_that_is_acknowledged() -> None:
 
 def test_a_follower_with_records_of_another_epoch_is_told_where_to_cut() -> None:
     leader = leader_with(10)
-    assert leader.fetch(FetchRequest(2, 20, 1, 10, 10, 0), 0.0).diverging == EpochEnd(0, 0)
-    assert leader.fetch(FetchRequest(2, 20, 1, 11, 11, 1), 0.0).diverging == EpochEnd(1, 10)
-    assert leader.fetch(FetchRequest(2, 20, 1, 10, 10, 1), 0.0).diverging is None
+    assert leader.fetch(FollowerRequest(2, 20, 1, 10, 10, 0), 0.0).diverging == EpochEnd(0, 0)
+    assert leader.fetch(FollowerRequest(2, 20, 1, 11, 11, 1), 0.0).diverging == EpochEnd(1, 10)
+    assert leader.fetch(FollowerRequest(2, 20, 1, 10, 10, 1), 0.0).diverging is None
 
 
 def test_a_follower_takes_no_answer_to_another_question() -> None:
     follower = follower_with(3)
     batches = (Entry(1, 0, 3),)
     for epoch, end, last_epoch in ((1, 3, 1), (3, 3, 1), (2, 2, 1), (2, 3, 2)):
-        follower.take(FetchResponse(epoch, end, last_epoch, batches, 0))
+        follower.take(FollowerResponse(epoch, end, last_epoch, batches, 0))
         assert follower.log.end == 3
-    follower.take(FetchResponse(2, 3, 1, batches, 0))
+    follower.take(FollowerResponse(2, 3, 1, batches, 0))
     assert follower.log.end == 4
 
 
@@ -174,6 +174,6 @@ def test_a_leader_is_confirmed_by_all_who_may_elect_another() -> None:
     assert not leader.confirmed(mark)
     for follower in (2, 3):
         assert not leader.confirmed(mark)
-        leader.heard(FetchRequest(follower, ALIVE[follower], 1, 10, 10, 1, mark))
+        leader.heard(FollowerRequest(follower, ALIVE[follower], 1, 10, 10, 1, mark))
     assert leader.confirmed(mark)
     assert not leader.confirmed(leader.mark())

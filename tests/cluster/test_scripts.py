@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from headwater.cluster.control.metadata import Members, PartitionState
-from headwater.cluster.replication.replica import EpochEnd, FetchRequest, FetchResponse, Progress, Replica
+from headwater.cluster.replication.replica import EpochEnd, FollowerProgress, FollowerRequest, FollowerResponse, Replica
 from tests.cluster.model import Violation
 from tests.cluster.stage import Rules, Stage
 
@@ -59,7 +59,7 @@ def late_request_of_an_earlier_epoch(stage: Stage) -> None:
 
 
 class FetchesInAnyEpoch(Replica):
-    def fetch(self, request: FetchRequest, now: float) -> FetchResponse:
+    def fetch(self, request: FollowerRequest, now: float) -> FollowerResponse:
         return super().fetch(request._replace(epoch=self.epoch), now)
 
 
@@ -86,7 +86,7 @@ def late_answer_of_an_earlier_epoch(stage: Stage) -> None:
 
 
 class AnswersOfAnyEpochAreTaken(Replica):
-    def _fits(self, response: FetchResponse) -> bool:
+    def _fits(self, response: FollowerResponse) -> bool:
         return response.end == self.log.end
 
 
@@ -130,7 +130,7 @@ def joined_behind_the_epochs_start(stage: Stage) -> None:
 
 
 class JoinsBeforeTheEpochsStart(Replica):
-    def _caught_up(self, progress: Progress) -> bool:
+    def _caught_up(self, progress: FollowerProgress) -> bool:
         return progress.durable_end >= self.high_watermark
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
 from headwater.cluster.replication.durable_log import DurableLog
-from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.following import DiskThreads
 from headwater.core.errors import UnknownTopic
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import DirectoryPartition
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 class Holdings:
     """The topics and logs in a broker's directory. For the event loop."""
 
-    def __init__(self, store: DirectoryStore, threads: Threads, may_delete: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, store: DirectoryStore, threads: DiskThreads, may_delete: Callable[[], Awaitable[bool]]) -> None:
         """`may_delete` is asked whether what the cluster no longer has can be believed to be gone on purpose."""
         self._store = store
         self._threads = threads

@@ -8,7 +8,7 @@ from contextlib import suppress
 from headwater.cluster.etcd.keys import Member, PartitionKey
 from headwater.cluster.link import Links
 from headwater.cluster.replication.durable_log import DurableLog
-from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.following import DiskThreads
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.core.errors import HeadwaterError
 from headwater.v1 import broker_pb2 as pb
@@ -17,7 +17,9 @@ from headwater.v1 import broker_pb2 as pb
 class Sizes:
     """Asks for the sizes of logs. It belongs to one event loop."""
 
-    def __init__(self, broker: int, local: Mapping[PartitionKey, LocalReplica], links: Links, threads: Threads) -> None:
+    def __init__(
+        self, broker: int, local: Mapping[PartitionKey, LocalReplica], links: Links, threads: DiskThreads
+    ) -> None:
         self._broker = broker
         self._local = local
         self._links = links

@@ -40,7 +40,7 @@ def log_writer(topic: bytes, partition: int) -> bytes:
     return blake2b(topic + partition.to_bytes(4, "big"), digest_size=16, person=b"headwater rule").digest()
 
 
-class _Waiting(NamedTuple):
+class _WaitingPortion(NamedTuple):
     share: PartitionWrites
     portion: Portion
     done: asyncio.Future[int | None]
@@ -52,7 +52,7 @@ class Carrier:
     def __init__(self, writer: bytes, apply: Apply) -> None:
         self._writer = writer
         self._apply = apply
-        self._lanes: dict[tuple[bytes, int], deque[_Waiting]] = {}
+        self._lanes: dict[tuple[bytes, int], deque[_WaitingPortion]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, ruling: TransactionDecision) -> asyncio.Future[Bases]:
@@ -65,15 +65,15 @@ class Carrier:
             if lane is None:
                 lane = self._lanes[key] = deque()
                 self._begin(key, lane)
-            lane.append(_Waiting(share, Portion(ruling.number, share.ranges), waits[key]))
+            lane.append(_WaitingPortion(share, Portion(ruling.number, share.ranges), waits[key]))
         return asyncio.ensure_future(_gathered(waits))
 
-    def _begin(self, key: tuple[bytes, int], lane: deque[_Waiting]) -> None:
+    def _begin(self, key: tuple[bytes, int], lane: deque[_WaitingPortion]) -> None:
         task = asyncio.create_task(self._work(key, lane))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _work(self, key: tuple[bytes, int], lane: deque[_Waiting]) -> None:
+    async def _work(self, key: tuple[bytes, int], lane: deque[_WaitingPortion]) -> None:
         """Give a partition what waits for it, until nothing does."""
         pause = _SHORTEST
         while lane:
@@ -98,7 +98,7 @@ class Carrier:
                     one.done.set_result(base)
         del self._lanes[key]
 
-    async def _give(self, some: Sequence[_Waiting]) -> Sequence[int | None]:
+    async def _give(self, some: Sequence[_WaitingPortion]) -> Sequence[int | None]:
         try:
             return await self._apply(some[0].share, self._writer, [one.portion for one in some])
         except (UnknownTopic, PartitionDeleted):

@@ -15,7 +15,7 @@ from functools import partial
 
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.internal import COORDINATED
-from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.following import DiskThreads
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.core.config import StewardConfig, TopicConfig
 from headwater.log.elapsed import Elapsed
@@ -32,7 +32,7 @@ class Cleaning:
 
     def __init__(
         self,
-        threads: Threads,
+        threads: DiskThreads,
         elapsed: Elapsed,
         steward: StewardConfig,
         for_each: Callable[[Work], Awaitable[None]],

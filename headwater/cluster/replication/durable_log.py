@@ -50,7 +50,7 @@ class EpochStart(NamedTuple):
     start: int
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Some of a log's records, in place of their bytes, which are read when they are sent."""
 
     start: int
@@ -90,7 +90,7 @@ class DurableLog:
         self._state = new_state()
         self.forgettable = 0
         """Delete markers before it may go, once they have had their grace."""
-        self._met = {Span(one.offset, one.next_offset) for one in partition.missing()}
+        self._met = {OffsetSpan(one.offset, one.next_offset) for one in partition.missing()}
         self.damaged = bool(self.known_damage())
         """Whether something is known to be damaged, as of the last look."""
 
@@ -124,9 +124,9 @@ class DurableLog:
             return EpochEnd(0, 0)
         return EpochEnd(known[number - 1].epoch, known[number].start if number < len(known) else self.end)
 
-    def read(self, start: int) -> Sequence[Span]:
+    def read(self, start: int) -> Sequence[OffsetSpan]:
         """What is behind `start`, if anything: `frames` reads it."""
-        return (Span(start, self.end),) if start < self.end else ()
+        return (OffsetSpan(start, self.end),) if start < self.end else ()
 
     def add(self, batches: Sequence[Any]) -> None:
         """Take note of what `copy` has written."""
@@ -214,15 +214,15 @@ class DurableLog:
             self.partition.truncate(self.partition.bounds().start)
             self._keep_markers(*markers)  # not before: what was here is no copy
 
-    def meet(self, damage: Span) -> None:
+    def meet(self, damage: OffsetSpan) -> None:
         """In any thread: a reader has met damage. It counts also where the disk takes no notes."""
         self._met.add(damage)
 
-    def known_damage(self, below: int | None = None) -> list[Span]:
+    def known_damage(self, below: int | None = None) -> list[OffsetSpan]:
         """The offsets that are known to be damaged, those before `below` where that is given."""
         start, end, _ = self.partition.bounds()
-        noted = [Span(one.offset, one.next_offset) for one in read_damage(self.partition.path)]
-        known = {Span(max(one.start, start), one.end) for one in (*noted, *self._met)}
+        noted = [OffsetSpan(one.offset, one.next_offset) for one in read_damage(self.partition.path)]
+        known = {OffsetSpan(max(one.start, start), one.end) for one in (*noted, *self._met)}
         known = {one for one in known if one.start < min(one.end, end)}
         self.damaged = bool(known)
         return sorted(one for one in known if below is None or one.start < below)
@@ -255,7 +255,7 @@ class DurableLog:
             path = closed.segment.path
             self.partition.note_damage(Damage(path, hole.position, hole.offset, hole.next_offset, hole.reason))
 
-    def intact(self, span: Span, max_bytes: int) -> Intact:
+    def intact(self, span: OffsetSpan, max_bytes: int) -> Intact:
         """What is here of a span, for a replica that lacks it: as far as it is durable and intact."""
         start, _, durable_end = self.partition.bounds()
         end = min(span.end, durable_end)
@@ -355,7 +355,7 @@ class DurableLog:
         """The epochs that begin before an offset."""
         return [one for one in self._epochs if one.start < offset]
 
-    def frames(self, span: Span, max_bytes: int) -> list[StoredFrame]:
+    def frames(self, span: OffsetSpan, max_bytes: int) -> list[StoredFrame]:
         """The first frames of a span: whole groups, of about so many bytes, or those before the first damage."""
         found: list[StoredFrame] = []
         size = whole = 0

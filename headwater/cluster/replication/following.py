@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol
 from headwater.cluster.etcd.keys import Member
 from headwater.cluster.link import Link, Links
 from headwater.cluster.replication.catch_up import CatchUp
-from headwater.cluster.replication.durable_log import EpochStart, Span
+from headwater.cluster.replication.durable_log import EpochStart, OffsetSpan
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.markers import Markers
 from headwater.cluster.replication.repeated_log import RepeatedLog
-from headwater.cluster.replication.replica import EpochEnd, FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.cluster.replication.replica import EpochEnd, FollowerRequest, FollowerResponse, NotLeading, Replica
 from headwater.core.errors import BrokerUnavailable, Damaged, HeadwaterError
 from headwater.log import StoredFrame
 from headwater.log.files.segment import seed_of
@@ -39,7 +39,7 @@ _LOOK: Final = 0.1
 """How often one that waits to catch up looks whether it is in sync by now. Seconds."""
 
 
-class Threads(Protocol):
+class DiskThreads(Protocol):
     """Where a broker does the work of its disk."""
 
     def read(self, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
@@ -52,7 +52,7 @@ class Threads(Protocol):
 class Follower:
     """Keeps one replica up with its leader, for as long as it follows in one epoch."""
 
-    def __init__(self, local: LocalReplica, links: Links, threads: Threads, catch_up: CatchUp) -> None:
+    def __init__(self, local: LocalReplica, links: Links, threads: DiskThreads, catch_up: CatchUp) -> None:
         self._local = local
         self._links = links
         self._threads = threads
@@ -112,7 +112,7 @@ class Follower:
                 local.log.refresh()
                 await asyncio.sleep(_FAILED)
 
-    async def _ask(self, request: FetchRequest, leader: Member) -> None:
+    async def _ask(self, request: FollowerRequest, leader: Member) -> None:
         ahead, self._ahead = self._ahead, None
         link = self._links.to(leader)
         at_once = None if self._local.replica.in_sync else self._catch_up.at_once
@@ -157,7 +157,7 @@ class Follower:
         self._catch_up.spend(self._expected - expected)
         return found
 
-    def _question(self, request: FetchRequest, wait: float, most: int = _BYTES, *, told: int = 0) -> pb.ReplicaFetch:
+    def _question(self, request: FollowerRequest, wait: float, most: int = _BYTES, *, told: int = 0) -> pb.ReplicaFetch:
         return pb.ReplicaFetch(
             topic_uuid=self._local.key[0],
             partition=self._local.key[1],
@@ -181,7 +181,7 @@ class Follower:
         local, replica = self._local, self._local.replica
         before = local.log.end
         diverging = EpochEnd(found.diverging.epoch, found.diverging.end)
-        replica.take(FetchResponse(found.epoch, found.end, last_epoch, (), found.high_watermark, diverging))
+        replica.take(FollowerResponse(found.epoch, found.end, last_epoch, (), found.high_watermark, diverging))
         offset = local.log.end
         if offset == before:
             return
@@ -212,12 +212,12 @@ class Follower:
         if found.frames and not local.log.fits_behind(_markers(found)):
             await self._begin_anew(found)
             return
-        spans: tuple[Span, ...] = ()
+        spans: tuple[OffsetSpan, ...] = ()
         if found.frames:
             end = await self._threads.write(self._write, found)
             self._told = max(self._told, _told(found))
-            spans = (Span(found.end, end),)
-        local.replica.take(FetchResponse(found.epoch, found.end, last_epoch, spans, found.high_watermark))
+            spans = (OffsetSpan(found.end, end),)
+        local.replica.take(FollowerResponse(found.epoch, found.end, last_epoch, spans, found.high_watermark))
         start = min(found.log_start, local.replica.high_watermark)
         if start > local.log.start:
             await self._threads.write(local.log.partition.delete_before, start)

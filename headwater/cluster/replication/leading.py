@@ -7,10 +7,10 @@ import time
 from typing import Final
 
 from headwater.cluster.replication.durable_log import DurableLog
-from headwater.cluster.replication.following import WAIT, Threads
+from headwater.cluster.replication.following import WAIT, DiskThreads
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.repeated_log import RepeatedLog
-from headwater.cluster.replication.replica import FetchRequest, NotLeading
+from headwater.cluster.replication.replica import FollowerRequest, NotLeading
 from headwater.core.errors import HeadwaterError, NotLeader
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
@@ -21,7 +21,9 @@ _HEARING: Final = 0.1
 that, and while there is more it comes along. Seconds."""
 
 
-async def answer_follower(local: LocalReplica | None, question: pb.ReplicaFetch, threads: Threads) -> pb.ReplicaFetched:
+async def answer_follower(
+    local: LocalReplica | None, question: pb.ReplicaFetch, threads: DiskThreads
+) -> pb.ReplicaFetched:
     """What is behind a follower's end, or where its log differs; an error if the partition is not led here."""
     answer = pb.ReplicaFetched(
         topic_uuid=question.topic_uuid, partition=question.partition, epoch=question.epoch, end=question.end
@@ -40,8 +42,10 @@ async def answer_follower(local: LocalReplica | None, question: pb.ReplicaFetch,
     return answer
 
 
-async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, local: LocalReplica, threads: Threads) -> None:
-    request = FetchRequest(
+async def _fill(
+    answer: pb.ReplicaFetched, question: pb.ReplicaFetch, local: LocalReplica, threads: DiskThreads
+) -> None:
+    request = FollowerRequest(
         question.replica,
         question.incarnation,
         question.epoch,
@@ -88,7 +92,9 @@ async def _fill(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, local: Loc
         await _fill_gaps(answer, question, local.log, threads)
 
 
-async def _fill_gaps(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, log: DurableLog, threads: Threads) -> None:
+async def _fill_gaps(
+    answer: pb.ReplicaFetched, question: pb.ReplicaFetch, log: DurableLog, threads: DiskThreads
+) -> None:
     """What the frames do not tell because compaction has removed some of them: after they were read, not before."""
     answer.compacted_until = until = log.compacted_until
     answer.epochs.extend(
@@ -100,7 +106,7 @@ async def _fill_gaps(answer: pb.ReplicaFetched, question: pb.ReplicaFetch, log: 
         answer.producers = await threads.read(log.partition.producers_at, until)
 
 
-async def _fill_start(answer: pb.ReplicaFetched, local: LocalReplica, threads: Threads) -> None:
+async def _fill_start(answer: pb.ReplicaFetched, local: LocalReplica, threads: DiskThreads) -> None:
     """Retention was faster than the follower: it goes on where the log begins."""
     log = local.log
     answer.log_start, answer.high_watermark = log.start, local.replica.high_watermark

@@ -16,8 +16,8 @@ from typing import Final
 
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.etcd.keys import PartitionKey
-from headwater.cluster.replication.durable_log import DurableLog, Span
-from headwater.cluster.replication.replica import FetchRequest, FetchResponse, NotLeading, Replica
+from headwater.cluster.replication.durable_log import DurableLog, OffsetSpan
+from headwater.cluster.replication.replica import FollowerRequest, FollowerResponse, NotLeading, Replica
 from headwater.core.errors import HeadwaterError
 from headwater.log import Appended, StoredFrame
 from headwater.streams.topic import TopicPartition
@@ -63,7 +63,7 @@ class LocalReplica:
         """How many wait to be sure that nobody else leads: then no follower is kept waiting for records."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._acks: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._reading: dict[tuple[Span, int, int], asyncio.Future[list[StoredFrame]]] = {}
+        self._reading: dict[tuple[OffsetSpan, int, int], asyncio.Future[list[StoredFrame]]] = {}
         self._numbers = itertools.count()
 
     def __str__(self) -> str:
@@ -197,7 +197,7 @@ class LocalReplica:
                 if not ack.done():
                     ack.set_result(None)
 
-    def fetch(self, request: FetchRequest) -> FetchResponse:
+    def fetch(self, request: FollowerRequest) -> FollowerResponse:
         """Answer a follower; raises NotLeading."""
         if not self.leads:
             raise NotLeading
@@ -208,7 +208,7 @@ class LocalReplica:
         return response
 
     async def frames(
-        self, span: Span, max_bytes: int, read: Callable[..., Awaitable[list[StoredFrame]]]
+        self, span: OffsetSpan, max_bytes: int, read: Callable[..., Awaitable[list[StoredFrame]]]
     ) -> list[StoredFrame]:
         """What is in the log: read once, in a thread, for all followers that ask for it at the same time."""
         key = (span, max_bytes, self.log.markers.state)
@@ -218,13 +218,13 @@ class LocalReplica:
             reading.add_done_callback(lambda done: self._have_read(key, done))
         return await asyncio.shield(reading)
 
-    def _have_read(self, key: tuple[Span, int, int], done: asyncio.Future[list[StoredFrame]]) -> None:
+    def _have_read(self, key: tuple[OffsetSpan, int, int], done: asyncio.Future[list[StoredFrame]]) -> None:
         if self._reading.get(key) is done:
             del self._reading[key]
         if not done.cancelled():
             done.exception()  # whoever waits is told; where nobody does, nobody misses it
 
-    def heard(self, request: FetchRequest) -> None:
+    def heard(self, request: FollowerRequest) -> None:
         """A follower has asked, and waits for an answer."""
         self.replica.heard(request)
         if self.confirming:

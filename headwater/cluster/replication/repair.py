@@ -27,8 +27,8 @@ from typing import Any, Final
 from headwater.cluster.control.metadata import Members, PartitionState
 from headwater.cluster.etcd.keys import Member, PartitionKey
 from headwater.cluster.link import Links
-from headwater.cluster.replication.durable_log import DurableLog, EpochStart, Intact, Span
-from headwater.cluster.replication.following import Threads
+from headwater.cluster.replication.durable_log import DurableLog, EpochStart, Intact, OffsetSpan
+from headwater.cluster.replication.following import DiskThreads
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.core.errors import HeadwaterError
 from headwater.log import ClosedSegment, StoredFrame
@@ -96,7 +96,7 @@ class Repairs:
             self._pauses.pop(key, None)
             self._due.pop(key, None)
 
-    def is_left(self, key: PartitionKey, damage: Span) -> bool:
+    def is_left(self, key: PartitionKey, damage: OffsetSpan) -> bool:
         """In any thread: whether the last attempt could repair nothing of this."""
         last = self._last.get(key)
         return last is not None and any(one.start <= damage.start and damage.end <= one.end for one in last.left)
@@ -123,14 +123,14 @@ class Repair:
     state: PartitionState
     sources: Sequence[Member]
     links: Links
-    threads: Threads
+    threads: DiskThreads
     mended: int = 0
     """How many frames were put in their places, and how many holes were made gaps."""
     helped: set[int] = field(default_factory=set)
     """Which brokers they came from."""
     answered: set[int] = field(default_factory=set)
     """Which brokers have answered every question."""
-    left: list[Span] = field(default_factory=list)
+    left: list[OffsetSpan] = field(default_factory=list)
     """What is still damaged."""
     anew: bool = False
     """Whether the replica has to be copied anew, because of delete markers that are gone."""
@@ -142,7 +142,7 @@ class Repair:
         agreed = await self._agree_on_epochs(below)
         for closed in await self.threads.write(log.damaged_segments, below):
             await self._mend(closed, below, agreed=agreed)
-        known: list[Span] = await self.threads.read(log.known_damage)
+        known: list[OffsetSpan] = await self.threads.read(log.known_damage)
         self.left += [one for one in known if one.end > below]
 
     async def _agree_on_epochs(self, below: int) -> bool:
@@ -150,7 +150,7 @@ class Repair:
         start = self.local.log.start
         for source in self.sources:
             if self.state.in_sync.get(source.id) == source.incarnation:
-                answer = await self._ask(source, Span(start, start))
+                answer = await self._ask(source, OffsetSpan(start, start))
                 if answer is not None:
                     epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
                     agrees: bool = await self.threads.write(self.local.log.learn_epochs, epochs, below)
@@ -161,14 +161,14 @@ class Repair:
         log = self.local.log
         mending: Mending = await self.threads.write(log.partition.mending, closed)
         try:
-            left = [Span(hole.offset, hole.next_offset) for hole in mending.holes]
+            left = [OffsetSpan(hole.offset, hole.next_offset) for hole in mending.holes]
             # Where a part of a hole may still be taken back, all of it is repaired when all of it is acknowledged.
             if not any(hole.offset < below < hole.next_offset for hole in mending.holes):
                 for hole in mending.holes:
                     await self._fill(mending, hole, below)
             if mending.mended and await self.threads.write(mending.finish):
                 self.mended += mending.mended
-                left = [Span(one.offset, one.next_offset) for one in mending.left]
+                left = [OffsetSpan(one.offset, one.next_offset) for one in mending.left]
                 log.forget_met(closed)
             elif agreed:  # readers may have noted what was repaired meanwhile
                 await self.threads.write(log.note_holes, closed, mending.holes)
@@ -182,7 +182,7 @@ class Repair:
         missing = hole.next_offset > below
         offset = hole.offset
         while offset < hole.next_offset <= below:
-            found = await self._find(Span(offset, hole.next_offset), below)
+            found = await self._find(OffsetSpan(offset, hole.next_offset), below)
             if found.next_offset > offset:
                 await self.threads.write(self._add, mending, found, offset)
                 offset = found.next_offset
@@ -198,7 +198,7 @@ class Repair:
         else:
             mending.omit()
 
-    async def _find(self, span: Span, below: int) -> Intact:
+    async def _find(self, span: OffsetSpan, below: int) -> Intact:
         """What the first replica that has the beginning of a span has of it, or up to where nobody has it."""
         damaged_until = span.end
         for source in self.sources:
@@ -218,7 +218,7 @@ class Repair:
             damaged_until = min(damaged_until, max(found.damaged_until, span.start + 1))
         return Intact([], span.start, damaged_until)
 
-    def _checked(self, answer: pb.ReadReplicaResponse, span: Span, below: int) -> Intact:
+    def _checked(self, answer: pb.ReadReplicaResponse, span: OffsetSpan, below: int) -> Intact:
         """In a thread: what is good of an answer.
 
         Frames of another epoch than this replica knows are another leader's, and were never acknowledged. Offsets
@@ -270,7 +270,7 @@ class Repair:
         for source in self.sources:
             offset = log.start
             while offset < below and self.state.in_sync.get(source.id) == source.incarnation:
-                answer = await self._ask(source, Span(offset, below), without_frames=True)
+                answer = await self._ask(source, OffsetSpan(offset, below), without_frames=True)
                 if answer is None or answer.next_offset <= offset:
                     break
                 offset = answer.next_offset
@@ -278,7 +278,9 @@ class Repair:
                 return True
         return False
 
-    async def _ask(self, source: Member, span: Span, *, without_frames: bool = False) -> pb.ReadReplicaResponse | None:
+    async def _ask(
+        self, source: Member, span: OffsetSpan, *, without_frames: bool = False
+    ) -> pb.ReadReplicaResponse | None:
         """What another replica has of a span; None where it does not tell."""
         if source.id not in self.answered:
             return None  # once is enough
@@ -302,7 +304,7 @@ class Repair:
 
 def answer_replica(log: DurableLog, request: pb.ReadReplicaRequest) -> pb.ReadReplicaResponse:
     """In a thread: what a log has of the offsets that another replica lacks."""
-    found = log.intact(Span(request.start, request.end), request.max_bytes)
+    found = log.intact(OffsetSpan(request.start, request.end), request.max_bytes)
     markers = log.markers  # after the frames were read, not before
     answer: dict[str, Any] = {"frames": b"".join(memoryview(frame.data) for frame in found.frames)}
     if request.without_frames:

@@ -49,7 +49,7 @@ class ReplicaLog(Protocol):
         """Remove every record from `offset` on."""
 
 
-class FetchRequest(NamedTuple):
+class FollowerRequest(NamedTuple):
     """A follower asks for what is behind its end, and tells what it has."""
 
     replica: int
@@ -64,7 +64,7 @@ class FetchRequest(NamedTuple):
     """Whether it is damaged, and being repaired."""
 
 
-class FetchResponse(NamedTuple):
+class FollowerResponse(NamedTuple):
     """Batches; or, when the logs differ, where the follower's last epoch ends at the leader."""
 
     epoch: int
@@ -80,7 +80,7 @@ class FetchResponse(NamedTuple):
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerProgress:
     """How far a follower is, in one epoch of its leader and one incarnation of its own."""
 
     incarnation: int
@@ -106,7 +106,7 @@ class Replica:
         self._patience = patience
         self.state: PartitionState | None = None
         self.revision = 0
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, FollowerProgress] = {}
         self._pending: Proposal | None = None
         self._led_since = 0.0
         self._epoch_start = 0
@@ -169,45 +169,47 @@ class Replica:
 
     # Leading.
 
-    def fetch(self, request: FetchRequest, now: float) -> FetchResponse:
+    def fetch(self, request: FollowerRequest, now: float) -> FollowerResponse:
         """Answer a follower; raises NotLeading when either of the two is in another epoch, or it holds no replica."""
         if not self.leads or request.epoch != self.epoch or not self._is_replica(request.replica):
             raise NotLeading
         if self._diverges(request):
             found = self.log.end_of(request.last_epoch)
-            return FetchResponse(
+            return FollowerResponse(
                 self.epoch, request.end, request.last_epoch, (), self.high_watermark, found, mark=self._mark
             )
         self._note(request, now)
         self._advance()
         batches = self.log.read(request.end)
-        return FetchResponse(self.epoch, request.end, request.last_epoch, batches, self.high_watermark, mark=self._mark)
+        return FollowerResponse(
+            self.epoch, request.end, request.last_epoch, batches, self.high_watermark, mark=self._mark
+        )
 
     def _is_replica(self, broker: int) -> bool:
         return self.state is not None and broker in self.state.replicas
 
-    def _diverges(self, request: FetchRequest) -> bool:
+    def _diverges(self, request: FollowerRequest) -> bool:
         """Whether the follower has something that this log has not."""
         return request.end > self.log.end or self.log.epoch_before(request.end) != request.last_epoch
 
-    def _note(self, request: FetchRequest, now: float) -> None:
+    def _note(self, request: FollowerRequest, now: float) -> None:
         known = self._progress.get(request.replica)
         if known is not None and self._is_old(request, known):
             return
         seen = now if known is None or self._gets_on(request, known) else known.seen
         end = self._counted_end(request)
-        self._progress[request.replica] = Progress(request.incarnation, end, seen, request.damaged)
+        self._progress[request.replica] = FollowerProgress(request.incarnation, end, seen, request.damaged)
 
-    def _gets_on(self, request: FetchRequest, known: Progress) -> bool:
+    def _gets_on(self, request: FollowerRequest, known: FollowerProgress) -> bool:
         """Whether a follower has all there is, or more than before. One whose disk is full asks, and asks again."""
         before = (known.incarnation, known.durable_end)
         return request.durable_end >= self._own_end() or (request.incarnation, request.durable_end) > before
 
-    def _is_old(self, request: FetchRequest, known: Progress) -> bool:
+    def _is_old(self, request: FollowerRequest, known: FollowerProgress) -> bool:
         """Whether the request was made before one that has come already."""
         return (request.incarnation, request.durable_end) < (known.incarnation, known.durable_end)
 
-    def _counted_end(self, request: FetchRequest) -> int:
+    def _counted_end(self, request: FollowerRequest) -> int:
         """What a follower has for sure: a power loss takes the rest."""
         return request.durable_end
 
@@ -276,7 +278,7 @@ class Replica:
         self._mark += 1
         return self._mark
 
-    def heard(self, request: FetchRequest) -> None:
+    def heard(self, request: FollowerRequest) -> None:
         """A follower has asked, however long its answer takes."""
         if self.leads and request.epoch == self.epoch:
             self._reached[request.replica] = max(request.mark, self._reached.get(request.replica, 0))
@@ -339,7 +341,7 @@ class Replica:
             return False
         return self.beside is None or self.beside._keeps_up(broker, incarnation)
 
-    def _caught_up(self, progress: Progress) -> bool:
+    def _caught_up(self, progress: FollowerProgress) -> bool:
         """Whether a follower has everything that was acknowledged, in this epoch too, and nothing of it is damaged."""
         if progress.damaged:
             return False
@@ -377,7 +379,7 @@ class Replica:
 
     # Following.
 
-    def request(self) -> FetchRequest | None:
+    def request(self) -> FollowerRequest | None:
         """What to ask the leader; None while there is none, or it is this one, or this is no replica any more.
 
         Who is none deletes its log. What it said before must not count when it is one again in the same epoch.
@@ -385,11 +387,11 @@ class Replica:
         if self.state is None or self.leads or self.state.leader < 0 or not self._is_replica(self.broker):
             return None
         end = self.log.end
-        return FetchRequest(
+        return FollowerRequest(
             self.broker, self.incarnation, self.epoch, end, self.log.durable_end, self.log.epoch_before(end), self._mark
         )
 
-    def take(self, response: FetchResponse) -> None:
+    def take(self, response: FollowerResponse) -> None:
         """Take in what the leader has answered. Answers of another epoch, or to another question, count no more."""
         self.reach(response.epoch, response.mark)
         if self.leads or not self._fits(response):
@@ -400,7 +402,7 @@ class Replica:
         self.log.add(response.batches)
         self.high_watermark = max(self.high_watermark, min(response.high_watermark, self.log.end))
 
-    def _fits(self, response: FetchResponse) -> bool:
+    def _fits(self, response: FollowerResponse) -> bool:
         """Whether it answers what would be asked now. A log that was cut may be as long again, and be another one."""
         end = self.log.end
         return response[:3] == (self.epoch, end, self.log.epoch_before(end))

@@ -54,7 +54,7 @@ def map_file(fd: int, length: int) -> pa.Buffer:
     return pa.foreign_buffer(mapping.address, length, mapping)
 
 
-class Span(NamedTuple):
+class MappedSpan(NamedTuple):
     """Bytes of a file from position `start` on, as a view that keeps them alive."""
 
     start: int
@@ -71,10 +71,10 @@ class MappingCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._mutex = threading.Lock()
-        self._spans: OrderedDict[tuple[int, bytes], Span] = OrderedDict()
+        self._spans: OrderedDict[tuple[int, bytes], MappedSpan] = OrderedDict()
         self._bytes = 0
 
-    def get(self, base: int, log: bytes, length: int, fd: int) -> Span:
+    def get(self, base: int, log: bytes, length: int, fd: int) -> MappedSpan:
         """The first `length` bytes, or more, of the segment that `base` and `log` name and `fd` is open on."""
         key = (base, log)
         with self._mutex:
@@ -83,7 +83,7 @@ class MappingCache:
                 self._spans.move_to_end(key)
                 return span
         buffer = map_file(fd, length)
-        span = Span(0, buffer, memoryview(buffer))
+        span = MappedSpan(0, buffer, memoryview(buffer))
         with self._mutex:
             old = self._spans.pop(key, None)
             self._bytes += length - (len(old.view) if old else 0)

@@ -118,7 +118,7 @@ class _Plan:
             included.insert(0, 0)  # needed to tell where a range begins
         self._stream = None
         if frame.header.attributes & CODEC_MASK and len(included) < len(names) and included:
-            self._stream = _Stream(self._stored, included)
+            self._stream = _MessageStream(self._stored, included)
             names = [names[number] for number in included]
         self._wanted = wanted
         self._sources = [self._source(field, names, included, reader) for field in wanted]
@@ -191,7 +191,7 @@ class _Plan:
         return found.column(0) if self._explicit else pa.arange(frame.header.base_offset, frame.header.next_offset)
 
 
-class _Stream:
+class _MessageStream:
     """An Arrow stream that is fed one frame at a time.
 
     Only streams can leave columns undecoded in pyarrow, so the frames are made to look like one, without copying.

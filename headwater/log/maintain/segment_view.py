@@ -40,7 +40,7 @@ _FEATURES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SegmentItem:
     """A stretch of a segment. A damaged one has a header when its stamp can still be read."""
 
     kind: Literal["plain", "compressed", "behind", "damaged"]
@@ -112,7 +112,7 @@ class SegmentView:
     size: int
     header: SegmentHeader | None
     problem: str
-    items: list[Item]
+    items: list[SegmentItem]
 
     def records(self, limit: int) -> Iterator[ShownRecord]:
         """The first records that can be read, each from a frame that was proved sane."""
@@ -171,7 +171,7 @@ def read_segment(path: Path) -> SegmentView:
         return SegmentView(path, length, header, problem, list(_items(file, published)))
 
 
-def _items(file: FrameFile, published: int) -> Iterator[Item]:
+def _items(file: FrameFile, published: int) -> Iterator[SegmentItem]:
     position = SEGMENT_HEADER_BYTES
     while position < file.end:
         try:
@@ -180,14 +180,14 @@ def _items(file: FrameFile, published: int) -> Iterator[Item]:
             found = file.find(position, 0)
             after = found[0] if found else file.end
             if position >= published:
-                yield Item("behind", position, after - position, None, error.reason)
+                yield SegmentItem("behind", position, after - position, None, error.reason)
             else:
-                yield Item("damaged", position, after - position, _stamp(file, position), error.reason)
+                yield SegmentItem("damaged", position, after - position, _stamp(file, position), error.reason)
             position = after
             continue
         compressed = bool(header.attributes & CODEC_MASK)
         kind: Literal["plain", "compressed", "behind"] = "compressed" if compressed else "plain"
-        yield Item(kind if position < published else "behind", position, header.length, header)
+        yield SegmentItem(kind if position < published else "behind", position, header.length, header)
         position += header.length
 
 

@@ -30,7 +30,7 @@ from headwater.core.errors import (
 )
 from headwater.log.files.disk import open_plain
 from headwater.log.files.index import IndexBuilder, IndexEntry, IndexReader, open_index
-from headwater.log.files.mapping import MappingCache, Span
+from headwater.log.files.mapping import MappedSpan, MappingCache
 from headwater.log.files.refusals import opening
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, SegmentHeader, seed_of
 from headwater.log.files.segment_list import LIST_FILE, NO_LOG, ListedSegment, SegmentList
@@ -334,11 +334,11 @@ class Reader:
         finally:
             os.close(fd)
 
-    def _span(self, found: _OpenSegment, position: int) -> Span:
+    def _span(self, found: _OpenSegment, position: int) -> MappedSpan:
         file = found.file
         if found.end is None and file.end - position < MAPPED_FROM:
             content = os.pread(file.fd, file.end - position, position)
-            return Span(position, pa.py_buffer(content), memoryview(content))
+            return MappedSpan(position, pa.py_buffer(content), memoryview(content))
         return self.mappings.get(found.segment.base, found.segment.header.log, file.end, file.fd)
 
     # Finding a place.
@@ -475,7 +475,7 @@ def _is_part(mapped: tuple[int, bytes], state: State, listed: SegmentList | None
 
 def _follow(
     file: FrameFile,
-    span: Span,
+    span: MappedSpan,
     position: int,
     base: int,
     offset: int,

@@ -15,7 +15,7 @@ from headwater.log.recover.report import Damage
 _COPY: Final = 1024 * 1024
 
 
-class Tail(NamedTuple):
+class LogTail(NamedTuple):
     """Where a walk over the growing segment ended, and the least offset that is known to have been synced."""
 
     end: int
@@ -26,7 +26,7 @@ class Tail(NamedTuple):
     damage: list[Damage]
 
 
-def walk(file: FrameFile, position: int, offset: int, previous: int, floor: int) -> Tail:
+def walk(file: FrameFile, position: int, offset: int, previous: int, floor: int) -> LogTail:
     """Follow the chain of frames from `position`, where the frame with `offset` must name `previous`.
 
     A bad frame is damage, and passed over, if it lies below the floor, or if a frame behind it was written when it had
@@ -34,7 +34,7 @@ def walk(file: FrameFile, position: int, offset: int, previous: int, floor: int)
     """
     frames: list[tuple[int, FrameHeader]] = []
     damage: list[Damage] = []
-    end = Tail(offset, position, previous, floor, [], [])
+    end = LogTail(offset, position, previous, floor, [], [])
     whole = 0
     open_group = False
     while position < file.end:

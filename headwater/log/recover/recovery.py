@@ -56,7 +56,7 @@ from headwater.log.files.segment_list import (
 from headwater.log.files.state import BLANK, CHANGING, State, StatePage, begin_segment
 from headwater.log.format.frame import NO_PRODUCER, FrameHeader
 from headwater.log.format.schemas import Schemas
-from headwater.log.read.tail import Tail, rewrite, walk
+from headwater.log.read.tail import LogTail, rewrite, walk
 from headwater.log.recover.damage import read_damage, with_damage, without_damage, write_damage
 from headwater.log.recover.inventory import Inventory, described, take_inventory
 from headwater.log.recover.report import Damage, RecoveryReport
@@ -310,7 +310,7 @@ class Recovery:
         finally:
             self._disk.close(fd)
 
-    def _tail(self, state: State, active: Segment, file: FrameFile, same: bool) -> Tail:
+    def _tail(self, state: State, active: Segment, file: FrameFile, same: bool) -> LogTail:
         """Walk from the floor if the log confirms what the state says of it, else from the segment's beginning."""
         floor = max(active.base, state.durable_end)
         if same and state.durable_position <= file.end and self._confirms(state, active, file):
@@ -334,7 +334,7 @@ class Recovery:
             return False
         return stamp == state.durable_stamp
 
-    def _settle(self, state: State, active: Segment, file: FrameFile, tail: Tail, same: bool) -> State:
+    def _settle(self, state: State, active: Segment, file: FrameFile, tail: LogTail, same: bool) -> State:
         """Make the adopted run durable and remove what is behind it."""
         if state.sequence:
             self.report.adopted_records = max(tail.end - state.end, 0)

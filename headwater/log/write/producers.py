@@ -35,7 +35,7 @@ _PRODUCER = struct.Struct("<16sIIq")
 _BATCH = struct.Struct("<qqqq")
 
 
-class Batch(NamedTuple):
+class ProducedBatch(NamedTuple):
     """One append of a producer: its first and last sequence, its first offset and the one after its last."""
 
     first: int
@@ -49,10 +49,10 @@ class KnownProducer:
 
     __slots__ = ("batches", "epoch", "seen_ns")
 
-    def __init__(self, epoch: int, seen_ns: int, batches: Iterable[Batch] = ()) -> None:
+    def __init__(self, epoch: int, seen_ns: int, batches: Iterable[ProducedBatch] = ()) -> None:
         self.epoch = epoch
         self.seen_ns = seen_ns
-        self.batches: deque[Batch] = deque(batches, BATCHES_KEPT)
+        self.batches: deque[ProducedBatch] = deque(batches, BATCHES_KEPT)
 
 
 class ProducerTable:
@@ -62,14 +62,14 @@ class ProducerTable:
         self._producers: dict[bytes, KnownProducer] = {}
         self._writers: dict[bytes, int] = {}
 
-    def check(self, identity: Identity, count: int) -> Batch | None:
+    def check(self, identity: Identity, count: int) -> ProducedBatch | None:
         """None when these `count` records come next; the original when they are a retry; an error otherwise.
 
         The original of an atomic group is known only by its number: its offsets are -1.
         """
         if identity.forever:
             last = self._writers.get(identity.producer_id, -1)
-            return Batch(identity.sequence, identity.sequence, -1, -1) if identity.sequence <= last else None
+            return ProducedBatch(identity.sequence, identity.sequence, -1, -1) if identity.sequence <= last else None
         producer = self._producers.get(identity.producer_id)
         expected = 0
         if producer is not None:
@@ -96,7 +96,9 @@ class ProducerTable:
         if producer.batches and producer.batches[-1].base_offset >= base_offset:
             return
         producer.seen_ns = now_ns
-        producer.batches.append(Batch(identity.sequence, identity.sequence + count - 1, base_offset, end_offset))
+        producer.batches.append(
+            ProducedBatch(identity.sequence, identity.sequence + count - 1, base_offset, end_offset)
+        )
 
     def add_stored(self, header: FrameHeader, now_ns: int) -> None:
         """Remember a frame that is in the log already."""
@@ -114,7 +116,7 @@ class ProducerTable:
             gone = [batch for batch in producer.batches if batch.end_offset > offset]
             if gone:
                 kept = [batch for batch in producer.batches if batch.end_offset <= offset]
-                kept = kept or [Batch(gone[0].first, gone[0].first - 1, -1, -1)]
+                kept = kept or [ProducedBatch(gone[0].first, gone[0].first - 1, -1, -1)]
                 producer.batches = deque(kept, BATCHES_KEPT)
 
     @property
@@ -155,7 +157,7 @@ class ProducerTable:
             position += _PRODUCER.size
             end = position + batches * _BATCH.size
             table._producers[key] = KnownProducer(
-                epoch, seen_ns, map(Batch._make, _BATCH.iter_unpack(content[position:end]))
+                epoch, seen_ns, map(ProducedBatch._make, _BATCH.iter_unpack(content[position:end]))
             )
             position = end
         end = position + writers * _WRITER.size
