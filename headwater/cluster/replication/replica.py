@@ -311,28 +311,36 @@ class Replica:
         if not self.leads or self._pending is not None:
             return None
         assert self.state is not None
-        members = dict(self.state.in_sync)
-        for broker, progress in self._progress.items():
-            if (
-                broker in self.state.replicas
-                and self._keeps_up(broker, progress.incarnation)
-                and alive.get(broker) == progress.incarnation
-            ):
-                members[broker] = progress.incarnation
-        joined = members != dict(self.state.in_sync)
-        others = [one for one in members if one != self.broker]
-        away = [one for one in others if one not in alive or self._stays_away(one, now) or self._is_damaged(one)]
-        for broker in away if not joined else ():
-            if self._may_shrink(members):
-                del members[broker]
-        if members == dict(self.state.in_sync):
+        before = dict(self.state.in_sync)
+        joined = before | self._caught_up_members(alive)
+        members = joined if joined != before else self._without_absent(before, alive, now)
+        if members == before:
             return None
-        state = self.state.with_in_sync(members)
-        guarded = {broker: since for broker, since in members.items() if self.state.in_sync.get(broker) != since}
-        self._pending = Proposal(state, self.revision, guarded)
+        guarded = {broker: since for broker, since in members.items() if before.get(broker) != since}
+        self._pending = Proposal(self.state.with_in_sync(members), self.revision, guarded)
         if self.beside is not None:
             self.beside._pending = self._pending
         return self._pending
+
+    def _caught_up_members(self, alive: Members) -> dict[int, int]:
+        """Return the followers that keep up, each with the incarnation in which it does and is alive."""
+        assert self.state is not None
+        return {
+            broker: progress.incarnation
+            for broker, progress in self._progress.items()
+            if broker in self.state.replicas
+            and self._keeps_up(broker, progress.incarnation)
+            and alive.get(broker) == progress.incarnation
+        }
+
+    def _without_absent(self, members: dict[int, int], alive: Members, now: float) -> dict[int, int]:
+        """Return the members without those that are away, get nothing done or are damaged, but enough of them."""
+        left = dict(members)
+        for broker in members:
+            absent = broker not in alive or self._stays_away(broker, now) or self._is_damaged(broker)
+            if broker != self.broker and absent and self._may_shrink(left):
+                del left[broker]
+        return left
 
     def _keeps_up(self, broker: int, incarnation: int) -> bool:
         """Whether a follower has caught up, in every log that is kept here."""
