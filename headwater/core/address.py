@@ -15,7 +15,7 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int
@@ -25,7 +25,7 @@ class Address(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         try:
             return self.host == "localhost" or ip_address(self.host.strip("[]")).is_loopback
         except ValueError:  # a name, which may lead anywhere

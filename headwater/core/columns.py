@@ -1,6 +1,6 @@
 """Columns as people write them, and Arrow shows them: `int64`, `timestamp[us, tz=UTC] not null`, `list<item: string>`.
 
-What cannot be written so, such as a name with a comma in a struct, is written as Arrow's own bytes in base64.
+A type that cannot be written so, such as a struct with a comma in a name, is written as Arrow's own bytes in base64.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _ColumnReader:
         )
 
     def skip(self, text: str) -> bool:
-        """Whether this comes next; then it is passed."""
+        """Return whether this comes next; then it is passed."""
         found = self._text.startswith(text, self._at)
         self._at += len(text) if found else 0
         return found

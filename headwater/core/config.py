@@ -35,7 +35,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "text"]
 
 DEFAULT_REPLICATION: Final = 3
-"""How many replicas a topic of a cluster has by default, if there are as many brokers."""
+"""The default number of replicas of a topic in a cluster, if there are as many brokers."""
 
 PATH: Final = Text("a path")
 _ADDRESS: Final = Text("host:port", parse_address)

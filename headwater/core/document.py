@@ -18,19 +18,19 @@ from typing import Any, Final
 from headwater.core.errors import InvalidFile, Problem
 
 Key = tuple[str, ...]
-"""Where a value is: `("sinks", "totals", "topic")`."""
+"""The path of a value: `("sinks", "totals", "topic")`."""
 
 SUFFIXES: Final = (".yaml", ".yml", ".toml")
 
 
 @dataclass
 class Document:
-    """What was written, and where."""
+    """The content of a file, and the line of each value."""
 
     file: str
     """As people know it: for messages."""
     directory: Path
-    """What relative paths in it are relative to."""
+    """The directory that relative paths in the document start from."""
     content: dict[str, Any]
     lines: dict[Key, int] = field(default_factory=dict)
 
@@ -47,7 +47,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a file is, for messages: its noun, what it consists of, and the error that says that it is wrong."""
+    """The kind of a file, for messages: its noun, its parts, and the error that says that it is wrong."""
 
     noun: str
     content: str

@@ -18,10 +18,10 @@ from headwater.core.presets import Preset, nouns
 
 PREFIX: Final = "HEADWATER_"
 APART: Final = ("BROKER_", "CLIENT_")
-"""How the variables begin whose nouns are in no preset."""
+"""The prefixes of variables whose nouns are in no preset."""
 
 _ALIKE: Final = 0.8
-"""How much a name of another form has to look like one of ours to be taken for a mistake."""
+"""The similarity from which on a name of another form is taken for a mistake."""
 
 VARIABLES: Final[Mapping[str, tuple[str, Option]]] = {
     f"{PREFIX}{noun}_{option.name}".upper(): (noun, option)

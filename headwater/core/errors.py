@@ -168,7 +168,7 @@ class PartitionBusy(PartitionError, TimeoutError):
 
 
 class PartitionPoisoned(PartitionError):
-    """The disk failed to sync this partition. What was acknowledged is safe; reopen it to go on."""
+    """The disk failed to sync this partition. Acknowledged records are safe; reopen it to go on."""
 
     def __init__(self, where: Path, cause: str) -> None:
         super().__init__(
@@ -334,7 +334,8 @@ class TransactionAborted(StoreError):
 class TransactionUnfinished(StoreError):
     """The transaction is decided, and could not be carried out yet. It will be: do not do it again.
 
-    Whoever opens the store, stewards it or begins a transaction goes on with it; the cause says what was in the way.
+    The next process that opens the store, stewards it or begins a transaction goes on with it; the cause says what was
+    in the way.
     """
 
 
@@ -368,7 +369,7 @@ class DeadLetterRefused(StoreError):
 
 
 class BrokerUnavailable(StoreError, TimeoutError):
-    """No broker has answered in time. What was asked for may have happened nevertheless, where the message says so."""
+    """No broker has answered in time. The call may have been carried out nevertheless, if the message says so."""
 
     def __init__(self, where: str, what: str, seconds: float, why: str, *, unknown: bool = False) -> None:
         outcome = "; whether it has happened is not known" if unknown else ""
@@ -493,7 +494,7 @@ class PipelineRunning(StoreError):
 
 
 class PipelineFailed(StoreError):
-    """A sink of a pipeline failed for good. What it had written counts; the next run goes on from there."""
+    """A sink of a pipeline failed for good. The records that it had written count; the next run goes on from there."""
 
     def __init__(self, name: str, sink: str, attempts: int, cause: str) -> None:
         super().__init__(f"pipeline {name!r}, sink {sink!r} failed, {attempts} × in a row: {cause}")

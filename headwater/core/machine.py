@@ -12,7 +12,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @cache
 def machine() -> bytes:
-    """What the machine calls itself since it was started, at random; nothing where the system does not tell.
+    """Return the random identifier of the machine since its start; nothing if the system does not tell.
 
     Only who is there knows it. Machines that were copied while they ran may have the same: so it is a reason to look
     for something here, not to believe that it is what was meant.

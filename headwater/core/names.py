@@ -12,11 +12,11 @@ _ALLOWED: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 RESERVED_PREFIX: Final = "__"
 """Names that begin like this belong to Headwater itself."""
 GROUPS: Final = "__groups"
-"""Where groups are kept: a directory of this name, or a topic in a cluster."""
+"""The place of groups: a directory of this name, or a topic in a cluster."""
 WRITERS: Final = "__txn"
 """In a cluster, the topic in which the transactions of writers are decided."""
 HISTORY: Final = "__history"
-"""Where is noted how fast topics grew and how far groups were behind."""
+"""The topic with the history of topics' growth and groups' lag."""
 _TAKEN: Final = frozenset({"store.lock", "steward.lock", "broker.key", "cluster.json"})
 """Files beside the topics of a directory."""
 

@@ -27,7 +27,7 @@ DAY: Final = 24 * HOUR
 CENTURY: Final = 36500 * DAY
 
 Units = dict[str, Fraction]
-"""What a number can be given in, the smallest unit first."""
+"""The units in which a number can be given, the smallest first."""
 
 _SIZES: Final[Units] = {
     name: Fraction(1 << 10 * power) for power, name in enumerate(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"), start=1)
@@ -124,7 +124,7 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """What it may be, for people."""
+        """The allowed values, for people."""
         choices = [f'"{word}"' if isinstance(word, str) else str(word) for word in self.words if word is not None]
         choices += [str(self.range)] if self.range is not None else []
         choices += [self.text.noun] if self.text is not None else []
@@ -132,7 +132,7 @@ class Option:
         return " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
 
     def allows(self, value: object) -> bool:
-        """Whether it may be `value`."""
+        """Return whether it may be `value`."""
         if (self.range is not None and value in self.range) or (self.text is not None and value in self.text):
             return True
         return any(isinstance(value, type(word)) and value == word for word in self.words)
@@ -199,7 +199,7 @@ def _choices(hint: Any) -> tuple[tuple[str | bool | None, ...], Range | None, Te
 
 
 class Options:
-    """What every configuration is: a frozen dataclass whose fields are checked when it is made."""
+    """The base of every configuration: a frozen dataclass whose fields are checked when it is made."""
 
     __slots__ = ()
 

@@ -16,7 +16,7 @@ from headwater.core.options import KIB, MIB, PIB, TIB, Option, count, size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """What topics, producers, consumers and stewards of a store are made with, unless they are told otherwise."""
+    """The default configuration of a store's topics, producers, consumers and stewards."""
 
     topic: TopicConfig = field(default_factory=TopicConfig)
     """For topics that are created. Those that are there keep what they were made with."""
@@ -32,7 +32,7 @@ class Preset:
 
 
 def nouns() -> dict[str, type[Any]]:
-    """What a preset configures, and the class of each configuration."""
+    """Return the nouns that a preset configures, with the class of each configuration."""
     return get_type_hints(Preset)
 
 
@@ -55,7 +55,7 @@ COMPRESSION: Final = Preset(
 )
 """For the least disk: zstd, in frames large enough for it to find what repeats. It costs the producers' processors, and
 the readers' too, who get a decompressed copy instead of a view; time until a record is visible, up to 0.1 s; and
-memory, about 8 MiB per partition in a producer. What is encrypted or compressed already gains nothing."""
+memory, about 8 MiB per partition in a producer. Values that are encrypted or compressed already gain nothing."""
 
 MANY_PROCESSES: Final = Preset(
     topic=TopicConfig(lock_timeout=60.0),
@@ -70,8 +70,8 @@ store's files per second in each process; and a worker that takes over a minute 
 
 def sized(*, partitions: int, memory: int) -> Preset:
     """For little memory, or many partitions: a producer and a consumer of so many partitions in all, each holding what
-    it can hold, stay within `memory` bytes. What Python and Arrow take by themselves, and the records that a poll has
-    handed to you, are not counted. Compaction remembers keys in a quarter of it, and takes more while it works.
+    it can hold, stay within `memory` bytes. The memory of Python and Arrow themselves, and of the records that a poll
+    has handed to you, is not counted. Compaction remembers keys in a quarter of it, and takes more while it works.
 
     It costs speed: frames get as small as the memory demands, and small frames are slow and large on disk. Compaction
     removes less where keys are many, and values larger than a 16th of the memory are refused.
@@ -91,7 +91,7 @@ def sized(*, partitions: int, memory: int) -> Preset:
 
 
 _COPIES: Final = 16
-"""How many times the bytes of a batch are held for each partition, at worst: as objects and encoded in the producer, as
+"""The number of copies of a batch's bytes for each partition, at worst: as objects and encoded in the producer, as
 read and as objects in the consumer, where a record of 16 bytes takes 20 times as much."""
 
 _SMALL_RECORD: Final = 64

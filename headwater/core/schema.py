@@ -54,11 +54,11 @@ class Schema:
 
     @cached_property
     def raw(self) -> bool:
-        """Whether this is the schema of raw logs."""
+        """Return whether this is the schema of raw logs."""
         return bool(self.payload.equals(_RAW_PAYLOAD))
 
     def system(self, name: str) -> str:
-        """What the system column `name` (offset, timestamp, key, headers) is called beside this payload."""
+        """Return the name that the system column `name` (offset, timestamp, key, headers) has beside this payload."""
         return name if self.raw else "_" + name
 
     def frame(self, *, offsets: bool, keys: bool, headers: bool) -> pa.Schema:

@@ -1,6 +1,6 @@
 """A section: a part of a document that is read key by key, each checked.
 
-What is wrong is noted and reading goes on, so that all of it is told at once. A key that nobody has asked for is one
+Problems are noted and reading goes on, so that all of them are told at once. A key that nobody has asked for is one
 that does not exist: the nearest that does is suggested.
 """
 
@@ -19,7 +19,7 @@ YEAR = 365 * 24 * 3600.0
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """What may have been meant."""
+    """Return a suggestion of the name that may have been meant."""
     close = get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(known) or 'none'}"
 
@@ -41,7 +41,7 @@ class Section:
 
     @property
     def problems(self) -> list[Problem]:
-        """What was found so far, here and elsewhere in the document."""
+        """The problems that were found so far, here and elsewhere in the document."""
         return self._problems
 
     @property
@@ -51,7 +51,7 @@ class Section:
 
     @property
     def line(self) -> int:
-        """Where it begins."""
+        """The line on which it begins."""
         return self.document.line(self.key)
 
     def __contains__(self, name: str) -> bool:

@@ -72,7 +72,7 @@ class Failures:
                 self._counted.popitem(last=False)
 
     def blocks(self, source: str) -> bool:
-        """Whether the source has failed too often of late."""
+        """Return whether the source has failed too often of late."""
         with self._mutex:
             since, count = self._counted.get(source, (0.0, 0))
             return count >= self._most and self._now() < since + self._seconds

@@ -24,7 +24,7 @@ class Clock:
         return time.clock_gettime_ns(_BOOT_CLOCK)
 
     def boot_id(self) -> str:
-        """Which start of which machine the boot clock counts from; empty where the system does not tell."""
+        """Return an identifier of the start that the boot clock counts from; empty if the system does not tell."""
         return _boot_id()
 
 

@@ -18,7 +18,7 @@ _WAITING_AT_MOST: Final = 2
 class DelayedCalls:
     """Calls what it was given, after a delay, in a daemon thread that begins with the first call.
 
-    What is called must not raise. It may take long, for instance because another process that holds a lock is stopped:
+    The function must not raise. It may take long, for instance because another process that holds a lock is stopped:
     whoever sets to work leaves somebody behind who waits for the next thing. So there are two threads, and one more for
     each thing that takes long. A forked child has nothing due.
     """

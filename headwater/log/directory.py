@@ -46,7 +46,7 @@ from headwater.log.write.syncer import Syncer
 from headwater.log.write.writer import Writer
 
 _READS = 3
-"""How often a reader looks at a state page of which one copy is being written, before it takes it for damaged."""
+"""The number of looks at a state page with one copy in the middle of a write, before it counts as damaged."""
 
 
 class ClosedSegment(NamedTuple):
@@ -88,7 +88,7 @@ class DirectoryPartition(Partition):
             refuse_network_file_system(self.path)
             self._own_clock = elapsed is None
             self.elapsed = elapsed or Elapsed(clock, self.path, disk)
-            """How old things are."""
+            """The ages of segments and records."""
             self._owner = PartitionOwner(
                 self.path, config or PartitionConfig(), disk, clock, self.elapsed, self.schemas, uuid, exclusive
             )
@@ -107,7 +107,7 @@ class DirectoryPartition(Partition):
 
     @property
     def recovery_reports(self) -> list[RecoveryReport]:
-        """What this handle found to recover, at opening and later, when another writer had died."""
+        """The reports of what this handle recovered, at opening and later, after another writer had died."""
         return list(self._owner.reports)
 
     def _state(self) -> State:
@@ -168,10 +168,10 @@ class DirectoryPartition(Partition):
         """Add frames that another replica of this partition has, behind the end: the same records at the same offsets.
 
         They keep their bodies, byte for byte, their epochs and their groups, of which only whole ones can be copied.
-        What was identified there is known as a repeat here. Where one does not fit, the whole groups before it stay.
-        Below `compacted_until` the other one has been compacted, and offsets may be missing. Below `joined_until`, by
-        default the same, one of the two has, and the first frame may begin before the end. Else either is an error.
-        The copies are durable when this returns, whatever the mode: a follower tells its leader so.
+        Frames of identified producers are recognised as repeats here. Where one does not fit, the whole groups before
+        it stay. Below `compacted_until` the other one has been compacted, and offsets may be missing. Below
+        `joined_until`, by default the same, one of the two has, and the first frame may begin before the end. Else
+        either is an error. The copies are durable when this returns, whatever the mode: a follower tells its leader so.
         """
         tickets: list[Ticket] = []
         group: list[tuple[Frame, FrameHeader]] = []
@@ -205,7 +205,7 @@ class DirectoryPartition(Partition):
         self._writer.learn_producers(ProducerTable.unpack(producers))
 
     def producers_at(self, offset: int) -> bytes:
-        """Who has written what is before an offset, for `restart`."""
+        """Return the producer table as of an offset, for `restart`."""
         with opening(self.path):
             return load_producers(self.path, self._state().partition, offset).pack()
 
@@ -276,10 +276,10 @@ class DirectoryPartition(Partition):
         return [*facts, SegmentFacts(state.segment_base, state.position, state.segment_created_ns, None)]
 
     def missing(self) -> list[Damage]:
-        """What is lost of closed segments: their files are gone, or shorter than when they were closed.
+        """Return the lost parts of closed segments: their files are gone, or shorter than when they were closed.
 
-        The names and the sizes of the files tell, so it takes a moment. What is damaged inside of a file is found by
-        reading, and by scrubbing.
+        The names and the sizes of the files tell, so it takes a moment. Reading and scrubbing find damage inside of a
+        file.
         """
         self._owner.check_present()
         return self._reader.missing()
@@ -372,7 +372,7 @@ class DirectoryPartition(Partition):
     def _compact_segment(
         self, judge: Compactor | Survivors, closed: ClosedSegment, *, markers_stay: bool
     ) -> tuple[int, int]:
-        """How many records were removed, and the size of the new file.
+        """Rewrite one segment; return the number of records removed, and the size of the new file.
 
         Delete markers have to stay behind a damaged segment, which may still hold what they delete.
         """
@@ -412,7 +412,7 @@ class DirectoryPartition(Partition):
         return True
 
     def forget_damage(self, start: int, end: int) -> None:
-        """What was known to be damaged in [start, end) is good, or will be met again."""
+        """Forget the damage in [start, end): it is mended, or a reader will meet it again."""
         self._owner.forget_damage(start, end)
         self._reader.forget_damage(start, end)
 
@@ -457,7 +457,7 @@ class DirectoryPartition(Partition):
 
 
 def _outcome(ticket: Ticket, failure: Exception | None) -> Appended | Exception:
-    """What became of one of several appends, when `failure` has ended the work on them."""
+    """Return the outcome of one of several appends, when `failure` has ended the work on them."""
     if ticket.result is not None:
         return ticket.result
     error = ticket.error if ticket.error is not None else failure

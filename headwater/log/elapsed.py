@@ -35,9 +35,9 @@ _MOST_BYTES: Final = 1 << 20
 _log = logging.getLogger(__name__)
 
 Age = Callable[[int], int]
-"""How many nanoseconds ago something was made, by the wall-clock time that it carries."""
+"""Returns the age in nanoseconds of something that carries this wall-clock time."""
 IsOld = Callable[[int], bool]
-"""Whether something is old enough to go, by the wall-clock time that it carries."""
+"""Returns True if something that carries this wall-clock time is old enough to go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +60,23 @@ class ClockSpan:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a look at the clocks has found. Times are observed ones, unless something else is said."""
+    """The result of a look at the clocks. Times are observed ones, unless stated otherwise."""
 
     boot_id: str
     boot_ns: int
-    """What the boot clock said."""
+    """The time of the boot clock."""
     now: int
     """The observed time."""
     spans: tuple[ClockSpan, ...]
-    """How the wall clock differed, the present stretch last."""
+    """The differences of the wall clock, the present stretch last."""
     earlier: int
-    """How many of the spans are from before the machine was started."""
+    """The number of spans from before the machine was started."""
     steady_since: int
     """The wall clock was not set since."""
     settled: bool = False
-    """Whether it is known, since the machine was started, how long it was off."""
+    """True if it is known, since the machine was started, how long it was off."""
     reference: int | None = None
-    """How far the wall clock is ahead when it is right, as far as is known; None until the first hour is over."""
+    """The lead of the wall clock when it is right, as far as is known; None until the first hour is over."""
     met: dict[int, int] = field(default_factory=dict)
     """Wall-clock times that no clock is known to have told, each with when something was met that carries it."""
 
@@ -112,7 +112,7 @@ class Observation:
         offset = self.spans[-1].offset
         steady = self.now - self.steady_since >= SETTLING_NS and self.now + offset >= _EARLIEST_NS
         if self.settled:
-            # Time passes by the boot clock alone. Whoever sets the wall clock corrects it, or spoils it.
+            # Time passes by the boot clock alone. Setting the wall clock corrects it, or spoils it.
             known = self.reference or 0
             return replace(self, reference=offset if steady else max(known, offset))
         off = offset - (self.reference or 0)
@@ -157,7 +157,7 @@ class Observation:
 
     @property
     def warning(self) -> str | None:
-        """What is strange about the wall clock at the moment, and what is made of it."""
+        """The oddity of the wall clock at the moment, and its consequence."""
         if self.reference is None:
             return None
         offset = self.spans[-1].offset - self.reference
@@ -186,7 +186,7 @@ class Elapsed:
         self._disk = disk
         kept = self._load()
         self.kept = kept is not None
-        """Whether there was a record to go on from."""
+        """True if there was a record to go on from."""
         self._last = Observation.first(clock) if kept is None else kept.next(clock)
         self._met: set[int] = set()
         self._deferred = False
@@ -218,7 +218,7 @@ class Elapsed:
         return last.now + max(boot_ns - last.boot_ns if self._clock.boot_id() == last.boot_id else boot_ns, 0)
 
     def age_ns(self, written_ns: int) -> int:
-        """How long ago something was made that carries this wall-clock time. At least so long: if in doubt, less."""
+        """Return the age of something that carries this wall-clock time. If in doubt, it counts as younger."""
         now = self.now_ns()
         if abs(self._clock.now_ns() - now - self._last.spans[-1].offset) > MARGIN_NS:
             self._last = self._last.next(self._clock)  # it was set since the last look
@@ -233,12 +233,12 @@ class Elapsed:
         return 0
 
     def is_older(self, seconds: float) -> IsOld:
-        """Whether something is older than that, by the wall-clock time that it carries."""
+        """Return a test whether something is older than that, by the wall-clock time that it carries."""
         return lambda written_ns: self.age_ns(written_ns) > seconds * 1e9
 
     @property
     def warning(self) -> str | None:
-        """What is strange about the wall clock, as of the last look, and what is made of it; None if all is well."""
+        """The oddity of the wall clock, as of the last look, and its consequence; None if all is well."""
         if self._deferred and self._last.reference is None:
             return (
                 "nobody has compared the clocks here for an hour yet: what was written before the first look counts as "
@@ -247,7 +247,7 @@ class Elapsed:
         return self._last.warning
 
     def _load(self) -> Observation | None:
-        """What was kept. A record that cannot be read is none: then ages begin anew, and nothing goes early."""
+        """Return the kept record. One that cannot be read is none: then ages begin anew, and nothing goes early."""
         if self._path is None:
             return None
         try:

@@ -204,7 +204,7 @@ class MemoryPartition(Partition):
             self._end = offset
 
     def _producers_at(self, offset: int) -> ProducerTable:
-        """Who had written what below `offset`. Compaction forgets who wrote; what came next there remembers."""
+        """Return the producer table as of `offset`. Compaction forgets producers; the next segment remembers them."""
         for segment, after in pairwise([*self._segments, None]):
             assert segment is not None, "only the last is followed by none"
             if segment.base == offset:

@@ -60,7 +60,7 @@ class PartitionStatistics:
 
 
 class Partition(ABC):
-    """What directory and memory partitions have in common. Thread-safe."""
+    """The interface and shared behaviour of directory and memory partitions. Thread-safe."""
 
     config: PartitionConfig
     schemas: Schemas
@@ -88,7 +88,8 @@ class Partition(ABC):
         groups: Sequence[Sequence[Frame]],
         stretches: list[Stretch] | None = None,  # noqa: ARG002 - for those that have files
     ) -> list[Appended | Exception]:
-        """Several appends of one caller at once, in their order: they share a write and a sync. What became of each.
+        """Several appends of one caller at once, in their order: they share a write and a sync. Returns the outcome of
+        each.
 
         One that fails does not keep the others from being appended. A log in files adds what it has written to
         `stretches`, for who passes it on without reading it again.
@@ -134,7 +135,7 @@ class Partition(ABC):
 
     @abstractmethod
     def bounds(self) -> Bounds:
-        """Which offsets can be read now."""
+        """Return the offsets that can be read now."""
 
     def frames(
         self, start: int | None = None, end: int | None = None, *, on_damage: OnDamage | None = None
@@ -147,7 +148,7 @@ class Partition(ABC):
         return self._read(*self._range(start, end), partial(stored_frame, schema_of=schema_of), on_damage)
 
     def _range(self, start: int | None, end: int | None) -> tuple[int, int]:
-        """What is asked for, if it is there."""
+        """Return the range that is asked for; raise OffsetOutOfRange if it is not there."""
         bounds = self.bounds()
         first = bounds.start if start is None else start
         last = bounds.end if end is None else end
@@ -158,12 +159,12 @@ class Partition(ABC):
 
     @abstractmethod
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
-        """What `take` makes of each frame with records in [start, end)."""
+        """Yield what `take` makes of each frame with records in [start, end)."""
 
     def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
-        """Where frames with records in [start, end) lie, about so many bytes of them; and the offset to go on with.
+        """Return the place of frames with records in [start, end), up to about `most_bytes`, and the next offset.
 
-        Whoever reads them there verifies them. None where that cannot be said, or there are no files.
+        The reader of those bytes verifies them. None where that cannot be said, or there are no files.
         """
         bounds = self.bounds()
         return self._locate(start, end, most_bytes) if bounds.start <= start < end <= bounds.end else None

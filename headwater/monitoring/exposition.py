@@ -1,7 +1,7 @@
 """Exposition: numbers as Prometheus reads them, in its text format 0.0.4.
 
-A family is one metric: its name, its kind, what it means, and a sample for each set of labels. Whoever counts makes the
-families when it is asked; how they are written is the same for all.
+A family is one metric: its name, its kind, what it means, and a sample for each set of labels. The counting program
+makes the families when it is asked; how they are written is the same for all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _escaped(text: str) -> str:
 
 
 class Histogram:
-    """How often something took how long, by labels. Thread-safe."""
+    """Counts of how long something took, by labels. Thread-safe."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)

@@ -18,7 +18,7 @@ from headwater.core.sources import Connections
 
 PLAIN: Final = "text/plain; charset=utf-8"
 _TIMEOUT_SECONDS: Final = 10.0
-"""How long a connection may be silent: it holds a thread."""
+"""The longest that a connection may be silent: it holds a thread."""
 _MOST_CONNECTIONS: Final = 100
 _MOST_OF_SOURCE: Final = 32
 
@@ -33,7 +33,7 @@ class Page(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a page is asked with: headers, their names in lower case, and the address that they come from."""
+    """A request for a page: headers, their names in lower case, and the address that they come from."""
 
     headers: Mapping[str, str]
     host: str

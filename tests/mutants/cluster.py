@@ -17,11 +17,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="watermark-by-what-is-not-durable",
         promise="a follower counts with what is durable there",
         file="headwater/cluster/replication/replica.py",
-        old=(
-            '        """What a follower has for sure: a power loss takes the rest."""\n'
-            "        return request.durable_end\n"
-        ),
-        new=('        """What a follower has for sure: a power loss takes the rest."""\n        return request.end\n'),
+        old="        return request.durable_end\n",
+        new="        return request.end\n",
         killers=("tests/cluster/test_replica.py::test_a_follower_counts_with_what_is_durable_there",),
     ),
     Mutant(

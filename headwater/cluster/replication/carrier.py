@@ -1,8 +1,8 @@
 """Carrying out: what is decided in one log is done at the leaders of the partitions that it writes to.
 
-Each partition gets what is decided for it in the order of the decisions, and the next only when it has the last: by
-its number, a decision that comes again is known there for ever. Whoever leads a partition is asked until it has done
-its share, in one epoch or another, so a dead broker is a delay and a dead client is nobody's concern.
+Each partition gets what is decided for it in the order of the decisions, and the next only when it has the last: by its
+number, a decision that comes again is known there for ever. The leader of a partition is asked until it has done its
+share, in one epoch or another, so a dead broker is a delay and a dead client is nobody's concern.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from headwater.core.errors import HeadwaterError, PartitionDeleted, UnknownTopic
 
 _log = logging.getLogger(__name__)
 _AT_ONCE: Final = 64
-"""How many decisions a partition is given in one call."""
+"""The number of decisions that a partition is given in one call."""
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
 
 
 class Portion(NamedTuple):
-    """What one decision writes to a partition."""
+    """The writes of one decision to a partition."""
 
     number: int
     ranges: Sequence[StageRange]

@@ -13,9 +13,9 @@ _SHARES: Final = 8
 
 
 class CatchUp:
-    """What all followers of a broker that are behind may fetch together. For one event loop.
+    """The budget of all followers of a broker that are behind. For one event loop.
 
-    How much an answer brings is known only afterwards. What was too much is paid back by waiting.
+    How much an answer brings is known only afterwards. A follower pays back an excess by waiting.
     """
 
     def __init__(self, bytes_per_second: int | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,11 +27,11 @@ class CatchUp:
 
     @property
     def at_once(self) -> int | None:
-        """How much to ask for at a time; None where nothing is bounded."""
+        """The bytes to ask for at a time; None if nothing is bounded."""
         return None if self._rate is None else self._rate // _SHARES
 
     def wait(self) -> float:
-        """How many seconds are left until more may be asked for."""
+        """Return the seconds until more may be asked for."""
         if self._rate is None:
             return 0.0
         now = self._clock()

@@ -1,9 +1,9 @@
 """Cleaning: replicas lose what their topics no longer want.
 
-What retention deletes is the leader's decision, and followers hear of it with what they fetch. Compaction is every
-replica's own: what it leaves depends on nothing but acknowledged records, which are the same everywhere, so replicas
-that have been compacted differ only in what none of them has to keep. Delete markers go with the leader's leave, which
-followers hear of too.
+The leader decides what retention deletes, and followers hear of it with what they fetch. Compaction is every replica's
+own: what it leaves depends on nothing but acknowledged records, which are the same everywhere, so replicas that have
+been compacted differ only in what none of them has to keep. Delete markers go with the leader's leave, which followers
+hear of too.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Cleaning:
 
     async def _compact(self, local: LocalReplica) -> None:
         if local.leads:
-            # Delete markers go when all replicas have them. Who comes back without one would have to begin anew.
+            # Delete markers go when all replicas have them. A replica that comes back without one would have to begin
+            # anew.
             local.log.forgettable = local.log.watermark if local.replica.all_in_sync else 0
         found = await self._threads.write(local.log.compact)
         if found is not None and found.removed_records:

@@ -58,7 +58,7 @@ class OffsetSpan(NamedTuple):
 
 
 class Intact(NamedTuple):
-    """What a log has of some offsets, for a replica that lacks them."""
+    """The intact frames of some offsets, for a replica that lacks them."""
 
     frames: list[StoredFrame]
     next_offset: int
@@ -68,7 +68,7 @@ class Intact(NamedTuple):
 
 
 class DurableLog:
-    """What `Replica` needs of its log, and what moves the bytes."""
+    """The log of a replica: the view that `Replica` needs of it, and the methods that move bytes."""
 
     def __init__(self, partition: DirectoryPartition, disk: Disk = REAL_DISK) -> None:
         """Reads files: not for the event loop."""
@@ -80,7 +80,7 @@ class DurableLog:
         partition.follow(0)  # nobody, until the cluster says who leads
         self.start, self.end, self.durable_end = partition.bounds()
         self._epochs_guessed = False
-        """Whether the file of epochs was lost, and the frames that are here do not tell where all of them begin."""
+        """True if the file of epochs was lost, and the frames that are here do not tell where all of them begin."""
         self._epochs = self._load_epochs()
         self.watermark = self._load_watermark()
         """The last that was made durable."""
@@ -92,16 +92,16 @@ class DurableLog:
         """Delete markers before it may go, once they have had their grace."""
         self._met = {OffsetSpan(one.offset, one.next_offset) for one in partition.missing()}
         self.damaged = bool(self.known_damage())
-        """Whether something is known to be damaged, as of the last look."""
+        """True if something is known to be damaged, as of the last look."""
 
     @property
     def short(self) -> bool:
-        """Whether acknowledged records are missing here."""
+        """True if acknowledged records are missing here."""
         return self.end < self.watermark
 
     @property
     def markers(self) -> Markers:
-        """Which delete markers may be gone from here."""
+        """The delete markers (tombstones) that may be gone from here."""
         return Markers(self._kept.until, self._state)
 
     @property
@@ -125,7 +125,7 @@ class DurableLog:
         return EpochEnd(known[number - 1].epoch, known[number].start if number < len(known) else self.end)
 
     def read(self, start: int) -> Sequence[OffsetSpan]:
-        """What is behind `start`, if anything: `frames` reads it."""
+        """Return the span behind `start`, if there is one: `frames` reads it."""
         return (OffsetSpan(start, self.end),) if start < self.end else ()
 
     def add(self, batches: Sequence[Any]) -> None:
@@ -143,7 +143,7 @@ class DurableLog:
         self.start, self.end, self.durable_end = self.partition.bounds()
 
     def fits_behind(self, markers: Markers) -> bool:
-        """Whether what is here may be gone on with from a log that lacks such markers."""
+        """Return whether what is here may be gone on with from a log that lacks such markers."""
         return self.end >= markers.until or 0 != markers.state == self._kept.state
 
     # For threads.
@@ -256,7 +256,7 @@ class DurableLog:
             self.partition.note_damage(Damage(path, hole.position, hole.offset, hole.next_offset, hole.reason))
 
     def intact(self, span: OffsetSpan, max_bytes: int) -> Intact:
-        """What is here of a span, for a replica that lacks it: as far as it is durable and intact."""
+        """Return the durable and intact part of a span, for a replica that lacks it."""
         start, _, durable_end = self.partition.bounds()
         end = min(span.end, durable_end)
         if not start <= span.start < end:
@@ -285,9 +285,9 @@ class DurableLog:
                 self.partition.truncate(offset)
 
     def _sound_end(self, offset: int) -> int:
-        """Where the last sound frame before a damaged offset ends: whoever met the damage may have begun within one.
+        """Return the end of the last sound frame before a damaged offset: a reader may have met it within a frame.
 
-        What was compacted is fetched as a whole: its frames are not those of others, which would not fit behind one.
+        A compacted part is fetched as a whole: its frames are not those of others, which would not fit behind one.
         """
         start = self.partition.bounds().start
         if offset < self.compacted_until:
@@ -313,8 +313,8 @@ class DurableLog:
     def compact(self) -> CompactionReport | None:
         """Keep the newest record of each key of what is acknowledged; None if nothing is new.
 
-        What may still be taken back is no reason to remove anything. Who is in sync has all of this, so what is removed
-        concerns none but those who catch up.
+        Records that may still be taken back are no reason to remove others. Replicas in sync have all of this, so the
+        removal concerns only those that catch up.
         """
         with self._compacting:
             closed = [one for one in self.partition.closed() if one.end <= self.watermark]
@@ -392,7 +392,7 @@ class DurableLog:
             return True
 
     def had_the_same(self, epochs: Sequence[EpochStart], until: int) -> bool:
-        """Whether a log with these epochs had the same records as this one before an offset, compacted or not.
+        """Return whether a log with these epochs had the same records as this one before an offset, compacted or not.
 
         The records of an epoch are one leader's, and so is what is before them.
         """

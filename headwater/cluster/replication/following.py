@@ -1,6 +1,6 @@
 """Following: a replica asks its leader for what is behind its end, writes that, and asks again.
 
-Catching up after downtime goes the same way as keeping up. What a follower tells is what is durable here.
+Catching up after downtime goes the same way as keeping up. A follower tells its leader what is durable here.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from headwater.wire.faults import unpack_error
 _log = logging.getLogger(__name__)
 _repeated = RepeatedLog(_log)
 _BYTES: Final = 4 * 1024 * 1024
-"""How much is asked for at once, of one partition."""
+"""The bytes that are asked for at once, of one partition."""
 WAIT: Final = 1.0
-"""How long a leader that has nothing new keeps a question. Seconds."""
+"""The time for which a leader that has nothing new keeps a question. Seconds."""
 _AGAIN: Final = 0.05
 _FAILED: Final = 1.0
 _LOOK: Final = 0.1
-"""How often one that waits to catch up looks whether it is in sync by now. Seconds."""
+"""The interval at which a follower that waits to catch up looks whether it is in sync. Seconds."""
 
 
 class DiskThreads(Protocol):
-    """Where a broker does the work of its disk."""
+    """The threads in which a broker does the work of its disk."""
 
     def read(self, work: Callable[..., Any], *args: Any) -> Awaitable[Any]:
         """Do something that looks at files."""
@@ -58,7 +58,7 @@ class Follower:
         self._threads = threads
         self._catch_up = catch_up
         self._expected = 0
-        """How much the next answer is likely to bring, while it is behind: as much as the last one."""
+        """The bytes that the next answer is likely to bring, while it is behind: as many as the last one."""
         self._told = 0
         """Up to where the leader has told who has written what, beyond the log's end."""
         self._seed = seed_of(partition_uuid(*local.key))
@@ -144,7 +144,7 @@ class Follower:
     async def _ask_little(self, link: Link, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
         """Ask within what all that are behind may fetch together.
 
-        What is expected is spent before, so that many partitions do not all ask for the same that is left.
+        The expected bytes are spent before, so that many partitions do not all ask for the same rest.
         """
         expected, self._expected = self._expected, 0
         self._catch_up.spend(expected)
@@ -176,7 +176,8 @@ class Follower:
     async def _cut(self, found: pb.ReplicaFetched, last_epoch: int) -> None:
         """Remove what the leader does not have.
 
-        What is acknowledged it does have, or it would not lead; but for what is older than an operator's election.
+        The leader has everything that is acknowledged, or it would not lead; but for what is older than an operator's
+        election.
         """
         local, replica = self._local, self._local.replica
         before = local.log.end

@@ -17,14 +17,14 @@ from headwater.wire.faults import pack_error
 
 _repeated = RepeatedLog(logging.getLogger(__name__))
 _HEARING: Final = 0.1
-"""How long it takes a follower to hear that records are acknowledged, if nothing else is to be told: nobody waits for
+"""The time until a follower hears that records are acknowledged, if nothing else is to be told: nobody waits for
 that, and while there is more it comes along. Seconds."""
 
 
 async def answer_follower(
     local: LocalReplica | None, question: pb.ReplicaFetch, threads: DiskThreads
 ) -> pb.ReplicaFetched:
-    """What is behind a follower's end, or where its log differs; an error if the partition is not led here."""
+    """Answer with what is behind a follower's end, or where its log differs; with an error if another broker leads."""
     answer = pb.ReplicaFetched(
         topic_uuid=question.topic_uuid, partition=question.partition, epoch=question.epoch, end=question.end
     )
@@ -95,7 +95,7 @@ async def _fill(
 async def _fill_gaps(
     answer: pb.ReplicaFetched, question: pb.ReplicaFetch, log: DurableLog, threads: DiskThreads
 ) -> None:
-    """What the frames do not tell because compaction has removed some of them: after they were read, not before."""
+    """Add what frames do not tell since compaction has removed some of them: after they were read, not before."""
     answer.compacted_until = until = log.compacted_until
     answer.epochs.extend(
         pb.EpochStart(epoch=epoch, start=start)

@@ -58,9 +58,9 @@ class LocalReplica:
         self._told: tuple[int, int | None] | None = None
         """The high watermark, and what could be read, when those who read were told last."""
         self.repairing = False
-        """Whether it is damaged, and others are asked for what it lacks."""
+        """True if it is damaged, and others are asked for what it lacks."""
         self.confirming = 0
-        """How many wait to be sure that nobody else leads: then no follower is kept waiting for records."""
+        """The number of callers that wait to be sure that nobody else leads: then followers are answered at once."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._acks: list[tuple[int, int, asyncio.Future[None]]] = []
         self._reading: dict[tuple[OffsetSpan, int, int], asyncio.Future[list[StoredFrame]]] = {}
@@ -69,7 +69,7 @@ class LocalReplica:
     def __str__(self) -> str:
         return f"{self.place.topic}/{self.place.partition}{' (stages)' if self.partition is not None else ''}"
 
-    # What the cluster says.
+    # The state of the cluster.
 
     def keep_stage(self, stage: LocalReplica) -> None:
         """Have a stage log from now on. It has the same role, in the same epochs, whatever the cluster says."""
@@ -129,12 +129,12 @@ class LocalReplica:
 
     @property
     def short(self) -> bool:
-        """Whether something that was acknowledged is missing here, in the log or in the stage log."""
+        """True if something that was acknowledged is missing here, in the log or in the stage log."""
         return self.log.short or (self.stage is not None and self.stage.log.short)
 
     @property
     def leads(self) -> bool:
-        """Whether it takes appends."""
+        """True if it takes appends."""
         return self.led != 0 and self.led == self.replica.epoch and self.replica.leads
 
     # Waiting.
@@ -161,7 +161,7 @@ class LocalReplica:
     # Leading.
 
     async def acknowledged(self, appended: asyncio.Future[Appended], epoch: int, *, by_all: bool) -> Appended:
-        """What is appended in an epoch, once every replica that counts has it; also what was there already.
+        """Return what is appended in an epoch, once every replica that counts has it; also what was there already.
 
         Raises NotLeading when that cannot be told any more, because the role has changed meanwhile.
         """
@@ -210,7 +210,7 @@ class LocalReplica:
     async def frames(
         self, span: OffsetSpan, max_bytes: int, read: Callable[..., Awaitable[list[StoredFrame]]]
     ) -> list[StoredFrame]:
-        """What is in the log: read once, in a thread, for all followers that ask for it at the same time."""
+        """Return frames of the log: read once, in a thread, for all followers that ask for them at the same time."""
         key = (span, max_bytes, self.log.markers.state)
         reading = self._reading.get(key)
         if reading is None:

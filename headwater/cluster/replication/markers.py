@@ -2,9 +2,10 @@
 
 A marker has its grace, and may go then. But a replica that was away has not heard of it, and may have what it deletes:
 if it copied the rest from a log that lacks the marker, that would be back, on a replica that may lead one day. So a log
-says up to where markers may be gone. Who copies it, and is not that far, has to have copied all that it has from that
-very log, since what those markers delete was gone there too; else it begins anew. And none may go from it meanwhile: a
-state that is drawn anew whenever some have gone, with every start and with every election, shows whether that is so.
+says up to where markers may be gone. A replica that copies it, and is not that far, must have copied everything from
+that very log, since what those markers delete was gone there too; else it begins anew. And none may go from it
+meanwhile: a state that is drawn anew whenever some have gone, with every start and with every election, shows whether
+that is so.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from headwater.log.entropy import random_bytes
 
 
 class Markers(NamedTuple):
-    """Which delete markers may be gone from a log."""
+    """The delete markers (tombstones) that may be gone from a log."""
 
     until: int
     """Those before this offset."""
     state: int
-    """The state of the log, 0 while some go. What a log remembers of another one is the state in which it copies that
-    from the beginning; 0 once it has all that lacks markers."""
+    """The state of the log, 0 while some go. A log remembers the state in which it copies another one from the
+    beginning; 0 once it has all that lacks markers."""
 
     def are_going(self, end: int) -> bool:
-        """Whether some go just now that a copy lacks which ends there: then it has to wait."""
+        """Return whether some go just now that a copy lacks which ends there: then it has to wait."""
         return end < self.until and not self.state
 
 

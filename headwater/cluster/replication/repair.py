@@ -3,7 +3,7 @@
 Only what is acknowledged is repaired, since only that is the same everywhere. A frame of another replica is verified
 like any that is read, has to be of the epoch that this replica knows to begin there, and takes the place of the damaged
 one by a rename of the whole segment. So the replica keeps its role, to lead or to follow, and its place in the in-sync
-set. What nobody has intact stays as it is and is named to readers.
+set. Damage that nobody has intact stays as it is and is named to readers.
 
 Where the others have compacted a damaged frame away, it becomes a gap here as well. Another replica's gap counts only
 before its `compacted_until`, and only if everything up to there is acknowledged here and of the same epochs: then the
@@ -41,22 +41,22 @@ from headwater.v1 import broker_pb2 as pb
 
 _log = logging.getLogger(__name__)
 _BYTES: Final = 4 * 1024 * 1024
-"""How much is asked for at once."""
+"""The bytes that are asked for at once."""
 _ASKING: Final = 30.0
-"""How long an answer may take. Seconds."""
+"""The longest that an answer may take. Seconds."""
 _SOON: Final = 1.0
 _SELDOM: Final = 60.0
-"""How long it takes at first, and at most, until what could not be repaired is tried again. Seconds."""
+"""The first and the longest pause until a failed repair is tried again. Seconds."""
 
 
 def can_be_spared(state: PartitionState, broker: int, min_insync: int, alive: Members) -> bool:
-    """Whether enough others are in sync, and have lived on since, that a replica may begin anew."""
+    """Return whether enough others are in sync, and have lived on since, that a replica may begin anew."""
     others = [one for one, since in state.in_sync.items() if one != broker and alive.get(one) == since]
     return len(others) >= min_insync
 
 
 def should_hand_over(state: PartitionState, broker: int, alive: Members) -> bool:
-    """Whether a damaged leader that cannot be repaired lets another one lead, for one that has to catch up."""
+    """Return whether a damaged leader that cannot be repaired lets another one lead, for one that has to catch up."""
     behind = [one for one in state.replicas if one not in state.in_sync and one in alive]
     return state.leader == broker and bool(behind) and can_be_spared(state, broker, 1, alive)
 
@@ -68,7 +68,7 @@ def sources_of(state: PartitionState, broker: int, members: Mapping[int, Member]
 
 
 class Repairs:
-    """What has come of the attempts to repair a broker's replicas. For the event loop, but what says otherwise."""
+    """The results of the attempts to repair a broker's replicas. For the event loop, unless a method says otherwise."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -77,7 +77,7 @@ class Repairs:
         self._due: dict[PartitionKey, float] = {}
 
     def is_due(self, key: PartitionKey) -> bool:
-        """Whether it is time for another attempt."""
+        """Return whether it is time for another attempt."""
         return self._clock() >= self._due.get(key, 0.0)
 
     def ended(self, key: PartitionKey, repair: Repair) -> None:
@@ -102,7 +102,7 @@ class Repairs:
         return last is not None and any(one.start <= damage.start and damage.end <= one.end for one in last.left)
 
     def is_pending(self, key: PartitionKey, brokers: Iterable[int]) -> bool:
-        """Whether some of these brokers have not told yet what they have of what is damaged here."""
+        """Return whether some of these brokers have not told yet what they have of what is damaged here."""
         last = self._last.get(key)
         return not (set(brokers) <= (set() if last is None else last.answered))
 
@@ -125,15 +125,15 @@ class Repair:
     links: Links
     threads: DiskThreads
     mended: int = 0
-    """How many frames were put in their places, and how many holes were made gaps."""
+    """The number of frames put in their places, and of holes made gaps."""
     helped: set[int] = field(default_factory=set)
-    """Which brokers they came from."""
+    """The brokers that they came from."""
     answered: set[int] = field(default_factory=set)
-    """Which brokers have answered every question."""
+    """The brokers that have answered every question."""
     left: list[OffsetSpan] = field(default_factory=list)
-    """What is still damaged."""
+    """The spans that are still damaged."""
     anew: bool = False
-    """Whether the replica has to be copied anew, because of delete markers that are gone."""
+    """True if the replica has to be copied anew, because of delete markers that are gone."""
 
     async def run(self) -> None:
         """Repair what can be repaired; raises HeadwaterError and OSError where that cannot be written here."""
@@ -199,7 +199,7 @@ class Repair:
             mending.omit()
 
     async def _find(self, span: OffsetSpan, below: int) -> Intact:
-        """What the first replica that has the beginning of a span has of it, or up to where nobody has it."""
+        """Return what the first replica with the beginning of a span has of it, or the end of what nobody has."""
         damaged_until = span.end
         for source in self.sources:
             answer = await self._ask(source, span)
@@ -265,7 +265,7 @@ class Repair:
             mending.add(frame, offset, found.next_offset)
 
     async def whole_elsewhere(self) -> bool:
-        """Whether a replica that is in sync has everything intact that is acknowledged."""
+        """Return whether a replica that is in sync has everything intact that is acknowledged."""
         log, below = self.local.log, self.local.replica.high_watermark
         for source in self.sources:
             offset = log.start
@@ -281,7 +281,7 @@ class Repair:
     async def _ask(
         self, source: Member, span: OffsetSpan, *, without_frames: bool = False
     ) -> pb.ReadReplicaResponse | None:
-        """What another replica has of a span; None where it does not tell."""
+        """Return what another replica has of a span; None if it does not tell."""
         if source.id not in self.answered:
             return None  # once is enough
         uuid, number = self.local.key

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 INTERVAL: Final = 60.0
-"""How long the same message about the same subject is left out after it was logged. Seconds."""
+"""The time for which the same message about the same subject is left out after it was logged. Seconds."""
 _KEPT: Final = 10_000
-"""How many messages are remembered at most."""
+"""The most messages that are remembered."""
 
 
 class RepeatedLog:

@@ -23,7 +23,7 @@ class EpochEnd(NamedTuple):
 
 
 class ReplicaLog(Protocol):
-    """What a replica needs of its log."""
+    """The methods that a replica needs of its log."""
 
     @property
     def end(self) -> int:
@@ -61,7 +61,7 @@ class FollowerRequest(NamedTuple):
     mark: int = 0
     """The last of the leader's marks that has reached it, in this epoch."""
     damaged: bool = False
-    """Whether it is damaged, and being repaired."""
+    """True if it is damaged, and being repaired."""
 
 
 class FollowerResponse(NamedTuple):
@@ -69,7 +69,7 @@ class FollowerResponse(NamedTuple):
 
     epoch: int
     end: int
-    """Where the follower's log ended when it asked."""
+    """The end of the follower's log when it asked."""
     last_epoch: int
     """In which epoch its last record was appended."""
     batches: Sequence[Any]
@@ -81,14 +81,14 @@ class FollowerResponse(NamedTuple):
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """How far a follower is, in one epoch of its leader and one incarnation of its own."""
+    """The progress of a follower, in one epoch of its leader and one incarnation of its own."""
 
     incarnation: int
     durable_end: int
     seen: float
     """When it last had all there was, or more than before."""
     damaged: bool = False
-    """Whether it is being repaired: as long as others are in sync, it is not to be elected."""
+    """True if it is being repaired: as long as others are in sync, it is not to be elected."""
 
 
 class Replica:
@@ -110,9 +110,9 @@ class Replica:
         self._pending: Proposal | None = None
         self._led_since = 0.0
         self._epoch_start = 0
-        """Where the log ended when this epoch began: whatever earlier leaders acknowledged or showed is before it."""
+        """The end of the log when this epoch began: whatever earlier leaders acknowledged or showed is before it."""
         self._settled = False
-        """Whether everybody who counts has had everything before that, in this epoch."""
+        """True if everybody who counts has had everything before that, in this epoch."""
         self.beside: Replica | None = None
         """The replica of another log that is kept with this one: in sync is who keeps up with both."""
         self._mark = 0
@@ -120,7 +120,7 @@ class Replica:
         self._reached: dict[int, int] = {}
         """The last mark that each follower has told it knows of, in this epoch."""
 
-    # What the cluster says.
+    # The state of the cluster.
 
     def observe(self, state: PartitionState, revision: int, now: float) -> None:
         """Take note of the partition's state; what is older than what is known counts no more."""
@@ -148,23 +148,23 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        """Whether it leads, as far as it knows. A leader of an earlier epoch can think so; it cannot acknowledge."""
+        """True if it leads, as far as it knows. A leader of an earlier epoch can think so; it cannot acknowledge."""
         state = self.state
         return state is not None and state.leader == self.broker and state.leader_incarnation == self.incarnation
 
     @property
     def in_sync(self) -> bool:
-        """Whether acknowledgements wait for it, as far as it knows: in whichever incarnation it came to be in sync."""
+        """True if acknowledgements wait for it, as far as it knows: in whichever incarnation it came to be in sync."""
         return self.state is not None and self.broker in self.state.in_sync
 
     @property
     def all_in_sync(self) -> bool:
-        """Whether every replica is in sync, as far as this one knows."""
+        """True if every replica is in sync, as far as this one knows."""
         return self.state is not None and all(one in self.state.in_sync for one in self.state.replicas)
 
     @property
     def log_end(self) -> LogEnd:
-        """What an election compares."""
+        """The end of the log, which an election compares."""
         return LogEnd(self.log.epoch_before(self.log.end), self.log.durable_end)
 
     # Leading.
@@ -189,7 +189,7 @@ class Replica:
         return self.state is not None and broker in self.state.replicas
 
     def _diverges(self, request: FollowerRequest) -> bool:
-        """Whether the follower has something that this log has not."""
+        """Return whether the follower has something that this log has not."""
         return request.end > self.log.end or self.log.epoch_before(request.end) != request.last_epoch
 
     def _note(self, request: FollowerRequest, now: float) -> None:
@@ -201,23 +201,23 @@ class Replica:
         self._progress[request.replica] = FollowerProgress(request.incarnation, end, seen, request.damaged)
 
     def _gets_on(self, request: FollowerRequest, known: FollowerProgress) -> bool:
-        """Whether a follower has all there is, or more than before. One whose disk is full asks, and asks again."""
+        """Return whether a follower has everything, or more than before. One with a full disk asks again and again."""
         before = (known.incarnation, known.durable_end)
         return request.durable_end >= self._own_end() or (request.incarnation, request.durable_end) > before
 
     def _is_old(self, request: FollowerRequest, known: FollowerProgress) -> bool:
-        """Whether the request was made before one that has come already."""
+        """Return whether the request was made before one that has come already."""
         return (request.incarnation, request.durable_end) < (known.incarnation, known.durable_end)
 
     def _counted_end(self, request: FollowerRequest) -> int:
-        """What a follower has for sure: a power loss takes the rest."""
+        """Return the offset up to which a follower has the log for sure: a power loss takes the rest."""
         return request.durable_end
 
     def _own_end(self) -> int:
         return self.log.durable_end
 
     def _counted(self) -> Members:
-        """Who must have a record before it is acknowledged: all who are in sync, and all who may be by now.
+        """Return the replicas that must have a record before it is acknowledged: the ISR, and who may be in it by now.
 
         A proposal that etcd has not answered may have been taken, and the next leader be chosen by it.
         """
@@ -239,7 +239,7 @@ class Replica:
             self.high_watermark = max(self.high_watermark, end)
 
     def _common_end(self) -> int | None:
-        """How far everybody who counts has come, in this epoch; None while that is not known of all of them."""
+        """Return the offset that all counted replicas have reached in this epoch; None while one has not told."""
         ends = [self._own_end()]
         for broker, incarnation in self._counted().items():
             if broker == self.broker:
@@ -289,7 +289,7 @@ class Replica:
             self._mark = max(self._mark, mark)
 
     def confirmed(self, mark: int) -> bool:
-        """Whether nobody led in a later epoch at the time of the mark.
+        """Return whether nobody led in a later epoch at the time of the mark.
 
         A later leader needs all who are in sync, or may be by now. A question that carries the mark was asked after an
         answer that was given after it: so at that time the follower followed this leader, and no other. How often one
@@ -343,34 +343,34 @@ class Replica:
         return left
 
     def _keeps_up(self, broker: int, incarnation: int) -> bool:
-        """Whether a follower has caught up, in every log that is kept here."""
+        """Return whether a follower has caught up, in every log that is kept here."""
         progress = self._progress.get(broker)
         if progress is None or progress.incarnation != incarnation or not self._caught_up(progress):
             return False
         return self.beside is None or self.beside._keeps_up(broker, incarnation)
 
     def _caught_up(self, progress: FollowerProgress) -> bool:
-        """Whether a follower has everything that was acknowledged, in this epoch too, and nothing of it is damaged."""
+        """Return whether a follower has everything that was acknowledged, in this epoch too, without damage."""
         if progress.damaged:
             return False
         return progress.durable_end >= max(self.high_watermark, self._epoch_start)
 
     def _is_damaged(self, broker: int) -> bool:
-        """Whether a follower is being repaired, in any log that is kept here."""
+        """Return whether a follower is being repaired, in any log that is kept here."""
         progress = self._progress.get(broker)
         if progress is not None and progress.damaged:
             return True
         return self.beside is not None and self.beside._is_damaged(broker)
 
     def _stays_away(self, broker: int, now: float) -> bool:
-        """Whether a follower has got nothing done for long."""
+        """Return whether a follower has got nothing done for long."""
         progress = self._progress.get(broker)
         if now - (self._led_since if progress is None else progress.seen) > self._patience:
             return True
         return self.beside is not None and self.beside._stays_away(broker, now)
 
     def is_alone(self, now: float) -> bool:
-        """Whether none of those who follow in sync has asked for long: they may follow another one by now."""
+        """Return whether none of those who follow in sync has asked for long: they may follow another one by now."""
         others = [] if self.state is None else [one for one in self.state.in_sync if one != self.broker]
         return bool(others) and all(self._stays_away(one, now) for one in others)
 
@@ -388,9 +388,10 @@ class Replica:
     # Following.
 
     def request(self) -> FollowerRequest | None:
-        """What to ask the leader; None while there is none, or it is this one, or this is no replica any more.
+        """Return the next request to the leader; None if there is none, if it is this one, or if this is no replica.
 
-        Who is none deletes its log. What it said before must not count when it is one again in the same epoch.
+        A broker that holds no replica deletes its log. Its earlier requests must not count if it holds one again in the
+        same epoch.
         """
         if self.state is None or self.leads or self.state.leader < 0 or not self._is_replica(self.broker):
             return None
@@ -411,7 +412,7 @@ class Replica:
         self.high_watermark = max(self.high_watermark, min(response.high_watermark, self.log.end))
 
     def _fits(self, response: FollowerResponse) -> bool:
-        """Whether it answers what would be asked now. A log that was cut may be as long again, and be another one."""
+        """Return whether it answers what would be asked now. A log that was cut may be as long again, and differ."""
         end = self.log.end
         return response[:3] == (self.epoch, end, self.log.epoch_before(end))
 

@@ -84,7 +84,7 @@ class IndexBuilder:
     def __init__(self, interval: int, *, position: int = 0, max_timestamp: int = NEVER) -> None:
         self._interval = interval
         self.position = position
-        """Where the last indexed frame begins; 0 when there is none."""
+        """The position of the last indexed frame; 0 when there is none."""
         self.max_timestamp = max_timestamp
         self.entries: list[IndexEntry] = []
 

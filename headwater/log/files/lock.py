@@ -67,7 +67,7 @@ class PartitionLock:
         self._pid = os.getpid()
         self._kept = kept
         self._held = False
-        """Whether it is kept, and has been taken."""
+        """True while the lock is held and stays held."""
 
     def acquire(self, timeout: float) -> None:
         """Take the lock, or raise PartitionBusy after `timeout` seconds."""

@@ -107,5 +107,5 @@ class MappingCache:
 
     @property
     def mapped_bytes(self) -> int:
-        """How much address space the cache holds."""
+        """The bytes of address space that the cache holds."""
         return self._bytes

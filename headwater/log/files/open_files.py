@@ -93,7 +93,7 @@ OPEN_FILES: Final = OpenFiles()
 
 
 def most_handles() -> int:
-    """How many handles may have open files at a time, by the limit that the process has now."""
+    """Return the number of handles that may have open files, by the limit that the process has now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else min(max(soft // _SHARE, _FEWEST), _MOST)
 

@@ -11,7 +11,7 @@ from headwater.core.errors import HeadwaterError, OpenFailed, WriteFailed
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """What the system refuses in the block is told as OpenFailed. A name that is not there is another matter."""
+    """Raise OpenFailed for what the system refuses in the block, but for a name that is not there."""
     try:
         yield
     except (HeadwaterError, FileNotFoundError):
@@ -22,7 +22,7 @@ def opening(path: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What the system refuses in the block is told as WriteFailed. A name that is not there is another matter."""
+    """Raise WriteFailed for what the system refuses in the block, but for a name that is not there."""
     try:
         yield
     except (HeadwaterError, FileNotFoundError):

@@ -36,12 +36,12 @@ _CHECKED: Final = _LAYOUT.size
 SEGMENT_HEADER_BYTES: Final = 80
 _NAME = re.compile(r"(\d{20})\.log")
 _WINDOW: Final = 16 * 1024
-"""How much a walk reads at once: many small frames, or little more than the header of a large one."""
+"""The bytes that a walk reads at once: many small frames, or little more than the header of a large one."""
 _SEARCH: Final = 256 * 1024
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says of itself.
+    """The header of a segment file.
 
     `log` names these very bytes: a rewritten file has another one, so an index or a state made for the old file does
     not fit the new one. `chain` is what the first frame gives as its `previous`; a rewritten prefix keeps it.
@@ -59,7 +59,7 @@ class SegmentHeader(NamedTuple):
 
     @property
     def compacted(self) -> bool:
-        """Whether offsets may be missing here because compaction removed their records."""
+        """True if offsets may be missing here because compaction removed their records."""
         return self.length > 0
 
     def pack(self) -> bytes:
@@ -86,7 +86,7 @@ def new_segment_header(partition: bytes, base: int, created_ns: int) -> SegmentH
 
 
 def seed_of(partition: bytes) -> int:
-    """Where the stamp checksums of a partition start from.
+    """Return the value that the stamp checksums of a partition start from.
 
     Frames of another partition do not verify here, so a frame that a user stored inside a value is never taken for
     one of the log's own when damage makes a reader search for the next frame.
@@ -228,7 +228,7 @@ class FrameFile:
         """Like `walk`, but passing over frames whose stamp is damaged.
 
         Of the others, only the stamp is known to be true: where they begin, not how far they reach, who wrote them, or
-        when. Whoever goes by that asks `is_whole`.
+        when. A caller that relies on that asks `is_whole`.
         """
         while position < self.end:
             try:
@@ -248,7 +248,7 @@ class FrameFile:
                 yield header
 
     def has_gaps(self, offset: int) -> bool:
-        """Whether offsets are missing between frames that name one another: then compaction has written the file."""
+        """Return whether offsets are missing between frames that name one another: compaction wrote such a file."""
         previous = None
         end: int | None = offset
         for position, header in self.walk_stamped(SEGMENT_HEADER_BYTES, offset):
@@ -287,7 +287,7 @@ class FrameFile:
         return found
 
     def is_whole(self, position: int) -> bool:
-        """Whether the frame at `position` is what was written there, its body too."""
+        """Return True if the frame at `position` is sound, its body too."""
         try:
             self.frame(position)
         except FrameDamaged:

@@ -31,7 +31,7 @@ ENTRY_BYTES: Final = 128
 _HEADER = struct.Struct("<8s16sQ")
 _ENTRY = struct.Struct("<qq16sqqqqqq16sqII")
 _AT_ONCE: Final = 512
-"""How many entries are read at once by those who read them all."""
+"""The number of entries that a walk over all of them reads at once."""
 
 # Flags.
 COMPACTED: Final = 1
@@ -77,7 +77,7 @@ class ListedSegment(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is known of the file: the entry only says that there were these offsets."""
+        """True if nothing is known of the file: the entry only says that there were these offsets."""
         return self.log == NO_LOG
 
     def segment(self, directory: Path, partition: bytes) -> Segment:

@@ -32,7 +32,7 @@ _CHECKED_BYTES: Final = _COPY_BYTES - 4
 POISONED: Final = 1
 """A sync failed: nothing beyond the durable end can be trusted, whatever it looks like."""
 CHANGING: Final = 2
-"""Files are being created, replaced or removed. Whoever finds this under the lock finishes it by recovery."""
+"""Files are being created, replaced or removed. The next owner of the lock that finds this finishes it by recovery."""
 
 
 class State(NamedTuple):
@@ -76,7 +76,7 @@ class State(NamedTuple):
 
     @property
     def poisoned(self) -> bool:
-        """Whether a sync has failed since the last recovery."""
+        """True if a sync has failed since the last recovery."""
         return bool(self.flags & POISONED)
 
 
@@ -117,7 +117,7 @@ class StatePage:
         self.path = path
         self._file: OpenFile | None = OpenFile(disk.open(path))
         self._partition: bytes | None = None
-        """Whose page it was before a rest."""
+        """The partition that the page belonged to before a rest."""
         self._known: tuple[bytes | None, State] = (None, BLANK)
         """The last content that was whole, and what it says: the same bytes need not be unpacked again."""
         self._written = False
@@ -164,7 +164,7 @@ class StatePage:
             if os.pread(file.fd, _COPY_BYTES, position) != copy:
                 raise
         if known is not None and before.sequence < state.sequence:
-            # What the file holds now is known too: the owner's next look at it costs a comparison.
+            # The page remembers what the file holds now: the owner's next look at it costs a comparison.
             content = known[:_COPY_BYTES] + copy if state.sequence & 1 else copy + known[_COPY_BYTES:]
             self._known = (content, state)
         return state

@@ -60,7 +60,7 @@ MAX_SEQUENCE: Final = 1 << 62
 
 
 class Identity(NamedTuple):
-    """Who produced a frame, so that a retry can be recognised.
+    """The producer of a frame, by which a retry is recognised.
 
     An idempotent producer numbers its records per partition from 0; `forever` marks the writer of atomic groups
     (transactions, Spark's sink), whose one sequence number per group is remembered for ever.
@@ -190,7 +190,7 @@ def frame_schema(schema: Schema, attributes: int) -> pa.Schema:
 
 
 def identity_of(header: FrameHeader) -> Identity | None:
-    """Who produced a stored frame, None when that was not recorded."""
+    """Return the producer of a stored frame; None when that was not recorded."""
     if header.producer_id == NO_PRODUCER:
         return None
     forever = bool(header.attributes & WRITER)
@@ -225,7 +225,7 @@ class StoredFrame(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """How the frame is compressed."""
+        """The compression of the frame."""
         return _CODEC_NAMES[self.header.attributes & CODEC_MASK]
 
     def unstamped(self) -> Frame:
@@ -257,7 +257,7 @@ class StoredFrame(NamedTuple):
         return list(map(tuple.__new__, repeat(Record), zip(*self.columns(start, end), strict=False)))
 
     def columns(self, start: int = 0, end: int | None = None) -> tuple[Iterable[Any], ...]:
-        """The same as columns: offsets, timestamps, keys, values and headers. What repeats may do so for ever."""
+        """The same as columns: offsets, timestamps, keys, values and headers. A repeated value may repeat for ever."""
         header = self.header
         if header.attributes & CONTROL:
             return _NOTHING

@@ -58,7 +58,7 @@ class Plain(NamedTuple):
 
 @cache
 def _template(columns: int) -> _Template | None:
-    """How pyarrow lays out the metadata with so many columns of bytes."""
+    """Return the layout that pyarrow gives the metadata for so many columns of bytes."""
     layout = struct.Struct(f"<40sq24sq8s{4 + 6 * columns}q8s{2 * columns + 2}q")
     sample = [b"sample" * 3] * 5
     times = struct.pack("<5q", *range(5))
@@ -107,7 +107,7 @@ def _body_bytes(count: int, sizes: list[int]) -> int:
 
 
 def plain_content(message: memoryview, count: int, columns: int) -> Plain | None:
-    """What is in a message of a few plain records, all of it proved: no number in it leads outside it or backwards.
+    """Return the content of a message of a few plain records, proved: no number in it leads outside or backwards.
 
     None when it is not laid out as `plain_message` does it: then it may be sound nevertheless, and pyarrow can tell.
     """

@@ -97,14 +97,14 @@ class Projection:
 
 
 def _within(offsets: pa.Array, start: int, end: int | None) -> tuple[int, int]:
-    """Which of the rising offsets lie in [start, end): the first, and the one after the last."""
+    """Return the part of the rising offsets that lies in [start, end): the first index, and the one after the last."""
     first: int = pc.sum(pc.less(offsets, start)).as_py()
     last: int = len(offsets) if end is None else pc.sum(pc.less(offsets, end)).as_py()
     return first, max(first, last)
 
 
 class _Plan:
-    """How frames of one schema and one set of attributes are decoded for one projection."""
+    """The steps that decode frames of one schema and one set of attributes for one projection."""
 
     def __init__(self, reader: Schema, wanted: pa.Schema, frame: StoredFrame) -> None:
         self._stored = frame_schema(frame.schema, frame.header.attributes)
@@ -136,7 +136,7 @@ class _Plan:
         self._nulls: dict[tuple[int, int], pa.Array] = {}
 
     def _source(self, field: Any, names: list[str], included: list[int], reader: Schema) -> int | Any:
-        """Where a wanted column comes from: a position in the decoded batch, the offsets, or nulls of a type."""
+        """Return the source of a wanted column: a position in the decoded batch, the offsets, or nulls of a type."""
         if field.name in names:
             position = names.index(field.name)
             stored = self._stored.field(included[position] if self._stream else position).type
@@ -213,7 +213,7 @@ class _MessageStream:
         return self._reader.read_next_batch()
 
     def read(self, size: int = -1) -> memoryview:
-        """What pyarrow asks for next."""
+        """Return the bytes that pyarrow asks for next."""
         start = self._position
         self._position = start + size
         return self._view[start : self._position]

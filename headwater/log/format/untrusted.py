@@ -2,7 +2,7 @@
 
 A checksum says that bytes arrived as they were sent, not that they are sane: a well-checksummed hostile batch can make
 pyarrow read beyond its buffers, and a few kilobytes can decompress to gigabytes. So a frame from the network, a backup
-or an unknown file passes `admit` first. What it lets through can be read like the log's own frames.
+or an unknown file passes `admit` first. Frames that pass can be read like the log's own.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _admit_header(view: memoryview, schema: Schema, explicit_offsets: bool) -> F
 
 
 def _identified(header: FrameHeader) -> bool:
-    """Whether the frame names no producer at all, or one with a sequence that it can have."""
+    """Return True if the frame names no producer, or one with a possible sequence."""
     if header.producer_id == NO_PRODUCER:
         return (header.base_sequence, header.producer_epoch, header.attributes & WRITER) == (-1, 0, 0)
     return 0 <= header.base_sequence <= MAX_SEQUENCE
@@ -164,7 +164,7 @@ def _span(numbers: pa.Array) -> tuple[int, int]:
 
 
 def _decoded_bytes(message: memoryview, compressed: bool) -> int:
-    """How much memory the buffers of an Arrow record-batch message take once they are decompressed.
+    """Return the memory that the buffers of an Arrow record-batch message take once they are decompressed.
 
     This reads just enough of the message's metadata (a flatbuffer) and trusts nothing in it.
     """
@@ -212,7 +212,7 @@ def _buffers_bytes(metadata: memoryview, vector: int | None, body: memoryview, c
 
 
 def _field(data: memoryview, table: int, number: int) -> int | None:
-    """Where field `number` of the flatbuffer table at `table` is; None when it has its default."""
+    """Return the position of field `number` of the flatbuffer table at `table`; None when it has its default."""
     vtable = table - _INT32.unpack_from(data, table)[0]
     if not 0 <= vtable <= len(data) - 4:
         raise UntrustedFrame("an Arrow message is malformed")

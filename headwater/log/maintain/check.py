@@ -1,9 +1,9 @@
 """Checking: read all of a partition's files and name everything that is not as it was written.
 
-Nothing is changed and no lock is taken, so a partition can be checked while it is in use, from a read-only medium or
-as a copy. Every frame passes `admit`, so the files may come from anywhere. What is wrong is either *damage*, records
-that were acknowledged and cannot be read as they were written, or a *note*: something that the engine deals with by
-itself when the partition is next opened or read.
+Nothing is changed and no lock is taken, so a partition can be checked while it is in use, from a read-only medium or as
+a copy. Every frame passes `admit`, so the files may come from anywhere. A finding is either *damage*, records that were
+acknowledged and cannot be read as they were written, or a *note*: something that the engine deals with by itself when
+the partition is next opened or read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from headwater.log.recover.report import Damage
 from headwater.log.write.producers import ProducerTable
 
 _ATTEMPTS: Final = 5
-"""How often the list of segments is taken anew when the partition changes meanwhile."""
+"""The number of times that the list of segments is read anew when the partition changes meanwhile."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the bytes checked so far and the bytes there are."""
@@ -55,7 +55,7 @@ def read_state_copies(path: Path) -> tuple[State | None, State | None]:
 
 
 def lost_segments(directory: Path) -> list[Damage]:
-    """What is lost of a partition's closed segments, as the names and sizes of their files tell."""
+    """Return the lost parts of a partition's closed segments, as the names and sizes of their files tell."""
     states = [copy for copy in read_state_copies(directory / STATE_FILE) if copy is not None]
     if not states:
         return []
@@ -86,7 +86,7 @@ class Finding:
 
 @dataclass(slots=True)
 class SegmentSummary:
-    """What was found in one segment; `end` is the offset after its last record."""
+    """The numbers of one segment; `end` is the offset after its last record."""
 
     file: Path
     base: int
@@ -157,7 +157,7 @@ class Check:
             yield self._lost(self.directory, None, ends, state.durable_end, "the growing segment is missing")
 
     def _is_part(self, base: int, inventory: Inventory) -> bool:
-        """Whether an own segment is the one that the list means, or the growing one."""
+        """Return whether an own segment is the one that the list means, or the growing one."""
         growing = inventory.growing
         entry = self._closed.get(base)
         if entry is None:
@@ -170,11 +170,11 @@ class Check:
         return [segment.base for segment in self._listed]
 
     def size_of(self, base: int) -> int:
-        """How large a segment is at this moment."""
+        """Return the size of a segment at this moment."""
         return sum(_size(segment.path) for segment in self._listed if segment.base == base)
 
     def check(self, base: int) -> Iterator[Finding]:
-        """What is wrong in one segment."""
+        """Yield everything that is wrong in one segment."""
         for segment in self._listed:
             if segment.base == base:
                 try:
@@ -183,14 +183,14 @@ class Check:
                     yield Finding("note", segment.path, "removed while the partition was being checked")
 
     def finish(self) -> Iterator[Finding]:
-        """What is wrong around the segments, and whether they are still the same."""
+        """Yield everything that is wrong around the segments, and a note if they have changed."""
         yield from self._check_schemas()
         yield from self._leftovers()
         now = self._read_state()
         if self._state is not None and now is not None and now.layout != self._state.layout:
             yield Finding("note", self.directory, "segments were added, replaced or removed meanwhile: check again")
 
-    # What there is.
+    # The inventory.
 
     def _read_state(self) -> State | None:
         try:
@@ -392,7 +392,7 @@ class Check:
             yield self._lost(segment.path, position, offset, after, "records are missing before the next segment")
 
     def _end_of(self, segment: Segment, after: int | None, offset: int, header: FrameHeader | None) -> int:
-        """Where the records of a segment end when the rest of it cannot be read."""
+        """Return the end of a segment's records when the rest of it cannot be read."""
         if after is not None:
             return after
         state = self._read_state()
@@ -412,7 +412,7 @@ class Check:
             return Finding("note", file, f"{reason}; the records had been deleted", position, offset, next_offset)
         return Finding("damage", file, reason, position, max(offset, self.start), next_offset)
 
-    # What belongs to the segments.
+    # The files beside the segments.
 
     def _check_producers(self, segment: Segment) -> Iterator[Finding]:
         try:
@@ -469,7 +469,7 @@ class _IndexCheck:
         self._newest = max(self._newest, header.max_timestamp)
 
     def findings(self, size: int | None) -> Iterator[Finding]:
-        """What is wrong with the index; `size` is the length of a closed segment."""
+        """Yield everything that is wrong with the index; `size` is the length of a closed segment."""
         if self._problem is None and size is not None and self._covered > size:
             self._problem = "covers more than the segment has"
         if self._problem is not None:
@@ -487,7 +487,7 @@ def _follows(header: FrameHeader, offset: int, previous: int | None, compacted: 
 
 
 def _length_findings(segment: Segment, entry: ListedSegment, size: int) -> list[Finding]:
-    """What is to be said of the length of a closed segment. Which offsets are missing, the walk over it tells."""
+    """Return the findings about the length of a closed segment. The walk over it tells which offsets are missing."""
     if size > entry.length and not entry.flags & UNCUT:
         reason = f"the file has {size} bytes and had {entry.length} when it was closed: what was added is ignored"
         return [Finding("damage", segment.path, reason, entry.length)]

@@ -25,7 +25,7 @@ _FRAME_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What `compact` did. Segments with damage are left as they are, so that nothing readable is lost with it."""
+    """The result of `compact`. Segments with damage are left as they are, so that nothing readable is lost with it."""
 
     segments: int
     rewritten: int
@@ -126,7 +126,7 @@ def rewrite_frames(frames: Iterable[StoredFrame], masks: Iterable[pa.Array | Non
 
 
 def _are_alike(frame: StoredFrame, other: StoredFrame) -> bool:
-    """Whether one frame can hold what is left of both. Replicas go by which records are of which epoch."""
+    """Return whether one frame can hold what is left of both. Replicas go by which records are of which epoch."""
     ours, theirs = frame.header, other.header
     return ours.schema_id == theirs.schema_id and ours.leader_epoch == theirs.leader_epoch
 
@@ -149,7 +149,7 @@ def _newest(table: pa.Table) -> pa.Table:
 
 
 def delete_markers(batch: pa.RecordBatch, schema: Schema) -> pa.Array:
-    """Which rows are delete markers: those with nothing in any payload column."""
+    """Return the mask of the delete markers (tombstones): rows with nothing in any payload column."""
     columns = [pc.is_null(batch.column(name)) for name in schema.payload.names]
     markers = columns[0]
     for column in columns[1:]:

@@ -12,7 +12,7 @@ from headwater.log.elapsed import Age
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of a segment; the growing one is not closed yet."""
+    """The facts of a segment that retention needs; the growing one is not closed yet."""
 
     base: int
     size: int
@@ -22,7 +22,7 @@ class SegmentFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetentionReport:
-    """What `retain` removed, and where the log begins now."""
+    """The result of `retain`: what it removed, and the start of the log now."""
 
     segments: int
     bytes: int
@@ -30,7 +30,7 @@ class RetentionReport:
 
 
 def expired(segments: Sequence[SegmentFacts], config: PartitionConfig, age_ns: Age, keep_from: int | None) -> int:
-    """How many of the oldest segments can go.
+    """Return the number of the oldest segments that can go.
 
     Ages count from the closing of a segment, by the time that was observed to pass, not by the users' timestamps, which
     may say anything. The growing segment always stays.

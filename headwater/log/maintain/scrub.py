@@ -1,6 +1,6 @@
 """Scrubbing: a closed segment is read again as the device has it, so that damage is met before its records are missed.
 
-What is met is noted as it is when readers meet it. Whoever scrubs sets the pace.
+Damage is noted as if readers had met it. The caller sets the pace.
 """
 
 from __future__ import annotations

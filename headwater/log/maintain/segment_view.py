@@ -51,12 +51,12 @@ class SegmentItem:
 
     @property
     def codec(self) -> str:
-        """How the frame is compressed."""
+        """The compression of the frame."""
         return _CODEC_NAMES.get(self.header.attributes & CODEC_MASK, "?") if self.header else ""
 
     @property
     def features(self) -> list[str]:
-        """Which optional things the frame has."""
+        """The names of the optional features of the frame."""
         return [name for bit, name in _FEATURES if self.header and self.header.attributes & bit]
 
     def as_json(self) -> dict[str, Any]:

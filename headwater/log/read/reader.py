@@ -59,12 +59,12 @@ MAPPED_FROM: Final = 1024 * 1024
 """Spans of the growing segment at least this large are mapped; smaller ones are read."""
 
 _PATIENCE: Final = 10
-"""How often a reader looks again when the files are not as the state says, because someone is changing them."""
+"""The number of times that a reader looks again if the files differ from the state because a process changes them."""
 _AT_ONCE: Final = 3
 """So often it does that without waiting."""
 
 _NO_FILE: Final = (errno.EINVAL, errno.ELOOP, errno.ENXIO, errno.ENOTDIR)
-"""What is there under the name of a segment cannot be its file."""
+"""The errors of opening something that has the name of a segment and cannot be its file."""
 
 _Found = TypeVar("_Found")
 OnDamage = Callable[[Damage], None]
@@ -97,7 +97,7 @@ class Reader:
             return state, [] if listed is None else _below(listed.entries(), state.segment_base)
 
     def missing(self) -> list[Damage]:
-        """What is lost of closed segments, as far as the names and sizes of their files tell."""
+        """Return the lost parts of closed segments, as the names and sizes of their files tell."""
 
         def look(state: State) -> list[Damage]:
             _, entries = self._closed(state)
@@ -115,7 +115,7 @@ class Reader:
         return self._patiently(look)
 
     def _is_short(self, entry: ListedSegment) -> bool:
-        """Whether less is there of a segment's file than when it was closed."""
+        """Return True if a segment's file is shorter than when it was closed."""
         try:
             size = os.stat(self._directory / f"{entry.base:020d}.log").st_size
         except OSError:
@@ -181,7 +181,7 @@ class Reader:
     # Frames in order.
 
     def read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
-        """What `take` makes of every frame with records in [start, end), in order; of all of them, or an error.
+        """Yield what `take` makes of every frame with records in [start, end), in order; of all of them, or an error.
 
         Damage raises FrameDamaged where `on_damage` is not given; otherwise it is reported and passed over. Records
         that retention removes before they are reached raise OffsetOutOfRange.
@@ -244,7 +244,7 @@ class Reader:
         return entry
 
     def _stays(self, entry: ListedSegment, lost: _SegmentLost) -> bool:
-        """Whether a segment that could not be opened is lost: nobody has changed the list meanwhile."""
+        """Return True if a segment that could not be opened is lost: nobody has changed the list meanwhile."""
         state = self._state()
         with suppress(FileNotFoundError, SegmentListDamaged):
             unchanged = entry.end > state.start and self._holding(entry.base, state) == entry
@@ -260,7 +260,7 @@ class Reader:
             self._mended.add(base)
 
     def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
-        """Where frames with records in [start, end) lie, about so many bytes of them; and the offset to go on with.
+        """Return the place of frames with records in [start, end), up to about `most_bytes`, and the next offset.
 
         They are of one segment. Only their stamps are verified: that their bodies are whole is for who reads them to
         see. None where not even that can be said: reading tells what is wrong.
@@ -465,7 +465,7 @@ def _below(entries: Iterator[ListedSegment], base: int) -> list[ListedSegment]:
 
 
 def _is_part(mapped: tuple[int, bytes], state: State, listed: SegmentList | None) -> bool:
-    """Whether a segment that is mapped, given by its base and log, is still part of the log."""
+    """Return True if a mapped segment, given by its base and log, is still part of the log."""
     base, log = mapped
     if base >= state.segment_base or listed is None:
         return log == state.segment
@@ -556,7 +556,7 @@ def _extent(
 
 
 def _before_next(fields: Fields, previous: int | None, offset: int, stop: int) -> int:
-    """How far the log is known before a frame at or beyond `stop`: all of it, if that says that nothing is missing."""
+    """Return the end of the known log before a frame at or beyond `stop`: `stop`, if the frame vouches for it."""
     follows = previous is None or fields[PREVIOUS] == previous
     return stop if fields[GROUP] & AFTER_GAP and follows else offset
 

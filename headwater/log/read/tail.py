@@ -16,7 +16,7 @@ _COPY: Final = 1024 * 1024
 
 
 class LogTail(NamedTuple):
-    """Where a walk over the growing segment ended, and the least offset that is known to have been synced."""
+    """The end of a walk over the growing segment, and the least offset that is known to have been synced."""
 
     end: int
     position: int

@@ -21,8 +21,8 @@ from headwater.log.recover.recovery import index_sound
 def clean_state(directory: Path, page: StatePage) -> State | None:
     """The published state when recovery has nothing to do; None when it has, or when that cannot be told.
 
-    This looks without the lock, at the state first: whoever changes the files meanwhile makes them differ from it.
-    What happens afterwards a handle learns as ever, from the state when it reads, and under the lock when it appends.
+    This looks without the lock, at the state first: whoever changes the files meanwhile makes them differ from it. A
+    handle learns later changes as ever, from the state when it reads, and under the lock when it appends.
     """
     state, whole = page.read()
     if state is None or not whole or state.flags or state.durable_end != state.end:
@@ -34,7 +34,7 @@ def clean_state(directory: Path, page: StatePage) -> State | None:
 
 
 def _in_order(directory: Path, state: State) -> bool:
-    """Whether the files are those that the state speaks of: the marks, the list, and the growing segment.
+    """Return whether the files are those that the state speaks of: the marks, the list, and the growing segment.
 
     This takes as long for many closed segments as for few. Their files are held against the list by those that open
     them, by recovery and by whoever asks for the partition's health.
@@ -52,7 +52,7 @@ def _in_order(directory: Path, state: State) -> bool:
 
 
 def _list_in_order(directory: Path, state: State) -> bool:
-    """Whether the list is the one that was written last, and reaches from the log's start to the growing segment.
+    """Return whether the list was written last, and reaches from the log's start to the growing segment.
 
     A list that has more than the state says belongs to a later state, which a loss of power took back.
     """

@@ -20,13 +20,13 @@ from headwater.log.recover.report import Damage
 
 DAMAGE_FILE: Final = "damage.json"
 _KEPT: Final = 1000
-"""How many stretches the file has at most: the newest ones."""
+"""The most stretches that the file keeps: the newest ones."""
 _AGAIN: Final = 0.5
-"""How long to wait before the lock is tried again. Seconds."""
+"""The pause before the lock is tried again. Seconds."""
 
 
 def read_damage(directory: Path) -> list[Damage]:
-    """What is known of a partition's damage, by offset; nothing if that itself is damaged."""
+    """Return the known damage of a partition, by offset; nothing if the file itself is damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(read_plain(directory / DAMAGE_FILE))
         return [
@@ -59,7 +59,7 @@ def write_damage(disk: Disk, directory: Path, known: list[Damage]) -> None:
 
 
 def with_damage(known: list[Damage], found: Iterable[Damage]) -> tuple[list[Damage], int]:
-    """What is known then, and how many stretches are new. Those that overlap or touch are one."""
+    """Return the known damage with what was found, and the number of new stretches. Touching ones are merged."""
     merged = list(known)
     new = 0
     for damage in found:
@@ -72,12 +72,12 @@ def with_damage(known: list[Damage], found: Iterable[Damage]) -> tuple[list[Dama
 
 
 def without_damage(known: list[Damage], offset: int) -> list[Damage]:
-    """What is known of the offsets below this one: the others are given out again."""
+    """Return the known damage below an offset: the others are given out again."""
     return [replace(one, next_offset=min(one.next_offset, offset)) for one in known if one.offset < offset]
 
 
 def without_damage_in(known: list[Damage], start: int, end: int) -> list[Damage]:
-    """What is known of the offsets outside of [start, end)."""
+    """Return the known damage outside of [start, end)."""
     found: list[Damage] = []
     for one in known:
         if one.offset < start:
@@ -88,14 +88,14 @@ def without_damage_in(known: list[Damage], start: int, end: int) -> list[Damage]
 
 
 class Noting(Protocol):
-    """Who can note damage for everyone."""
+    """An object that notes damage for all processes."""
 
     def note_damage(self, damage: Damage) -> bool:
         """Note it; False when that has to be tried again later."""
 
 
 class DamageNotes:
-    """What the readers of one handle have met. Thread-safe."""
+    """The damage that the readers of one handle have met. Thread-safe."""
 
     def __init__(self, owner: Noting) -> None:
         self._owner = weakref.ref(owner)
@@ -109,7 +109,7 @@ class DamageNotes:
             self._note(damage)
 
     def forget(self, start: int, end: int) -> None:
-        """What was met in [start, end) is noted again when it is met again."""
+        """Note damage in [start, end) again when a reader meets it again."""
         self._met = {one for one in self._met if one[1] <= start or end <= one[0]}
 
     def _note(self, damage: Damage) -> None:

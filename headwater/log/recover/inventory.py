@@ -40,7 +40,7 @@ SHORTER: Final = "the file of a closed segment is shorter than when it was close
 
 @dataclass(slots=True)
 class Inventory:
-    """What a partition has. Entries that were made from files stand in for those that the list should have."""
+    """The files of a partition. Entries that were made from files stand in for those that the list should have."""
 
     closed: list[ListedSegment] = field(default_factory=list)
     """The closed segments from `start` on, without a gap between them."""
@@ -58,11 +58,11 @@ class Inventory:
     on_disk: list[ListedSegment] = field(default_factory=list)
     """The entries that the list has, up to the first one that is damaged."""
     entries: int = 0
-    """How many entries the list has, sound or not."""
+    """The number of entries in the list, sound or not."""
     generation: int = 0
     """That of the list; 0 when there is none, or none that is sound."""
     made: bool = False
-    """Whether entries were made from files, although there should have been a list that has them."""
+    """True if entries were made from files, although there should have been a list that has them."""
 
 
 class _Taker:
@@ -197,7 +197,7 @@ class _Taker:
         return made
 
     def _end_before_garbled(self, segment: Segment, end: int) -> int:
-        """Where a segment without an entry ended, if a garbled file stands where another one followed it.
+        """Return the end of a segment without an entry, if a garbled file stands where another one followed it.
 
         Of a segment that is not compacted the frames tell that, as there is one for each offset.
         """
@@ -245,7 +245,7 @@ class _Taker:
 def take_inventory(
     directory: Path, partition: bytes, state: State | None, start: int, *, thorough: bool = False
 ) -> Inventory:
-    """What there is of a log that begins at `start`. Only a `thorough` one opens files that look right."""
+    """Return the inventory of a log that begins at `start`. Only a `thorough` one opens files that look right."""
     return _Taker(directory, partition, state, start, thorough).take()
 
 

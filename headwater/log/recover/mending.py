@@ -1,7 +1,7 @@
 """Mending: a closed segment is written anew, with frames of another replica in the place of its damaged ones.
 
 The new file takes the old one's place by a rename, as compaction does it. So readers of the old file are undisturbed,
-and a death in between leaves the old file as it was. What no other replica can give stays as it is.
+and a death in between leaves the old file as it was. Damage that no other replica can mend stays as it is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Hole(NamedTuple):
     offset: int
     next_offset: int
     position: int
-    """Where the bytes begin that stand in the place of their frames, and where they end."""
+    """The beginning and the end of the bytes that stand in the place of their frames."""
     until: int
     reason: str
 
@@ -141,7 +141,7 @@ class Mending:
         self._offset = first
         self._gaps = segment.header.compacted
         self.mended = 0
-        """How many frames of another replica it has by now, and how many holes that are gaps there."""
+        """The number of frames taken from another replica, and of holes that are gaps there."""
 
     def _open_or_nothing(self) -> int:
         """The old file; where it is lost, one without content."""

@@ -2,7 +2,7 @@
 
 The log is the truth and the state a hint. Recovery starts at the *floor*, the greatest offset that is known to have
 been synced, from the state and from what later frames say of earlier ones. From there it adopts the longest run of
-valid frames, whole atomic groups only, each of which must name the one before it. What lies behind is cut.
+valid frames, whole atomic groups only, each of which must name the one before it. Everything behind them is cut.
 
 Below the floor nothing is ever cut. A bad frame there is damage to what was acknowledged: it is passed over, reported,
 and the good frames behind it are kept.
@@ -97,7 +97,7 @@ class Recovery:
             self._disk.unlink(path)
         found = self._read_state()
         if found is None or found.flags:
-            # Whoever was in the middle of a change may have died before the names it made or removed were durable.
+            # A process in the middle of a change may have died before the names it made or removed were durable.
             self._disk.sync_directory(self._directory)
         partition = self._identify(found)
         state = found or BLANK._replace(partition=partition, damaged=len(read_damage(self._directory)))
@@ -131,7 +131,7 @@ class Recovery:
         return state if state == found else self._publish(state)
 
     def _find_start(self, inventory: Inventory, start: int, *, known: bool) -> int:
-        """Where the log begins: where its records were deleted up to; if nobody knows that, where its files begin."""
+        """Return the start of the log: the offset up to which records were deleted, or else the first of its files."""
         if known:
             return start
         first = [entry.base for entry in inventory.closed[:1]] + ([inventory.growing.base] if inventory.growing else [])
@@ -166,7 +166,7 @@ class Recovery:
             inventory.generation = generation
         return state._replace(list_generation=generation, listed=len(wanted))
 
-    # What identifies the partition, and its state.
+    # The identity of the partition, and its state.
 
     def _read_state(self) -> State | None:
         try:
@@ -279,7 +279,7 @@ class Recovery:
             file = FrameFile(fd, size, seed_of(active.header.partition), active.path)
             same = state.segment == active.header.log
             if not same:
-                # Whoever created it may have died before its name was durable.
+                # The process that created it may have died before its name was durable.
                 self._disk.sync_directory(self._directory)
             elif not state.list_generation:  # written before there were lists, when nobody counted this
                 walked = FrameFile(fd, state.position, file.seed, active.path)
@@ -318,7 +318,7 @@ class Recovery:
         return walk(file, SEGMENT_HEADER_BYTES, active.base, active.header.chain, floor)
 
     def _confirms(self, state: State, active: Segment, file: FrameFile) -> bool:
-        """Whether a frame with the stamp that the state remembers ends where the state says."""
+        """Return whether a frame with the stamp that the state remembers ends where the state says."""
         position, stamp = SEGMENT_HEADER_BYTES, active.header.chain
         with (
             contextlib.suppress(IndexDamaged),
@@ -531,7 +531,7 @@ class Recovery:
 
 
 def _last_end(file: FrameFile) -> int:
-    """Where the records of a segment end, as far as its frames can be believed."""
+    """Return the end of a segment's records, as far as its frames can be believed."""
     found = 0
     for position, header in file.walk_stamped(SEGMENT_HEADER_BYTES, 0):
         found = max(found, header.next_offset if file.is_whole(position) else header.base_offset + 1)
@@ -539,7 +539,7 @@ def _last_end(file: FrameFile) -> int:
 
 
 def index_sound(state: State, active: Segment) -> bool:
-    """Whether the index of the growing segment ends with the entry that the state speaks of."""
+    """Return whether the index of the growing segment ends with the entry that the state speaks of."""
     try:
         with open_index(active.index_path, active.header.log, state.index_entries) as entries:
             if len(entries) == 0:

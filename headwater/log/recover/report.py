@@ -1,4 +1,4 @@
-"""What recovery found: damage by name, and everything that was adopted, cut or made anew."""
+"""The reports of recovery: damage by name, and everything that was adopted, cut or made anew."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Damage:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery found and did."""
+    """The findings and the work of one recovery."""
 
     partition: Path
     adopted_records: int = 0
@@ -34,13 +34,13 @@ class RecoveryReport:
     strangers: list[Path] = field(default_factory=list)
     """Files that look like segments but do not belong to this log: left alone and ignored."""
     truncated_to: int | None = None
-    """Where a truncation was carried out to."""
+    """The offset that a truncation was carried out to."""
     poisoned: bool = False
-    """Whether a sync had failed; the log goes on in a new segment."""
+    """True if a sync had failed; the log goes on in a new segment."""
 
     @property
     def clean(self) -> bool:
-        """Whether there was nothing to do."""
+        """True if there was nothing to do."""
         return not (
             self.adopted_records
             or self.cut_bytes

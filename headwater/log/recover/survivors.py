@@ -1,7 +1,7 @@
 """Survivors: which records compaction keeps, found elsewhere, for logs whose keys do not fit in one memory.
 
-Whoever finds them reads all closed segments, and passes on the newest offset of each key. Here they are met in the
-order of the log, so only those of the frame at hand are in memory.
+The caller that finds them reads all closed segments, and passes on the newest offset of each key. Here they are met in
+the order of the log, so only those of the frame at hand are in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Survivors:
         self._waiting = NEWEST.empty_table()
 
     def cover(self, base: int, log: bytes) -> bool:
-        """Whether a segment was looked at. Raises when it has changed since: then who is newest may have too."""
+        """Return whether a segment was looked at. Raises when it has changed since: then who is newest may have too."""
         known = self._segments.get(base)
         if known is not None and known != log:
             raise PartitionError(

@@ -17,7 +17,7 @@ from headwater.log.format.frame import Frame, FrameHeader
 
 
 class Appended(NamedTuple):
-    """Where an append is in the log: from `base_offset` up to, and without, `end_offset`.
+    """The offsets of an append in the log: from `base_offset` up to, and without, `end_offset`.
 
     `duplicate` says that it was there already. For an atomic group that was there already the offsets are -1: only its
     number is remembered.
@@ -29,7 +29,7 @@ class Appended(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Where frames lie, one after the other: the file, which names itself `log`, and which of its bytes.
+    """The place of adjacent frames: the file, whose header names it `log`, and the range of its bytes.
 
     `stamp` is the checksum of the last one's stamp, by which they are known to be those.
     """
@@ -42,7 +42,7 @@ class Extent(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What one append has put behind a log, from offset `start` up to, and without, `end`, byte for byte.
+    """The bytes that one append has added to a log, from offset `start` up to, and without, `end`.
 
     It is published: readers may see it. The log begins at `log_start`, and what is below `durable_end` is durable.
     """
@@ -85,7 +85,7 @@ class Ticket:
 
 
 _PATIENCE: Final = 0.5
-"""How long a leader waits for the callers served before, as a part of the time that serving them took."""
+"""The time that a leader waits for the callers served before, as a part of the time that serving them took."""
 
 
 class CommitQueue:
@@ -109,7 +109,8 @@ class CommitQueue:
             if ticket.leads:
                 self._lead(ticket)
         except BaseException:
-            # Interrupted (Ctrl-C). What nobody has taken yet is withdrawn; a lead that is ours goes on to the next.
+            # Interrupted (Ctrl-C). A ticket that nobody has taken yet is withdrawn; a lead that is ours goes on to the
+            # next.
             with self._mutex:
                 if ticket in self._waiting:
                     self._waiting.remove(ticket)

@@ -32,7 +32,7 @@ class Flush:
 
     @property
     def size(self) -> int:
-        """How many bytes are to be written."""
+        """The number of bytes to write."""
         return self.position - self._before.position
 
     def add(self, ticket: Ticket) -> Appended:
@@ -85,7 +85,7 @@ class Flush:
         return [pack_entry(self._before.segment, entry) for entry in self._index.entries]
 
     def stretches(self, state: State, directory: Path) -> list[Stretch]:
-        """What each append has added, once it is published by this state."""
+        """Return the bytes that each append has added, once this state publishes them."""
         file = f"{directory}/{state.segment_base:020d}.log"
         return [
             Stretch(

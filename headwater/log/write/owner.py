@@ -99,9 +99,9 @@ class PartitionOwner:
         self.opened = 0
         """The number of times that the files of the growing segment were opened."""
         self._owners = 0
-        """How often the lock is held here: a block within a block counts."""
+        """The number of nested blocks that hold the lock."""
         self._resting = False
-        """Whether the files were closed, and are opened when they are needed."""
+        """True while the files are closed; they are opened when they are needed."""
         self._page: StatePage | None = None
         self._closed: type[PartitionClosed | PartitionForked] | None = None
         self._log = bytes(16)
@@ -371,7 +371,7 @@ class PartitionOwner:
 
     @property
     def closed(self) -> bool:
-        """Whether the handle was closed."""
+        """True once the handle was closed."""
         return self._closed is not None
 
     def close(self) -> None:

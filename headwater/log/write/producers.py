@@ -1,4 +1,4 @@
-"""Who has written what: the memory that makes retries harmless.
+"""The producer table: it remembers the last batches of each producer, which makes retries harmless.
 
 For an idempotent producer the last five batches are kept, so that a retry of any of them is answered with the offsets
 of the original. For the writer of atomic groups one number is kept for ever. The table is saved at each roll as it is

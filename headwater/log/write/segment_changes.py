@@ -35,7 +35,7 @@ class SegmentChanges:
                 raise OffsetOutOfRange(offset, state.start, state.end, str(self._directory))
             if offset == state.end:
                 return
-            # What the decision relies on is durable before it: else a power loss could leave the decision alone.
+            # The records that the decision relies on are durable before it: else a power loss could leave it alone.
             self._owner.page.write(self._syncer.make_durable(state)._replace(flags=CHANGING))
             self._disk.replace(self._directory / TRUNCATE_FILE, pack_mark(TRUNCATE_FILE, offset))
             self._disk.sync_directory(self._directory)

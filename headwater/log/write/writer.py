@@ -21,7 +21,7 @@ from headwater.log.write.role import NotLeading, WriterRole
 from headwater.log.write.syncer import Syncer
 
 _WRITTEN_AT_ONCE: Final = 4 * 1024 * 1024
-"""Where appends are not synced one by one, the device begins with them whenever there are so many bytes of them."""
+"""If appends are not synced one by one, the device begins to write whenever so many bytes have gathered."""
 
 
 class Writer:
@@ -156,7 +156,7 @@ class Writer:
     def _undo(self, before: State) -> bool:
         """Take back what was written, unless it was published; whether it was not.
 
-        What cannot be taken back, recovery will deal with.
+        Recovery deals with what cannot be taken back.
         """
         owner = self._owner
         self.producers.forget()
