@@ -22,27 +22,28 @@ import pyarrow as pa
 
 from headwater.core.config import ProducerConfig
 from headwater.core.errors import BufferFull, InvalidRecord, StoreClosed, TransactionAborted
-from headwater.core.limits import check_sizes
+from headwater.log.delayed_calls import DelayedCalls
 from headwater.streams.batch import RECORD_BYTES, Batch
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.gathered import Gathered, Piece, piece_of
-from headwater.streams.idle import IDLE
 from headwater.streams.ports import Appender
 from headwater.streams.receipt import Outcome, Receipt
-from headwater.streams.routing import partition_of
+from headwater.streams.routing import Router
 from headwater.streams.topic import Topic
 from headwater.streams.turn import Turn
 from headwater.streams.typed import (
     check_batches,
-    check_marker,
-    check_row,
     pieces,
     raw_values,
-    size_of,
     to_batches,
 )
 
 _log = logging.getLogger(__name__)
+IDLE: Final = DelayedCalls("headwater-idle")
+"""The idle threads write the last records of producers that have gone quiet; busy producers write by themselves.
+
+They look at each producer once its linger has passed, and hold on to it meanwhile: one that is dropped with records in
+its buffer still gets them written."""
 _FRAME_OVERHEAD: Final = 1536
 """More than a frame's header and Arrow's own metadata take."""
 _SHORTEST_LOOK: Final = 0.001
@@ -94,6 +95,7 @@ class Producer:
             self._limits = info.config
             self._schema = schema
             self._raw = schema.raw
+            self._router = Router(info, schema)
             self._most = info.config.max_frame_bytes - _FRAME_OVERHEAD
             self._bytes = min(self.config.batch_bytes, self._most // 2)
             self._max_value = info.config.max_value_bytes
@@ -155,9 +157,12 @@ class Producer:
         timestamp: int | None,
     ) -> Receipt:
         """Take any record, and write the batch that it fills or finds overdue."""
-        value, size = self._value(value, key)
-        partition = self._route(key, partition)
-        size += RECORD_BYTES + self._extras(key, headers, timestamp)
+        router = self._router
+        value, size = router.value(value, key)
+        if self._unready:
+            self._raise_pending()
+        partition = router.partition(key, partition, self._sticky)
+        size += RECORD_BYTES + router.extras(key, headers, timestamp)
         if size > self._most:
             raise InvalidRecord(f"a record of {size} bytes fits no frame of {self._most} (max_frame_bytes)")
         now = time_ns()
@@ -181,61 +186,6 @@ class Producer:
         elif number == 0 and not self._watched:
             self._watch()
         return Receipt((batch.outcome, number))
-
-    def _route(self, key: Any, partition: int | None) -> int:
-        """The partition, after the checks that most records do not need."""
-        if self._unready:
-            self._raise_pending()
-        limit = self._limits.max_key_bytes
-        if key is not None and (type(key) is not bytes or len(key) > limit):
-            raise InvalidRecord(f"a key is bytes, at most {limit} of them (max_key_bytes), not {key!r:.60}")
-        if key is None and self._limits.compact:
-            raise InvalidRecord(f"topic {self.topic.name!r} is compacted: every record needs a key")
-        if partition is None:
-            return self._sticky if key is None else partition_of(key, self._count)
-        if not isinstance(partition, int) or not 0 <= partition < self._count:
-            raise InvalidRecord(f"topic {self.topic.name!r} has partitions 0 to {self._count - 1}, not {partition}")
-        return partition
-
-    def _extras(self, key: bytes | None, headers: Any, timestamp: Any) -> int:
-        """About how many bytes they take, all that is beside the value; raises InvalidRecord."""
-        if timestamp is not None and (type(timestamp) is not int or not -(1 << 63) <= timestamp < 1 << 63):
-            raise InvalidRecord(f"a timestamp is nanoseconds in 64 bits, not {timestamp!r}")
-        size = 0 if key is None else len(key) + 4
-        if headers is not None:
-            size += self._check_headers(headers)
-        return size
-
-    def _check_headers(self, headers: Any) -> int:
-        try:
-            size = sum(len(name.encode()) + len(value) for name, value in headers.items())
-            sound = all(isinstance(value, bytes) for value in headers.values())
-        except (AttributeError, TypeError, UnicodeEncodeError):
-            size, sound = 0, False
-        if not sound:
-            raise InvalidRecord("headers are a mapping of str to bytes")
-        check_sizes(self._limits, headers=size)
-        return size + 8 * len(headers)
-
-    def _value(self, value: Any, key: bytes | None) -> tuple[Any, int]:
-        """The value as it is stored, and about how large it is; raises InvalidRecord."""
-        if type(value) is bytes and self._raw:
-            size = len(value)
-        elif value is None:
-            if key is None:
-                raise InvalidRecord("a delete marker (a value of None) needs a key")
-            check_marker(self._schema)
-            size = 0
-        elif not self._raw:
-            value = check_row(value, self._schema)
-            size = size_of(value)
-        elif isinstance(value, bytearray | memoryview):
-            value = bytes(value)
-            size = len(value)
-        else:
-            raise InvalidRecord(f"a value is bytes, not {type(value).__name__}: encode it, or use a typed topic")
-        check_sizes(self._limits, value=size)
-        return value, size
 
     def send_batch(
         self,
@@ -264,9 +214,12 @@ class Producer:
         times = timestamps if timestamps is None or isinstance(timestamps, int) else pa.array(timestamps)
         check_batches(batches, listed, times, self._schema, self._limits)
         number = self._sticky if partition is None and not self._unready else None
+        if self._unready:
+            self._raise_pending()
+        route, sticky = self._router.partition, self._sticky
         if listed is None and number is None:
-            number = self._route(None, partition)
-        routes = [self._route(key, partition) for key in listed] if listed is not None else []
+            number = route(None, partition, sticky)
+        routes = [route(key, partition, sticky) for key in listed] if listed is not None else []
         receipts: list[Receipt] = []
         start = 0
         for batch in batches:
@@ -318,8 +271,10 @@ class Producer:
         count, size = len(values), sum(map(len, values)) + RECORD_BYTES * len(values)
         if size > min(self._bytes, self._max_value) or count > self._last_number + 1:
             return None
-        number, now = self._route(None, partition), time_ns()
-        self._extras(None, None, timestamp)
+        if self._unready:
+            self._raise_pending()
+        number, now = self._router.partition(None, partition, self._sticky), time_ns()
+        self._router.extras(None, None, timestamp)
         while True:
             with self._mutex:
                 if self._closed:

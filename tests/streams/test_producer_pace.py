@@ -11,7 +11,7 @@ import pytest
 import headwater as hw
 from headwater.embedded.appender import PartitionAppender
 from headwater.streams import producer as producing
-from headwater.streams.idle import IDLE
+from headwater.streams.producer import IDLE
 
 MILLISECOND = 1_000_000
 
