@@ -14,7 +14,6 @@ from weakref import ref
 
 import grpc
 
-from headwater.client import fork
 from headwater.client.connection import Channel
 from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
@@ -45,7 +44,6 @@ class FetchStream:
         self._requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
         self._requests.put(request)
         self.call = channel.stub.FetchStream(iter(self._requests.get, None), metadata=metadata)
-        fork.watch(self)
 
     def took(self, response: Fetched) -> None:
         """Count an answer that has come."""
@@ -68,9 +66,6 @@ class FetchStream:
         """Cancel the call: nobody listens any more."""
         self.call.cancel()
         self._requests.put(None)
-
-    def abandon_in_child(self) -> None:
-        """After a fork, stay as it is: the parent listens, and the fetcher in the child knows of no stream."""
 
     def listen(self, listener: StreamListener) -> None:
         """Pass on what comes, in a thread of its own, for as long as the listener is there to take it."""

@@ -54,14 +54,6 @@ MUTANTS: tuple[Mutant, ...] = (
         killers=("tests/broker/test_transactions.py",),
     ),
     Mutant(
-        name="child-cancels-its-parents-streams",
-        promise="a forked child does not end what its parent receives",
-        file="headwater/client/fetcher.py",
-        old="        self._closed = False\n        fork.watch(self)\n",
-        new="        self._closed = False\n",
-        killers=("tests/client/test_fork.py",),
-    ),
-    Mutant(
         name="child-collects-its-parents-calls",
         promise="a forked child keeps its parent's calls as they are",
         file="headwater/client/fork.py",
