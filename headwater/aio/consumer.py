@@ -29,7 +29,7 @@ from headwater.streams.store import Store
 from headwater.streams.topic import TopicPartition
 
 _ITERATION = 1.0
-"""How long an iteration waits for records at a time. Seconds."""
+"""An iteration waits so many seconds for records at a time."""
 
 _Found = TypeVar("_Found", ConsumedRecord, ConsumedBatch)
 _Result = TypeVar("_Result")
@@ -53,23 +53,23 @@ class Consumer:
         self._threads = threads
         self.bell = Bell(consumer.watch, threads.loop)
         self._ahead: deque[ConsumedRecord] = deque()
-        """What an iteration has polled and not handed out. Before anything else is done it goes back."""
+        """Records that an iteration has polled and not handed out. They go back before anything else is done."""
         self._closed = False
 
     @property
     def consumer(self) -> SyncConsumer:
-        """What is below: not for use beside this."""
+        """The synchronous consumer below: not for use beside this."""
         return self._consumer
 
     @property
     def config(self) -> ConsumerConfig:
-        """How it reads."""
+        """Its configuration."""
         return self._consumer.config
 
     # Polling.
 
     async def poll(self, max_records: int | None = None, timeout: float = 0.0) -> list[ConsumedRecord]:
-        """What is there, at most `max_records`, waiting up to `timeout` seconds for the first. It may be nothing.
+        """Return at most `max_records` records, waiting up to `timeout` seconds for the first; there may be none.
 
         A poll that is cancelled has handed out nothing: the next one returns what it had found.
         """

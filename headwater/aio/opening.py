@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 
 class Closable(Protocol):
-    """What is opened: it knows what to do at the end of a block."""
+    """Something that is opened, and knows what to do at the end of a block."""
 
     async def __aenter__(self) -> Self: ...
 

@@ -31,20 +31,20 @@ Handler = Callable[[Any], object]
 failure."""
 
 _POLL: Final = 0.2
-"""How long a poll waits, and so how long a request to stop may go unnoticed."""
+"""The seconds that a poll waits, for which a request to stop may go unnoticed."""
 
 _SLICE: Final = 0.1
 """The same, for the pause between two attempts."""
 
 
 class Poll(Protocol):
-    """How records are taken: `Consumer.poll`."""
+    """Takes records: `Consumer.poll`."""
 
     async def __call__(self, max_records: int | None = None, timeout: float = 0.0) -> list[ConsumedRecord]: ...
 
 
 class ProcessOptions(TypedDict, total=False):
-    """How `Consumer.process` goes about it: as in `headwater.ProcessOptions`, with functions of the event loop."""
+    """The options of `Consumer.process`: as in `headwater.ProcessOptions`, with functions of the event loop."""
 
     batch: bool
     batch_size: int

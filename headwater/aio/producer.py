@@ -44,12 +44,12 @@ class Producer:
 
     @property
     def config(self) -> ProducerConfig:
-        """How it gathers records."""
+        """Its configuration."""
         return self._buffer.config
 
     @property
     def buffer(self) -> Buffer:
-        """What is below: not for use beside this."""
+        """The synchronous producer below: not for use beside this."""
         return self._buffer
 
     # Taking records.
@@ -163,7 +163,7 @@ class Producer:
 
     @property
     def pending(self) -> int:
-        """How many records are not written yet."""
+        """The number of records that are not written yet."""
         return self._buffer.pending
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from headwater.streams.receipt import Outcome
 
 
 class Outcomes:
-    """Who awaits which outcome. Threads bring outcomes; one message to the event loop wakes all who await it."""
+    """The tasks that await outcomes. Threads bring outcomes; one message to the event loop wakes all tasks of one."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads

@@ -20,12 +20,12 @@ class Steward:
 
     @property
     def config(self) -> StewardConfig:
-        """How it cleans."""
+        """Its configuration."""
         return self._steward.config
 
     @property
     def last_report(self) -> StewardReport | None:
-        """What the last pass did."""
+        """The report of the last pass."""
         return self._steward.last_report
 
     async def run_once(self, *, dry_run: bool = False) -> StewardReport:

@@ -31,7 +31,7 @@ from headwater.streams.store import StoreStatistics
 from headwater.streams.topic import TopicPartition
 
 THREADS = 8
-"""How many threads a store has unless it is told: enough for as many disk operations at once."""
+"""The number of threads of a store by default: enough for as many disk operations at once."""
 
 OnChange = Callable[[frozenset[TopicPartition]], object]
 """Told which partitions a consumer has been given, or has to give up: a function or a coroutine function."""
@@ -87,7 +87,7 @@ class Store:
         return await self._threads.run(self._store.topic_names)
 
     async def describe_topic(self, name: str) -> TopicInfo:
-        """How a topic is set up now."""
+        """Return a topic's description as it is now."""
         return await self._threads.run(lambda: self._store.describe_topic(name))
 
     async def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
@@ -202,7 +202,7 @@ class Store:
     # Cleaning.
 
     def steward(self, *, config: StewardConfig | None = None, **options: Any) -> Steward:
-        """Whoever cleans the store, by what its topics want to keep. Options are those of StewardConfig, by name."""
+        """Return a steward, which cleans the store by what its topics want to keep. Options: StewardConfig, by name."""
         return Steward(self._store.steward(config=config, **options), self._threads)
 
     async def sweep(self, *, dry_run: bool = False) -> int:

@@ -30,7 +30,7 @@ class Topic:
         return self._topic.name
 
     async def info(self) -> TopicInfo:
-        """How the topic is set up."""
+        """The topic's description."""
         return await self._threads.run(lambda: self._topic.info)
 
     async def schema(self) -> Schema:

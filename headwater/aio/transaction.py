@@ -14,7 +14,7 @@ from headwater.streams.transaction import Transaction as SyncTransaction
 
 
 class InTurn(Protocol):
-    """How something is done in a thread, when it is its turn."""
+    """Runs something in a thread, when it is its turn."""
 
     async def __call__(self, work: Any, unwanted: Unwanted[Any] | None = None) -> Any: ...
 

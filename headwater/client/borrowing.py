@@ -14,7 +14,7 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.packing import View
 
 _FIRST: Final = 4096
-"""Where frames begin: before them is the key by which the memory is known."""
+"""The position of the first frame: before it is the key by which the memory is known."""
 
 
 class _Region:

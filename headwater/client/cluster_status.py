@@ -50,7 +50,7 @@ def call(
 
 
 def _ends_at(number: int, address: Address, credentials: Credentials, metadata: pb.Metadata) -> Ends:
-    """How far the logs go that a broker holds."""
+    """The ends of the logs that a broker holds."""
     held = [
         pb.TopicPartition(topic_uuid=topic.topic.uuid, partition=one.partition)
         for topic in metadata.topics

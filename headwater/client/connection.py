@@ -167,7 +167,7 @@ class Connection:
         raise AssertionError("there is always another pause")
 
     def explain(self, failure: grpc.RpcError, channel: Channel) -> tuple[HeadwaterError | None, str]:
-        """What the broker says of a call that may be tried again, and why it failed; raises when it may not."""
+        """Return the broker's error for a call that may be tried again, and why it failed; raises when it may not."""
         error = error_of(failure)
         code = failure.code() if isinstance(failure, grpc.Call) else grpc.StatusCode.UNKNOWN
         if code not in AGAIN:

@@ -14,7 +14,7 @@ from headwater.core.environment import PREFIX
 from headwater.core.errors import InvalidConfiguration
 
 NAMES: Final = ("token", "tls", "tls_ca", "tls_certificate", "tls_key")
-"""What `headwater.open` takes beside the options of a ClientConfig; in the environment `HEADWATER_CLIENT_TOKEN`, …"""
+"""The options of `headwater.open` beside those of a ClientConfig; in the environment `HEADWATER_CLIENT_TOKEN`, …"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Credentials:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """What the environment says; a variable that is set to nothing counts as not set."""
+        """Return the environment's credentials; a variable that is set to nothing counts as not set."""
         said = {name: environment.get(f"{PREFIX}CLIENT_{name.upper()}", "").strip() for name in NAMES}
         secure = said.pop("tls").lower()
         if secure not in ("", "true", "yes", "on", "1", "false", "no", "off", "0"):
@@ -70,7 +70,7 @@ class Credentials:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with each call."""
+        """The metadata of each call."""
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 
     def channel(self, address: str, options: Sequence[tuple[str, object]]) -> grpc.Channel:

@@ -1,4 +1,4 @@
-"""What a consumer behind a broker holds of a partition, until its cursor gets to it."""
+"""The fetched records of a partition, which a consumer behind a broker holds until its cursor gets to them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.packing import View
 
 REST: Final = 0.1
-"""How long a partition that could not be read is left alone. Seconds."""
+"""A partition that could not be read is left alone for so many seconds."""
 
 
 class Held(NamedTuple):
-    """What a fetch has brought of one partition: everything from `start` up to, and without, `end`."""
+    """The result of a fetch of one partition: everything from `start` up to, and without, `end`."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class Held(NamedTuple):
 
 
 class FetchedPartition:
-    """What is held of one partition, as its cursor reads it. Only `held` is touched by other threads."""
+    """The held records of one partition, as its cursor reads them. Only `held` is touched by other threads."""
 
     def __init__(
         self, place: TopicPartition, key: TopicKey, schemas: Schemas, distrust: Callable[[FetchedPartition, bool], None]
@@ -56,19 +56,19 @@ class FetchedPartition:
 
     @property
     def position(self) -> int:
-        """Where the next fetch goes on if nothing is held: behind what the cursor has."""
+        """The offset of the next fetch if nothing is held: behind what the cursor has."""
         assert self.cursor is not None, "a cursor is followed before it is read"
         frames = self.cursor.frames
         return frames[-1].header.next_offset if frames else self.cursor.next
 
     @property
     def bytes(self) -> int:
-        """How much is held."""
+        """The number of bytes that are held."""
         return sum(len(held.frames) for held in self.held)
 
     @property
     def tail(self) -> int:
-        """Where what is held ends, if it is what the cursor needs next; what is of another place is dropped."""
+        """The end of what is held, if the cursor needs it next; records of other offsets are dropped."""
         return self.held[-1].end if self.fits() else self.position
 
     def fits(self) -> bool:
@@ -130,7 +130,7 @@ class FetchedPartition:
         return found
 
     def _read_anew(self, offset: int, max_bytes: int) -> list[StoredFrame]:
-        """What the broker has said meanwhile; raises OffsetOutOfRange if it has not: then the next look asks again."""
+        """Return what the broker has sent meanwhile; raises OffsetOutOfRange if nothing: the next look asks again."""
         if not self.fits():
             raise OffsetOutOfRange(offset, offset, offset, str(self.place))
         return self.read(offset, max_bytes=max_bytes)

@@ -23,7 +23,7 @@ from headwater.v1 import broker_pb2 as pb
 _log = logging.getLogger(__name__)
 _AGAIN: Final = 1.0
 _FAREWELL: Final = 5.0
-"""How long leaving a group is tried. A member that could not is taken out when its session ends. Seconds."""
+"""The seconds for which leaving a group is tried. A member that could not leave ends with its session."""
 
 
 class RemoteGroup:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _AT_ONCE: Final = 500
 """The most that go in one call."""
 _PATIENCE: Final = 0.05
-"""How long a commit waits for a call that others have on their way. Seconds."""
+"""A commit waits so many seconds for a call that others have on their way."""
 _GATHERING: Final = 0.02
 """For how long those are waited for at most that were told together, and are likely to come again. Seconds."""
 
@@ -61,9 +61,9 @@ class JointCommits:
         """Whether one of those who wait makes the next call."""
         self._waiting: list[_Waiting] = []
         self._gathering: _Waiting | None = None
-        """Who makes the next call, as long as it waits for others."""
+        """The commit that makes the next call, as long as it waits for others."""
         self._expected = 0
-        """How many it waits for, with itself."""
+        """The number of commits that it waits for, with itself."""
         self._longest = 0.0
         """For how long it does: half as long as the last call took."""
         self._again = 0.0
@@ -115,7 +115,7 @@ class JointCommits:
             return mine.leads
 
     def _take(self, mine: _Waiting) -> list[_Waiting]:
-        """What goes with the next call."""
+        """The commits that go with the next call."""
         with self._mutex:
             batch = [mine, *(one for one in self._waiting if not one.leads)][:_AT_ONCE]
             self._remove(batch)

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 Place = tuple[str, int | str]
 """A topic and a partition's number; or an internal topic and a name, whose coordinator is meant."""
 _ASKING: Final = 2.0
-"""How long one question for leaders waits. Seconds."""
+"""One question for leaders waits so many seconds."""
 _TOLD_WITHIN: Final[dict[str, Callable[[Any], Iterable[Any]]]] = {
     "Fetch": lambda fetched: (partition for partition, _ in fetched.partitions),
     "ListOffsets": lambda answer: answer.partitions,
@@ -35,7 +35,7 @@ _AGAIN: Final = 0.05
 
 
 class Leaders:
-    """Where the partitions of a cluster are led. Thread-safe."""
+    """The leaders of a cluster's partitions. Thread-safe."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -187,7 +187,7 @@ class LeaderConnection(Connection):
 
 
 def _moved(partitions: Iterable[pb.FetchedPartition | pb.PartitionOffsets]) -> NotLeader | None:
-    """What an answer says of a partition that is led elsewhere."""
+    """Return what an answer says of a partition that is led elsewhere."""
     for found in partitions:
         error = unpack_error(found.error) if found.HasField("error") else None
         if isinstance(error, NotLeader):

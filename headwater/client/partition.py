@@ -47,7 +47,7 @@ _FETCH_BYTES: Final = 4 * 1024 * 1024
 
 
 def partition_seed(topic: bytes, number: int) -> int:
-    """Where the stamp checksums of a partition start from."""
+    """Return the seed of a partition's stamp checksums."""
     return seed_of(partition_uuid(topic, number))
 
 

@@ -52,11 +52,11 @@ from headwater.wire.packing import Sending
 
 _log = logging.getLogger(__name__)
 _LOOK: Final = 0.5
-"""How often what is on its way is looked at. Seconds."""
+"""The seconds between two looks at what is on its way."""
 _REST: Final = 10.0
 """After so many seconds with nothing to send the stream is closed; the next frame opens another."""
 _BORROWED: Final = 16 * MIB
-"""How much memory a stream asks a broker on this machine for."""
+"""The bytes of memory that a stream asks a broker on this machine for."""
 _WORTH_BORROWING: Final = 64 * KIB
 """Smaller frames are sent: then two more calls of the system take longer than copying does."""
 _AT_EASE: Final = 2
@@ -64,7 +64,7 @@ _AT_EASE: Final = 2
 _BUSY_PAUSE: Final = 0.05
 _RENUMBERED_AT_MOST: Final = 3
 _AGAIN: Final = (PartitionBusy, PartitionClosed, StoreClosed, BufferFull)
-"""What the broker says when a frame may well be taken in a moment."""
+"""The broker's errors after which a frame may well be taken in a moment."""
 _ACKS: Final[dict[Acks, pb.Acks]] = {"all": pb.ACKS_ALL, "leader": pb.ACKS_LEADER, "none": pb.ACKS_NONE}
 
 
@@ -75,7 +75,7 @@ class _Sent:
 
     def __init__(self, serial: int, lane: _Lane, frame: Frame, outcome: Outcome, deadline: float) -> None:
         self.serial = serial
-        """Which it is of all that were to be sent: the order that is kept, however often frames are sent again."""
+        """Its number among all frames: the order that is kept, however often frames are sent again."""
         self.id = 0
         self.lane = lane
         self.frame = frame
@@ -427,7 +427,7 @@ class Sender:
 
     @property
     def flying_bytes(self) -> int:
-        """How much is on its way."""
+        """The number of bytes on their way."""
         return self._bytes
 
     def wait_for_answer(self, timeout: float) -> None:

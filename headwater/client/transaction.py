@@ -36,9 +36,9 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.deciding import coordinated
 
 _AT_ONCE: Final = 8 * 1024 * 1024
-"""How many bytes of frames are sent to the stage in one call."""
+"""So many bytes of frames are sent to the stage in one call."""
 _NOWHERE: Final = Extent("", 0, 0)
-"""Where a frame is, only the broker knows."""
+"""The place of a frame in the stage: only the broker knows it."""
 _LEADERS_AT_ONCE: Final = 8
 
 Kept = tuple[TopicInfo, int, Frame]

@@ -72,7 +72,7 @@ class PartitionPlan:
         self.protected_by.update(name for name, position in self.readers.items() if position < end)
 
     def unread(self, count: int) -> int:
-        """How many of the first `count` segments some group has yet to read."""
+        """Return the number of the first `count` segments that some group has yet to read."""
         keep_from = self.keep_from
         return 0 if keep_from is None else sum(one.base > keep_from for one in self.segments[1 : count + 1])
 

@@ -19,7 +19,7 @@ _MAGIC: Final = b"HWTXN001"
 
 
 class Input(NamedTuple):
-    """Where the group is in one partition once the transaction is done."""
+    """The position of the group in one partition once the transaction is done."""
 
     topic: str
     uuid: bytes
@@ -47,12 +47,12 @@ class Decision:
 
     @property
     def identity(self) -> Identity:
-        """What its frames say of who wrote them."""
+        """The identity of the writer, as its frames carry it."""
         return Identity(self.writer, 0, self.sequence, forever=True)
 
     @property
     def name(self) -> str:
-        """What its file is called. The generation is known only when it is decided, so it is in the name."""
+        """The name of its file. The generation is known only at the decision, so it is in the name."""
         return f"{self.writer.hex()}.{self.sequence}.{self.generation}"
 
     @property

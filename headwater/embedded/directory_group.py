@@ -36,7 +36,7 @@ OFFSETS_FILE: Final = "offsets"
 _LOCK: Final = "lock"
 _MEMBERS: Final = "members"
 _ATTEMPTS: Final = 100
-"""How often a directory is made that others remove again."""
+"""The number of attempts to make a directory that others remove again."""
 _Made = TypeVar("_Made")
 _POLLED = struct.Struct("<q")
 _VERSION = struct.Struct("<qq")
@@ -62,7 +62,7 @@ class DirectoryGroup(EmbeddedGroup):
     """A group in a directory, shared by any number of processes."""
 
     lock_timeout = 10.0
-    """How long a change waits for a process that has been stopped in the middle of its own. Seconds."""
+    """A change waits so many seconds for a process that was stopped in the middle of its own."""
 
     def __init__(self, directory: Path, name: str, disk: Disk, clock: Clock) -> None:
         super().__init__(name, clock)

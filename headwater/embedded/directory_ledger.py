@@ -37,7 +37,7 @@ _ANSWERED: Final = "answered"
 """A directory of its own: there may be many of them, and the decided ones are looked through all the time."""
 _WRITERS: Final = "writers"
 _RESERVED_AT_ONCE: Final = 1000
-"""How many sequences a slot sets aside with one sync. Numbers that are not used do no harm."""
+"""A slot sets so many sequences aside with one sync. Numbers that are not used do no harm."""
 
 
 class DirectoryLedger(Ledger):
@@ -84,7 +84,7 @@ class DirectoryLedger(Ledger):
             return open_file(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
 
     def _read_writer(self, path: Path) -> NamedWriter | None:
-        """What is known of a writer; None when it has not written yet."""
+        """Return a writer as its file describes it; None when it has not written yet."""
         try:
             return NamedWriter.unpack(read_plain(path), path)
         except FileNotFoundError:

@@ -38,7 +38,7 @@ class Slot:
 
 
 class Ledger(ABC):
-    """What kinds of stores keep transactions in. Thread-safe."""
+    """The transactions that an embedded store keeps. Thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()

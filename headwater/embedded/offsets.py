@@ -38,7 +38,7 @@ class OffsetTable:
         self._file = OpenFile(disk.open_or_create(path))
         self._slots: dict[tuple[bytes, int], int] = {}
         self._known: dict[tuple[bytes, int], tuple[bytes, Position]] = {}
-        """What a slot held when it was last looked at, and what that says: the same bytes are not checked again."""
+        """The last content of each slot, and its position: the same bytes are not checked again."""
 
     def read_all(self) -> dict[tuple[bytes, int], Position]:
         """Every position; slots that are not readable are left out."""

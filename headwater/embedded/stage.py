@@ -20,7 +20,7 @@ from headwater.log.format.frame import GROUP_ONLY
 from headwater.streams.staging import Extent
 
 SEED: Final = 0x5A6E
-"""Where the stamp checksums of staged frames start from: they are no part of any log."""
+"""The seed of the stamp checksums of staged frames, which are no part of any log."""
 
 
 class Stage(ABC):

@@ -41,5 +41,5 @@ class AckTracker:
 
     @property
     def pending(self) -> int:
-        """How many offsets behind the position are done."""
+        """The number of offsets behind the position that are done."""
         return sum(end - start for start, end in zip(self._starts, self._ends, strict=True))

@@ -15,7 +15,7 @@ from headwater.streams.receipt import Outcome
 from headwater.streams.typed import rows_to_batch
 
 RECORD_BYTES: Final = 12
-"""What a record takes beside its value: its timestamp, and where its value ends."""
+"""The bytes of a record beside its value: its timestamp, and the end of its value."""
 
 
 class Batch:
@@ -34,13 +34,13 @@ class Batch:
         """Only as long as the last key needs: records without keys cost nothing here."""
         self.headers: dict[int, Mapping[str, bytes]] = {}
         self.room = 0
-        """How many bytes may still come before the batch is written; none before it has begun."""
+        """The bytes that may still come before the batch is written; none before it has begun."""
         self.due_ns = 0
         self.waits = False
         """Whether the idle thread will try again to write it."""
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.values)
 
     def begin(self, room: int, due_ns: int) -> None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _WAITING = 0.01
-"""How often a member looks whether others have let go what should be its own. Seconds."""
+"""The seconds between two looks of a member that waits for others to let its partitions go."""
 
 OnChange = Callable[[frozenset[TopicPartition]], None]
 """Told which partitions a consumer has been given, or has to give up."""
@@ -111,7 +111,7 @@ class Consumer:
     # Polling.
 
     def poll(self, max_records: int | None = None, timeout: float = 0.0) -> list[ConsumedRecord]:
-        """What is there, at most `max_records`, waiting up to `timeout` seconds for the first. It may be nothing."""
+        """Return at most `max_records` records, waiting up to `timeout` seconds for the first; there may be none."""
         limit = self.config.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise InvalidConfiguration(f"max_records must be at least 1, not {limit}")
@@ -185,14 +185,14 @@ class Consumer:
         return self._found(found, failed)
 
     def _failed(self, cursor: Cursor, error: HeadwaterError) -> HeadwaterError | None:
-        """What to raise when a partition cannot be read: nothing if its topic is gone, then a refresh takes it out."""
+        """Return the error of a partition that cannot be read; None if its topic is gone: a refresh takes it out."""
         if self._subscription.key(cursor.place) == cursor.key:
             return error
         self._refreshed = 0.0
         return None
 
     def _found(self, found: list[_Found], failed: HeadwaterError | None) -> list[_Found]:
-        """What was found; a partition that fails does not hold the others up, so its error comes after them."""
+        """Return what was found. A partition that fails does not hold the others up: its error comes after them."""
         if failed is not None and not found:
             raise failed
         return found

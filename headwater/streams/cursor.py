@@ -48,7 +48,7 @@ class ConsumedBatch(NamedTuple):
 
 
 class Cursor:
-    """Where the consumer is in one partition: what it reads next, what it has read ahead, and what is done."""
+    """A consumer in one partition: its next offset, what it has read ahead, and what is done."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class Sample:
 
     @classmethod
     def of(cls, survey: Survey) -> Sample:
-        """What charts need of a survey."""
+        """Return the part of a survey that charts need."""
         lags: dict[str, dict[str, int]] = {}
         for group, places in survey.lags().items():
             sums = lags.setdefault(group, {})

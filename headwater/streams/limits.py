@@ -39,7 +39,7 @@ def _lacks_key(values: pa.Array, keys: pa.Array | None) -> bool:
 
 
 def _largest_headers(headers: Any) -> int:
-    """How many bytes the largest headers of one record have."""
+    """Return the size of the largest headers of one record, in bytes."""
     if headers is None:
         return 0
     sizes = pc.add(pc.binary_length(headers.keys), pc.coalesce(pc.binary_length(headers.items), 0))

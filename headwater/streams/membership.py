@@ -29,14 +29,14 @@ class Member:
 
 
 class Settled(NamedTuple):
-    """What a member has."""
+    """The partitions of a member."""
 
     owned: frozenset[TopicPartition]
     """Its partitions."""
     taken: frozenset[TopicPartition]
     """Those of them that were not its own before."""
     leaving: frozenset[TopicPartition]
-    """What it still holds, but should let go."""
+    """The partitions that it still holds, but should let go."""
     waiting: bool
     """Whether there are partitions that it should have and that others still hold."""
 

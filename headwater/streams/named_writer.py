@@ -14,7 +14,7 @@ from headwater.core.errors import Damaged, WriterTaken
 
 @dataclass(frozen=True, slots=True)
 class NamedWriter:
-    """What is kept of a writer for ever: the last of its sequences that are taken, -1 for none.
+    """A writer, as it is kept for ever: the last of its sequences that are taken, -1 for none.
 
     Numbers may belong to an owner, such as a query of Spark, which counts from 0 whatever was written before it. A
     sequence must rise, so `base` is what is added to the owner's numbers; `past` has the last number of each owner

@@ -1,4 +1,4 @@
-"""Which topics a consumer reads: names, or patterns such as `orders.*`."""
+"""The topics that a consumer reads, by names or by patterns such as `orders.*`."""
 
 from __future__ import annotations
 

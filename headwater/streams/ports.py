@@ -46,7 +46,7 @@ class Appender(Protocol):
 
     @property
     def pending(self) -> int:
-        """How many records are on their way."""
+        """The number of records that are on their way."""
 
     def settle(self) -> None:
         """Return when all frames that are on their way have arrived, or have failed."""
@@ -93,10 +93,10 @@ class Wakeup(Protocol):
 
 
 class Source(Protocol):
-    """Where a cursor reads: a partition, or what was fetched of one."""
+    """The source of a cursor: a partition, or what was fetched of one."""
 
     def bounds(self) -> Bounds:
-        """Which offsets can be read now."""
+        """Return the offsets that can be read now."""
 
     def read(self, offset: int, *, max_bytes: int) -> list[StoredFrame]:
         """Frames from the one that holds `offset` on."""
@@ -110,7 +110,7 @@ class Fetcher(Protocol):
         """Wakes the consumer when there may be something to poll."""
 
     def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:
-        """Where a new cursor reads."""
+        """Return the source of a new cursor."""
 
     def follow(self, cursors: Sequence[Cursor]) -> None:
         """Be woken by what is appended to these partitions, and by changes in the consumer's group."""

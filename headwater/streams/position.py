@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """How far a group is in one partition: everything before `offset` is done."""
+    """The position of a group in one partition: everything before `offset` is done."""
 
     topic: bytes
     partition: int

@@ -32,24 +32,24 @@ Handler = Callable[[Any], object]
 """Called with a record, or with a list of records. What it raises is a failure; what it returns does not matter."""
 
 _POLL: Final = 0.2
-"""How long a poll waits, and so how long a request to stop may go unnoticed."""
+"""The seconds that a poll waits, for which a request to stop may go unnoticed."""
 
 _ERROR_TEXT: Final = 1000
-"""How much of an error's text goes along with a dead letter, at most."""
+"""The most characters of an error's text that go along with a dead letter."""
 _ERROR_HEADER: Final = "dead-letter-error"
 
 
 class ProcessOptions(TypedDict, total=False):
-    """How `Consumer.process` goes about it. Times are seconds."""
+    """The options of `Consumer.process`. Times are seconds."""
 
     batch: bool
     """Call the handler with lists of records, not with each. A list fails as a whole, and is given up as a whole."""
     batch_size: int
-    """How many records are taken at a time, by default `max_poll_records`. Positions are committed between them."""
+    """The number of records that are taken at a time, by default `max_poll_records`; commits come in between."""
     retries: int
-    """How often a failed call is repeated, by default 3 times. With many, the records behind it wait for long."""
+    """The number of times that a failed call is repeated, by default 3. With many, the next records wait for long."""
     retry_delay: float
-    """How long to wait before that, by default 1 second."""
+    """The time to wait before that, by default 1 second."""
     dead_letter: str
     """The topic for records that fail for good: as they were, with what happened in headers. It must be there. One that
     it cannot take, because of its limits or its schema, ends the processing with DeadLetterRefused, and is not done."""
@@ -64,18 +64,18 @@ class ProcessOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSummary:
-    """What `process` has done."""
+    """The work that `process` has done."""
 
     handled: int
     """Records that the handler took."""
     retries: int
-    """How often it was called again."""
+    """The number of times that it was called again."""
     dead_letters: int
     """Records that went to the dead-letter topic."""
     given_up: int
     """Records that only `on_error` was told of."""
     batches: int
-    """How many batches were taken from the log."""
+    """The number of batches that were taken from the log."""
     signal: int | None
     """The signal that ended it, None when it was the event."""
 
@@ -133,7 +133,7 @@ class Processing:
         self._counts = _Counts()
         self._alive_at = 0.0
         self._waiting: list[list[ConsumedRecord]] = []
-        """What was taken from the log and is not done, in the pieces that the handler gets."""
+        """The records that were taken from the log and are not done, in the pieces that the handler gets."""
 
     def run(self) -> ProcessSummary:
         """Handle records until someone asks to stop."""

@@ -47,11 +47,11 @@ its buffer still gets them written."""
 _FRAME_OVERHEAD: Final = 1536
 """More than a frame's header and Arrow's own metadata take."""
 _SHORTEST_LOOK: Final = 0.001
-"""How many seconds the idle thread leaves between two looks at a producer."""
+"""The idle thread leaves so many seconds between two looks at a producer."""
 _AGAIN: Final = 0.01
-"""How many seconds the idle thread waits before it tries again to write a batch that another one is in the way of."""
+"""The idle thread waits so many seconds before it tries again to write a batch behind another one."""
 _GRACE_NS: Final = 1_000_000
-"""How long an overdue batch is left to a sender that may be about to write it."""
+"""An overdue batch is left for so long to a sender that may be about to write it."""
 _BUSY_SHARE: Final = 4
 """A busy sender fills a batch for so many times as long as the last one took to be written."""
 _LONGEST_PAUSE: Final = 10
@@ -460,7 +460,7 @@ class Producer:
 
     @property
     def pending(self) -> int:
-        """How many records are not written yet."""
+        """The number of records that are not written yet."""
         return sum(map(len, list(self._batches))) + self._appender.pending
 
     @property

@@ -20,7 +20,7 @@ _NOWHERE: Final = Appended(-1, -1)
 
 
 class Outcome:
-    """What became of the records of one batch, once that is known."""
+    """The outcome of the records of one batch, once it is known."""
 
     __slots__ = ("_calls", "_event", "appended", "error", "partition")
 
@@ -99,12 +99,12 @@ class Receipt(tuple[Outcome, int]):
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the batch."""
+        """The outcome of the batch."""
         return self[0]
 
     @property
     def number(self) -> int:
-        """Which record of its batch this is."""
+        """The number of the record in its batch."""
         return self[1]
 
     @property

@@ -26,9 +26,9 @@ class Scrubber:
     def __init__(self, partitions: Callable[[], Iterable[Partition]], config: StewardConfig, clock: Clock) -> None:
         """`partitions` says which there are, in the scrubber's thread; those in memory are passed over."""
         self.segments = 0
-        """How many segments were verified."""
+        """The number of segments that were verified."""
         self.bytes = 0
-        """How much that was."""
+        """The size of those, in bytes."""
         self._partitions = partitions
         self._config = config
         self._clock = clock

@@ -40,12 +40,12 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What is staged in one file, and for which partitions. It can be pickled and sent."""
+    """The frames that are staged in one file, by partition. It can be pickled and sent."""
 
     outputs: tuple[Output, ...] = ()
     records: int = 0
     tokens: tuple[bytes, ...] = ()
-    """What a broker knows it by, if it is staged at one."""
+    """The broker's names for it, if it is staged at one."""
 
     @property
     def files(self) -> frozenset[str]:

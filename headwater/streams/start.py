@@ -19,7 +19,7 @@ class Time:
 
 
 Start = Literal["earliest", "latest"] | int | Time
-"""Where to begin or end. A negative number counts from the end."""
+"""A position to begin or end at. A negative number counts from the end."""
 
 
 def time(when: str | datetime | int) -> Time:

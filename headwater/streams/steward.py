@@ -34,32 +34,32 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedPartition:
-    """What a steward has done in one partition, or would do."""
+    """The work of a steward in one partition, done or planned."""
 
     topic: str
     partition: int
     start: int
-    """Where the log begins afterwards."""
+    """The first offset of the log afterwards."""
     rolled: bool = False
     """Whether a growing segment was closed because of its age."""
     segments: int = 0
-    """How many segments were deleted."""
+    """The number of segments that were deleted."""
     bytes: int = 0
-    """How large those were."""
+    """The size of those, in bytes."""
     forced: int = 0
-    """How many of them went although a group had not read them."""
+    """The number of those that a group had not read."""
     protected_by: tuple[str, ...] = ()
     """The groups that have not read all of what the limits would delete."""
     compacted: bool = False
     compaction: CompactionReport | None = None
-    """What compaction did; a dry run cannot tell."""
+    """The result of compaction; a dry run cannot tell."""
     error: str | None = None
-    """What went wrong, and ended the work on this partition."""
+    """The error that ended the work on this partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StewardReport:
-    """What a pass of a steward has done, or would do."""
+    """The work of one pass of a steward, done or planned."""
 
     dry_run: bool = False
     skipped: str | None = None
@@ -67,28 +67,28 @@ class StewardReport:
     partitions: tuple[CleanedPartition, ...] = ()
     expired_groups: tuple[str, ...] = ()
     pruned_positions: int = 0
-    """How many positions of groups were forgotten because their topics are gone."""
+    """The number of positions that were forgotten because their topics are gone."""
     swept_topics: int = 0
     """Of how many deleted topics the remains were removed."""
     finished_transactions: int = 0
-    """How many transactions were carried out that were decided and left undone."""
+    """The number of decided transactions that were left undone and are carried out now."""
     dropped_stages: int = 0
-    """How many were given up whose program has not decided them within a day."""
+    """The number of transactions that were given up, because nobody decided them within a day."""
     bytes_left: int = 0
-    """How large all topics together are afterwards; compaction may have made them smaller than that."""
+    """The size of all topics afterwards; compaction may have made them smaller than that."""
     clock: str | None = None
-    """What is strange about the machine's clock, so that something may stay for longer; None if all is well."""
+    """A warning about the machine's clock, because of which data may stay for longer; None if all is well."""
     errors: tuple[str, ...] = ()
     """Everything that went wrong, in partitions and elsewhere."""
 
     @property
     def segments(self) -> int:
-        """How many segments were deleted in all partitions."""
+        """The number of segments that were deleted in all partitions."""
         return sum(one.segments for one in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """How large those were."""
+        """The size of those, in bytes."""
         return sum(one.bytes for one in self.partitions)
 
 
@@ -104,7 +104,7 @@ class Steward:
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self.last_report: StewardReport | None = None
-        """What the last pass did."""
+        """The report of the last pass."""
         self.scrubber = Scrubber(self._partitions, config, clock)
         """Verifies closed segments while this one cleans in the background."""
 
@@ -204,7 +204,7 @@ class Steward:
 
     @contextmanager
     def _unnoted(self) -> Iterator[None]:
-        """What keeps history from being written keeps nothing else from being done."""
+        """Go on after an error that keeps history from being written."""
         try:
             yield
         except StoreClosed:
@@ -214,7 +214,7 @@ class Steward:
 
 
 def readers(groups: Mapping[str, GroupInfo | None], topic: bytes, place: TopicPartition) -> dict[str, int]:
-    """How far each group is in a partition. One that reads it but has not committed yet may be at its beginning."""
+    """Return the position of each group in a partition; 0 for one that reads it and has not committed yet."""
     found: dict[str, int] = {}
     for name, info in groups.items():
         position = None if info is None else info.positions.get((topic, place.partition))

@@ -14,7 +14,7 @@ from typing import Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SLICE: Final = 0.1
-"""How long a wait goes on at most after a signal has come."""
+"""A wait goes on for at most so many seconds after a signal has come."""
 
 
 class Stop:

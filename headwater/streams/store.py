@@ -146,7 +146,7 @@ class Store:
         return self._catalog.names()
 
     def describe_topic(self, name: str) -> TopicInfo:
-        """How a topic is set up now."""
+        """Return a topic's description as it is now."""
         self._check_open()
         return self._catalog.get(name)
 
@@ -247,7 +247,7 @@ class Store:
         return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), appender))
 
     def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
-        """How a producer is to be: as it is told, and otherwise by the store's defaults."""
+        """Return the configuration of a producer: as given, and otherwise by the store's defaults."""
         return configured(self.defaults.producer, config, options)
 
     def look_after(self, producer: _Producer) -> _Producer:

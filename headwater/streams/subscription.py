@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """What one consumer reads. Topics may come and go; what came later is told apart from what was there at first."""
+    """The topics that one consumer reads. Topics may come and go; later ones are told apart from those at first."""
 
     def __init__(self, store: Store, topics: str | Iterable[str]) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class Subscription:
         return partitions_of(self._store, member)
 
     def key(self, place: TopicPartition) -> TopicKey | None:
-        """Which partition has that place now, None when there is none."""
+        """Return the partition that has this name and number now, None when there is none."""
         with suppress(UnknownTopic):
             return self._store.describe_topic(place.topic).uuid, place.partition
         return None

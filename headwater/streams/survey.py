@@ -26,7 +26,7 @@ class Survey:
     topics: dict[str, TopicStatistics] = field(default_factory=dict)
     groups: dict[str, GroupInfo] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    """What could not be read, as `topic NAME` or `group NAME`, and why."""
+    """The reason for each `topic NAME` or `group NAME` that could not be read."""
 
     @classmethod
     def of(cls, store: Store, now_ns: int) -> Survey:

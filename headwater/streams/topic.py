@@ -74,12 +74,12 @@ class Topic:
 
     @property
     def info(self) -> TopicInfo:
-        """How the topic is set up."""
+        """The topic's description."""
         return self._checked(self._store.describe_topic(self.name))
 
     @property
     def recent_info(self) -> TopicInfo:
-        """How it was set up a moment ago, without asking anybody: for those who look for every batch."""
+        """The description of a moment ago, without asking anybody: producers look at it for every batch."""
         return self._checked(self._store.recall_topic(self.name))
 
     def _checked(self, info: TopicInfo) -> TopicInfo:
@@ -102,7 +102,7 @@ class Topic:
         return [self._store.partition(info, number) for number in range(info.partitions)]
 
     def _new_appender(self) -> Appender:
-        """Where a new producer of this topic writes."""
+        """Return the appender of a new producer of this topic."""
         return self._store._new_appender()
 
     def bounds(self) -> dict[int, Bounds]:

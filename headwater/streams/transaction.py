@@ -44,7 +44,7 @@ _Producer = TypeVar("_Producer", bound=Producer)
 State = Literal["open", "committed", "aborted", "repeated"]
 
 STAGES_KEPT: Final = 24 * 60 * 60.0
-"""How long a stage that nobody writes to waits for its decision. Seconds."""
+"""A stage that nobody writes to waits for its decision for so many seconds."""
 
 
 class _StagedFrame(NamedTuple):

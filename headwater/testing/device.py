@@ -39,7 +39,7 @@ _Item = TypeVar("_Item")
 
 
 Mood = Literal["any", "first or last", "oldest", "newest"]
-"""How an image chooses: everything by itself, by itself between the extremes, or all of it as old or new as may be."""
+"""The choices of an image: each page by itself, by itself between the extremes, or all as old or new as may be."""
 
 _MOODS: Final[tuple[Mood, ...]] = ("any", "any", "first or last", "oldest", "newest")
 

@@ -87,6 +87,6 @@ class DirectorySynced(Step):
 
 @dataclass(frozen=True, slots=True)
 class Marked(Step):
-    """Whoever recorded the trace noted something here: an acknowledgement, say."""
+    """A note of the program that recorded the trace: an acknowledgement, say."""
 
     note: object
