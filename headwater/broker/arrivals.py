@@ -41,7 +41,7 @@ class Arrival(NamedTuple):
     stretch: Stretch
 
 
-class Waiter:
+class ArrivalWaiter:
     """Someone who waits. It is woken once for anything that happened since `clear`, or since `take`."""
 
     def __init__(self, arrivals: Arrivals, *, of_places: bool) -> None:
@@ -121,15 +121,15 @@ class Arrivals:
     """The waiters, by what they wait for."""
 
     def __init__(self) -> None:
-        self._waiters: dict[Key, set[Waiter]] = {}
+        self._waiters: dict[Key, set[ArrivalWaiter]] = {}
         self._loop = asyncio.get_running_loop()
         self._seen: dict[Key, int] = {}
         self._kept = 0
 
     @contextmanager
-    def expecting(self, keys: Iterable[Key], *, of_places: bool = False) -> Iterator[Waiter]:
+    def expecting(self, keys: Iterable[Key], *, of_places: bool = False) -> Iterator[ArrivalWaiter]:
         """A waiter that is woken by any of these, for the length of a block."""
-        waiter = Waiter(self, of_places=of_places)
+        waiter = ArrivalWaiter(self, of_places=of_places)
         wanted = set(keys)
         for key in wanted:
             self._waiters.setdefault(key, set()).add(waiter)

@@ -31,7 +31,7 @@ class Meters:
     fetched_bytes: int = 0
 
 
-class Connection:
+class CallerConnection:
     """One connection from a source, for as long as it has calls."""
 
     def __init__(self, source: str, limit: int) -> None:
@@ -41,7 +41,7 @@ class Connection:
         self.responses = Budget(limit)
 
 
-class Credentials(NamedTuple):
+class CallerCredentials(NamedTuple):
     """The proofs of a call that show who makes it."""
 
     metadata: tuple[tuple[str, str | bytes], ...]
@@ -67,7 +67,7 @@ class Core:
         """The bytes of requests that are here and may not be written yet."""
         self.lent_bytes = 0
         """The bytes of memory that producers on this machine put their frames in."""
-        self.connections: dict[str, Connection] = {}
+        self.connections: dict[str, CallerConnection] = {}
         self.connected: Counter[str] = Counter()
         """The number of connections from each source."""
         self._identifying: Counter[str] = Counter()
@@ -75,7 +75,7 @@ class Core:
         self.calls = CallMetrics()
         self._identifiers = ThreadPoolExecutor(1, "headwater-broker-tokens")
 
-    async def identify(self, credentials: Credentials, source: str) -> Caller:
+    async def identify(self, credentials: CallerCredentials, source: str) -> Caller:
         """The caller; raises Unauthenticated, or TooManyAttempts.
 
         Tokens that are not known yet are hashed one after the other beside the event loop, and a source has a few

@@ -56,7 +56,7 @@ class ManifestTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ClusterManifest:
     """The wanted or the present state. A section that is None is not there, and nothing is said of it."""
 
     topics: Mapping[str, ManifestTopic] | None = None
@@ -113,10 +113,10 @@ def written_option(name: str, value: Any) -> str:
 # Reading.
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> ClusterManifest:
     """The manifest in a file. Raises InvalidFile, with everything that is wrong and where, or OSError."""
     whole = Section.whole(read_document(path, _KIND))
-    found = Manifest(
+    found = ClusterManifest(
         topics=_topics(whole),
         **_permissions(whole),
         brokers=_brokers(whole),
@@ -245,7 +245,7 @@ class Difference(NamedTuple):
         return f"{self.action} {self.kind} {self.name}{about}"
 
 
-def differences(wanted: Manifest, running: Manifest) -> list[Difference]:
+def differences(wanted: ClusterManifest, running: ClusterManifest) -> list[Difference]:
     """All that would have to be done, in an order in which it can be; what is not named by `wanted` comes last."""
     if wanted.cluster is not None and wanted.cluster != running.cluster:
         raise InvalidConfiguration(
@@ -257,7 +257,7 @@ def differences(wanted: Manifest, running: Manifest) -> list[Difference]:
     return sorted(found, key=lambda one: one.action == "remove")
 
 
-def _broker_differences(wanted: Manifest, running: Manifest) -> Iterator[Difference]:
+def _broker_differences(wanted: ClusterManifest, running: ClusterManifest) -> Iterator[Difference]:
     if wanted.brokers is None:
         return
     there = running.brokers or {}
@@ -272,7 +272,7 @@ def _broker_differences(wanted: Manifest, running: Manifest) -> Iterator[Differe
         yield Difference("broker", str(number), "remove", problem=problem)
 
 
-def _topic_differences(wanted: Manifest, running: Manifest) -> Iterator[Difference]:
+def _topic_differences(wanted: ClusterManifest, running: ClusterManifest) -> Iterator[Difference]:
     there = running.topics or {}
     for name, topic in (wanted.topics or {}).items():
         known = there.get(name)

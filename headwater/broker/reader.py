@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from headwater.broker import arrivals
-from headwater.broker.arrivals import GROUP, Arrival, Key, Waiter
+from headwater.broker.arrivals import GROUP, Arrival, ArrivalWaiter, Key
 from headwater.broker.backend import NamedPartition, PartitionLogs
 from headwater.broker.limits.budget import Hold
 from headwater.broker.runtime import Runtime
@@ -206,13 +206,13 @@ class WaitingReader:
         self._logs = logs
         self._groups = groups
 
-    def expecting(self, request: ReadRequest[_Content]) -> AbstractContextManager[Waiter]:
+    def expecting(self, request: ReadRequest[_Content]) -> AbstractContextManager[ArrivalWaiter]:
         """A waiter for what is read, for the length of a block. Begin it before the first read."""
         keys: list[Key] = list(chain(request.partitions(), [(request.group, GROUP)] if request.group else []))
         return self._runtime.arrivals.expecting(keys, of_places=request.direct)
 
     async def read(
-        self, request: ReadRequest[_Content], waiter: Waiter, deadline: float, limits: CallLimits
+        self, request: ReadRequest[_Content], waiter: ArrivalWaiter, deadline: float, limits: CallLimits
     ) -> tuple[ReadAnswer[_Content], Hold]:
         """Read what there is, after waiting for it until the deadline, which is by the monotonic clock.
 

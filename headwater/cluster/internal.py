@@ -314,11 +314,11 @@ class Coordinators(Generic[_Coordinator]):
         topic = self._node.membership.view.topics.get(self.topic)
         if topic is None:
             raise NotLeader(self.topic, 0, None)  # made just now, and not heard of here
-        place = TopicPartition(self.topic, number_of(name, topic.info.partitions))
-        log, found = self._serving.get(place.partition, (None, None))
-        if log is None or found is None or not log.good:
-            raise self._node.leadership.not_leader(place)
-        return found
+        partition = TopicPartition(self.topic, number_of(name, topic.info.partitions))
+        log, coordinator = self._serving.get(partition.partition, (None, None))
+        if log is None or coordinator is None or not log.good:
+            raise self._node.leadership.not_leader(partition)
+        return coordinator
 
     def _led(self, local: LocalReplica) -> None:
         if local.place.topic == self.topic:

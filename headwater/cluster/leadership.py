@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from headwater.cluster.etcd.keys import Member
+from headwater.cluster.etcd.keys import BrokerMember
 from headwater.cluster.node_state import NodeState
 from headwater.cluster.replication.local_replica import LocalReplica
 from headwater.cluster.replication.markers import Markers
@@ -55,7 +55,7 @@ class Leadership:
         member = self.leader_elsewhere(partition)
         return NotLeader(partition.topic, partition.partition, None if member is None else member.address)
 
-    def leader_elsewhere(self, partition: TopicPartition) -> Member | None:
+    def leader_elsewhere(self, partition: TopicPartition) -> BrokerMember | None:
         """In any thread: the other broker that leads a partition, if it is known and alive."""
         membership = self._state.joined
         if membership is None or (topic := membership.view.topics.get(partition.topic)) is None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import grpc
 
-from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.cluster.etcd.keys import BrokerMember, PartitionKey
 from headwater.core.errors import BrokerUnavailable
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import error_of
@@ -45,7 +45,7 @@ def password_of(secret: bytes) -> str:
 class Link:
     """To one incarnation of another broker. It belongs to one event loop."""
 
-    def __init__(self, member: Member, secret: bytes, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(self, member: BrokerMember, secret: bytes, credentials: grpc.ChannelCredentials | None) -> None:
         self.member = member
         self._metadata = ((PASSWORD_KEY, password_of(secret)),)
         if credentials is None:
@@ -149,7 +149,7 @@ class Links:
         self._links: dict[int, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def to(self, member: Member) -> Link:
+    def to(self, member: BrokerMember) -> Link:
         """The link to a broker, in the incarnation that it has."""
         known = self._links.get(member.id)
         if known is None or known.member != member:

@@ -17,12 +17,12 @@ import grpc
 from headwater.cluster.control.election import LogEnd
 from headwater.cluster.control.forced_election import ForcedElection
 from headwater.cluster.control.identity import identity_of
-from headwater.cluster.control.membership import Membership
+from headwater.cluster.control.membership import ClusterMembership
 from headwater.cluster.control.moves import Moves
 from headwater.cluster.control.sizes import Sizes
 from headwater.cluster.control.topics import ClusterTopics
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.keys import ClusterTopic, Member, PartitionKey
+from headwater.cluster.etcd.keys import BrokerMember, ClusterTopic, PartitionKey
 from headwater.cluster.internal import InternalTopics
 from headwater.cluster.leadership import Leadership
 from headwater.cluster.link import password_of
@@ -87,7 +87,7 @@ class ClusterNode:
     async def start(self, address: str) -> None:
         """Join the cluster. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
         identity = await self.threads.write(identity_of, self.store.path, self.cluster, self.broker)
-        membership = Membership(
+        membership = ClusterMembership(
             self._etcd,
             identity,
             address,
@@ -111,7 +111,7 @@ class ClusterNode:
         self.replicas.become(incarnation)
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> ClusterMembership:
         """The membership of the cluster; raises StoreError before the broker has begun to join."""
         return self._state.membership
 
@@ -199,7 +199,7 @@ class ClusterNode:
             raise BrokerUnavailable(f"broker {broker}", method, 0, "it is not alive")
         return await self._state.links.to(member).call(method, request, timeout)
 
-    async def _ask(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
+    async def _ask(self, member: BrokerMember, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """For the controller: the ends of a broker's logs, or of those that are here."""
         if member.id == self.broker:
             return self.log_ends(keys)

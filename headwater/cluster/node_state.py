@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from headwater.cluster.control.membership import Membership
+from headwater.cluster.control.membership import ClusterMembership
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.link import Links
 from headwater.cluster.replication.following import DiskThreads
@@ -32,12 +32,12 @@ class NodeState:
         """All replicas that are here, those of stage logs too."""
         self.by_partition: dict[TopicPartition, LocalReplica] = {}
         """The replicas of partitions, by the names of their topics."""
-        self.joined: Membership | None = None
+        self.joined: ClusterMembership | None = None
         """The membership; None before the broker has begun to join."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> ClusterMembership:
         """The membership of the cluster; raises StoreError before the broker has begun to join."""
         if self.joined is None:
             raise StoreError("the broker has not joined its cluster yet: try again")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater.cluster.control.holdings import Holdings
 from headwater.cluster.control.metadata import Proposal
 from headwater.cluster.control.view import Changes
-from headwater.cluster.etcd.keys import ClusterTopic, Member, PartitionKey
+from headwater.cluster.etcd.keys import BrokerMember, ClusterTopic, PartitionKey
 from headwater.cluster.leadership import Leadership
 from headwater.cluster.node_state import NodeState
 from headwater.cluster.repair_manager import RepairManager
@@ -243,7 +243,7 @@ class ReplicaManager:
             while local.replica is replica and replica.epoch == epoch:
                 await local.changed()
 
-    def _leader(self, local: LocalReplica) -> Member | None:
+    def _leader(self, local: LocalReplica) -> BrokerMember | None:
         """The leader of a partition, if it is alive."""
         state = local.replica.state
         member = None if state is None else self._state.membership.view.members.get(state.leader)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.broker.manifest import Difference, Manifest, ManifestTopic, differences, read_manifest
+from headwater.broker.manifest import ClusterManifest, Difference, ManifestTopic, differences, read_manifest
 from headwater.cli.cluster.manifest import _Target, apply_manifest
 from headwater.client.credentials import Credentials
 from headwater.core.columns import read_columns, write_columns
@@ -39,7 +39,7 @@ brokers:
 """
 
 
-def manifest(directory: Path, text: str, name: str = "cluster.yaml") -> Manifest:
+def manifest(directory: Path, text: str, name: str = "cluster.yaml") -> ClusterManifest:
     (directory / name).write_text(text)
     return read_manifest(directory / name)
 
@@ -143,7 +143,7 @@ topic: {}
 
 def test_differences_are_named_and_what_cannot_be_done_says_why() -> None:
     narrow = read_columns({"id": "int64"})
-    running = Manifest(
+    running = ClusterManifest(
         topics={
             "same": ManifestTopic(3, 2, {"retention_age": "7d", "sync": "always"}),
             "grows": ManifestTopic(3, 2, {"retention_age": "7d"}),
@@ -154,7 +154,7 @@ def test_differences_are_named_and_what_cannot_be_done_says_why() -> None:
         users={"gone": {}, "changed": {"broker": ["read"]}},
         brokers={1: "a:1", 3: "c:1"},
     )
-    wanted = Manifest(
+    wanted = ClusterManifest(
         topics={
             "same": ManifestTopic(options={"retention_age": "7d"}),
             "grows": ManifestTopic(6, 2, {"retention_age": "1d"}),
@@ -181,7 +181,7 @@ def test_differences_are_named_and_what_cannot_be_done_says_why() -> None:
     ]
     assert found[1].details == ("partitions: 3 → 6", "retention_age: 7d → 1d")
     with pytest.raises(hw.InvalidConfiguration, match="of the cluster 'a', and this is 'b'"):
-        differences(Manifest(cluster="a"), Manifest(cluster="b"))
+        differences(ClusterManifest(cluster="a"), ClusterManifest(cluster="b"))
 
 
 # A single broker.
@@ -192,10 +192,10 @@ def test_a_single_broker_becomes_what_a_manifest_says_and_is_exported_as_it_is(t
     with served(tmp_path / "store") as broker:
         broker.store.create_topic("old")
 
-        def applied(which: Manifest, **options: Any) -> list[Difference]:
+        def applied(which: ClusterManifest, **options: Any) -> list[Difference]:
             return apply_manifest(which, [broker.broker.address], Credentials(), confirm=False, **options)
 
-        def exported() -> Manifest:
+        def exported() -> ClusterManifest:
             with _Target([broker.broker.address], Credentials()) as target:
                 return target.running()
 
@@ -215,7 +215,7 @@ def test_a_single_broker_becomes_what_a_manifest_says_and_is_exported_as_it_is(t
         assert exported() == once
         assert not differences(manifest(tmp_path, json.dumps(once.document()), "again.json"), once)
 
-        assert not applied(Manifest(topics={"orders": ManifestTopic(4, schema=read_columns(
+        assert not applied(ClusterManifest(topics={"orders": ManifestTopic(4, schema=read_columns(
             {"id": "int64 not null", "amount": "decimal128(12, 2)", "note": "string"}))}), prune=True)  # fmt: skip
         assert broker.store.topics() == ["orders"]
         assert broker.store.describe_topic("orders").partitions == 4

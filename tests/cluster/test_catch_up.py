@@ -13,7 +13,7 @@ import pytest
 
 import headwater as hw
 from headwater.cluster.control.metadata import PartitionState
-from headwater.cluster.etcd.keys import Member
+from headwater.cluster.etcd.keys import BrokerMember
 from headwater.cluster.link import Link, Links
 from headwater.cluster.replication import following
 from headwater.cluster.replication.catch_up import CatchUp
@@ -81,7 +81,7 @@ class NextDoors(Links):
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    def to(self, member: Member) -> Link:  # noqa: ARG002
+    def to(self, member: BrokerMember) -> Link:  # noqa: ARG002
         return self._link
 
 
@@ -130,7 +130,7 @@ class Pair:
 
     def follow(self) -> list[asyncio.Task[None]]:
         """Begin to follow."""
-        member = Member(LEADER, INCARNATIONS[LEADER], "127.0.0.1:1", b"")
+        member = BrokerMember(LEADER, INCARNATIONS[LEADER], "127.0.0.1:1", b"")
         return [
             asyncio.create_task(
                 Follower(local, NextDoors(self.link), Threads(), self.catch_up).follow(1, lambda: member)

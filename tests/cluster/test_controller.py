@@ -15,7 +15,7 @@ from headwater.cluster.control.election import LogEnd
 from headwater.cluster.control.metadata import PartitionState, Proposal
 from headwater.cluster.control.planning import Change, plan
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.item import Guard, Put
+from headwater.cluster.etcd.item import Put, WriteGuard
 from headwater.cluster.etcd.keys import ClusterTopic, state_from_json, state_to_json
 from headwater.core.address import Address
 from tests.support.aio import run
@@ -379,7 +379,7 @@ def test_nothing_is_elected_by_a_key_that_somebody_has_spoilt(
             await etcd.write([], [Put(f"{keys().prefix}controller", b"?"), Put(f"{keys().prefix}topics/z", b"")])
             await first.view.reach(await etcd.write([], [Put(f"{keys().prefix}other", b"")]))
             assert first.view.partitions[key] == before
-            await etcd.write([Guard(name, value=b"\xff")], [Put(name, state_to_json(before[0]))])
+            await etcd.write([WriteGuard(name, value=b"\xff")], [Put(name, state_to_json(before[0]))])
             await until(lambda: first.view.partitions[key][1] > before[1])
             assert first.view.partitions[key][0] == before[0]
 

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.etcd.connection import EtcdAccess, EtcdConnection
-from headwater.cluster.etcd.item import Delete, Guard, Item, Put
+from headwater.cluster.etcd.item import Delete, EtcdItem, Put, WriteGuard
 from headwater.core.address import Address, parse_endpoints
 from headwater.core.errors import EtcdRefused, EtcdUnavailable, InvalidConfiguration
 from tests.support.aio import run
@@ -51,7 +51,7 @@ def test_a_key_has_a_value_and_revisions(server: EtcdServer) -> None:
             made = await etcd.write([], [Put("/keys/a", b"one")])
             changed = await etcd.write([], [Put("/keys/a", b"two")])
             assert made < changed
-            assert await etcd.get("/keys/a") == Item("/keys/a", b"two", made, changed)
+            assert await etcd.get("/keys/a") == EtcdItem("/keys/a", b"two", made, changed)
             await etcd.write([], [Delete("/keys/a")])
             assert await etcd.get("/keys/a") is None
 
@@ -78,16 +78,23 @@ def test_a_write_is_done_only_while_all_its_guards_hold(server: EtcdServer) -> N
     async def main() -> None:
         async with Etcd([server.address]) as etcd:
             key = "/guarded"
-            created = await etcd.write([Guard(key, created=0)], [Put(key, b"1")])
+            created = await etcd.write([WriteGuard(key, created=0)], [Put(key, b"1")])
             assert created
-            assert await etcd.write([Guard(key, created=0)], [Put(key, b"no")]) == 0
-            changed = await etcd.write([Guard(key, created=created), Guard(key, changed=created)], [Put(key, b"2")])
+            assert await etcd.write([WriteGuard(key, created=0)], [Put(key, b"no")]) == 0
+            changed = await etcd.write(
+                [WriteGuard(key, created=created), WriteGuard(key, changed=created)], [Put(key, b"2")]
+            )
             assert changed > created
-            assert await etcd.write([Guard(key, created=created), Guard(key, changed=created)], [Put(key, b"no")]) == 0
-            assert await etcd.write([Guard(key, version=1)], [Put(key, b"no")]) == 0
-            assert await etcd.write([Guard(key, value=b"2"), Guard(key, version=2)], [Put(key, b"3")])
+            assert (
+                await etcd.write(
+                    [WriteGuard(key, created=created), WriteGuard(key, changed=created)], [Put(key, b"no")]
+                )
+                == 0
+            )
+            assert await etcd.write([WriteGuard(key, version=1)], [Put(key, b"no")]) == 0
+            assert await etcd.write([WriteGuard(key, value=b"2"), WriteGuard(key, version=2)], [Put(key, b"3")])
             both = [Put("/guarded/other", b"no"), Put(key, b"no")]
-            assert await etcd.write([Guard(key, version=3), Guard("/not-there", version=1)], both) == 0
+            assert await etcd.write([WriteGuard(key, version=3), WriteGuard("/not-there", version=1)], both) == 0
             assert await etcd.get("/guarded/other") is None
             found = await etcd.get(key)
             assert found is not None
@@ -98,7 +105,7 @@ def test_a_write_is_done_only_while_all_its_guards_hold(server: EtcdServer) -> N
 
 def test_a_guard_says_by_what(server: EtcdServer) -> None:  # noqa: ARG001 - it needs no server, its neighbours do
     with pytest.raises(InvalidConfiguration, match="must say what it guards by"):
-        Guard("/key").packed()
+        WriteGuard("/key").packed()
 
 
 # Leases.
@@ -194,7 +201,7 @@ def test_a_write_whose_answer_is_lost_is_not_repeated_and_can_be_read_again(own:
                 await _written(etcd, b"before")
                 proxy.stall(answers_only=True)
                 with pytest.raises(EtcdUnavailable) as failed:
-                    await etcd.write([Guard("/key", version=1)], [Put("/key", b"after")])
+                    await etcd.write([WriteGuard("/key", version=1)], [Put("/key", b"after")])
                 assert failed.value.unknown
                 proxy.cut()
                 proxy.go_on()
@@ -254,7 +261,7 @@ async def _written(etcd: Etcd, value: bytes) -> None:
             known = await etcd.get("/key")
             if known is not None and known.value == value:
                 return
-            await etcd.write([Guard("/key", changed=0 if known is None else known.changed)], [Put("/key", value)])
+            await etcd.write([WriteGuard("/key", changed=0 if known is None else known.changed)], [Put("/key", value)])
 
 
 def test_a_call_that_is_cancelled_ends_at_once(own: EtcdServer) -> None:

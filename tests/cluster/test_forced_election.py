@@ -21,7 +21,7 @@ from headwater.cluster.control.election import Election, LogEnd
 from headwater.cluster.control.forced_election import ForcedElection, Standing
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.item import Delete, Guard, Put
+from headwater.cluster.etcd.item import Delete, Put, WriteGuard
 from headwater.cluster.etcd.keys import ClusterTopic, state_to_json
 from headwater.core.address import Address
 from headwater.core.errors import EtcdUnavailable, StoreError
@@ -176,7 +176,7 @@ class EtcdBehind(Etcd):
         super().__init__(endpoints)
         self._broker = broker
 
-    async def write(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
+    async def write(self, guards: Sequence[WriteGuard], changes: Sequence[Put | Delete]) -> int:
         await self._broker.start()
         return await super().write(guards, changes)
 

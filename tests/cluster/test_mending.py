@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headwater.cluster.control.metadata import PartitionState
-from headwater.cluster.etcd.keys import Member
+from headwater.cluster.etcd.keys import BrokerMember
 from headwater.cluster.link import Link, Links
 from headwater.cluster.replication.durable_log import DurableLog, EpochStart, OffsetSpan
 from headwater.cluster.replication.local_replica import LocalReplica
@@ -33,7 +33,7 @@ KEY = (bytes(range(16)), 0)
 CONFIG = PartitionConfig(segment_bytes=4096, index_interval=512, delete_grace=0)
 FRAMES = 40
 STATE = PartitionState((0, 1, 2), {0: 10, 1: 11, 2: 12}, 0, 10, 3)
-MEMBERS = {number: Member(number, 10 + number, "127.0.0.1:1", b"") for number in range(3)}
+MEMBERS = {number: BrokerMember(number, 10 + number, "127.0.0.1:1", b"") for number in range(3)}
 
 
 class Threads:
@@ -63,7 +63,7 @@ class NextDoors(Links):
     def __init__(self, logs: dict[int, DurableLog]) -> None:
         self._logs = logs
 
-    def to(self, member: Member) -> Link:
+    def to(self, member: BrokerMember) -> Link:
         return NextDoor(self._logs.get(member.id))
 
 

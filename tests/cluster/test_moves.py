@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.cluster.control.balancing import Held, Placement, balanced
+from headwater.cluster.control.balancing import HeldReplica, Placement, balanced
 from headwater.cluster.control.moves import Moves
-from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.cluster.etcd.keys import BrokerMember, PartitionKey
 from headwater.core.errors import InvalidConfiguration, StoreError
 from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.crew import TOPIC, Crew
@@ -39,7 +39,7 @@ def loads(placement: Placement) -> tuple[Counter[int], Counter[int]]:
 
 
 def test_a_new_broker_gets_its_share_and_no_more_moves_than_that() -> None:
-    known = {(A, number): Held((1 + number % 3, 1 + (number + 1) % 3), 2) for number in range(12)}
+    known = {(A, number): HeldReplica((1 + number % 3, 1 + (number + 1) % 3), 2) for number in range(12)}
     placement = balanced(known, [1, 2, 3, 4])
     replicas, leads = loads(placement)
     assert sorted(replicas.values()) == [6, 6, 6, 6]
@@ -49,15 +49,19 @@ def test_a_new_broker_gets_its_share_and_no_more_moves_than_that() -> None:
 
 def test_what_is_balanced_stays_as_it_is() -> None:
     known = {
-        (topic, number): Held((1 + number % 3, 1 + (number + 1) % 3), 2) for topic in (A, B) for number in range(6)
+        (topic, number): HeldReplica((1 + number % 3, 1 + (number + 1) % 3), 2)
+        for topic in (A, B)
+        for number in range(6)
     }
     first = balanced(known, [1, 2, 3, 4])
-    again = balanced({key: Held(to, 2) for key, to in first.items()}, [1, 2, 3, 4])
+    again = balanced({key: HeldReplica(to, 2) for key, to in first.items()}, [1, 2, 3, 4])
     assert again == first
 
 
 def test_every_topic_is_spread_by_itself() -> None:
-    known = {(A, number): Held((1,), 1) for number in range(4)} | {(B, number): Held((2,), 1) for number in range(4)}
+    known = {(A, number): HeldReplica((1,), 1) for number in range(4)} | {
+        (B, number): HeldReplica((2,), 1) for number in range(4)
+    }
     placement = balanced(known, [1, 2, 3, 4])
     assert sorted(loads(placement)[0].values()) == [2, 2, 2, 2]
     for topic in (A, B):
@@ -65,7 +69,7 @@ def test_every_topic_is_spread_by_itself() -> None:
 
 
 def test_who_leaves_holds_nothing_and_all_else_stays() -> None:
-    known = {(A, 0): Held((1, 2), 2), (A, 1): Held((2, 3), 2), (A, 2): Held((3, 4), 2)}
+    known = {(A, 0): HeldReplica((1, 2), 2), (A, 1): HeldReplica((2, 3), 2), (A, 2): HeldReplica((3, 4), 2)}
     placement = balanced(known, [1, 2, 4], level=False)
     assert placement[A, 0] == (1, 2)
     assert set(placement[A, 1]) == {2, 1} or set(placement[A, 1]) == {2, 4}
@@ -77,7 +81,7 @@ def test_who_leaves_holds_nothing_and_all_else_stays() -> None:
 # Against a real etcd.
 
 
-async def _no_sizes(_: Member, __: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+async def _no_sizes(_: BrokerMember, __: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
     return {}
 
 

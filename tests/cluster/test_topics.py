@@ -18,7 +18,7 @@ from headwater.cluster.control.topics import ClusterTopics
 from headwater.cluster.control.view import ClusterView
 from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.etcd.item import Put
-from headwater.cluster.etcd.keys import ClusterTopic, Keys, Member, state_from_json, state_to_json
+from headwater.cluster.etcd.keys import BrokerMember, ClusterTopic, Keys, state_from_json, state_to_json
 from headwater.core.errors import Damaged, InvalidConfiguration, StoreError, TopicExists, UnknownTopic
 from headwater.core.schema import Schema
 from headwater.streams.catalog import grown
@@ -169,8 +169,8 @@ def test_values_are_read_as_they_were_written() -> None:
     raw = topic_of("orders", 3, 3)
     topic = replace(raw, info=replace(raw.info, schemas=(schema.id,)), schemas=(schema,))
     assert ClusterTopic.from_json(topic.to_json(), "orders") == topic
-    member = Member(3, 17, "host:6174", b"s" * 16, "1.0", 5, "abc", True)
-    assert Member.from_json(member.to_json(), 3, 17, 5) == member
+    member = BrokerMember(3, 17, "host:6174", b"s" * 16, "1.0", 5, "abc", True)
+    assert BrokerMember.from_json(member.to_json(), 3, 17, 5) == member
     state = PartitionState((1, 2), {1: 5, 2: 7}, 2, 7, 9)
     assert state_from_json(state_to_json(state)) == state
 
@@ -179,7 +179,7 @@ def test_values_are_read_as_they_were_written() -> None:
 def test_values_that_are_none_are_damage(content: bytes) -> None:
     for read in (
         lambda: ClusterTopic.from_json(content, "orders"),
-        lambda: Member.from_json(content, 1, 1),
+        lambda: BrokerMember.from_json(content, 1, 1),
         lambda: state_from_json(content),
     ):
         with pytest.raises(Damaged):

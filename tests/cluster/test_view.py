@@ -7,8 +7,8 @@ import pytest
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.control.view import Changes, ClusterView
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.item import Item
-from headwater.cluster.etcd.keys import Keys, Member, state_to_json
+from headwater.cluster.etcd.item import EtcdItem
+from headwater.cluster.etcd.keys import BrokerMember, Keys, state_to_json
 from headwater.cluster.etcd.watch import Look
 from headwater.core.address import Address
 from tests.support.aio import run
@@ -26,7 +26,7 @@ class Told:
         self.changes: list[Changes] = []
         self.view.on_change(self.changes.append)
 
-    def look(self, revision: int, *items: Item, removed: tuple[str, ...] = (), complete: bool = False) -> None:
+    def look(self, revision: int, *items: EtcdItem, removed: tuple[str, ...] = (), complete: bool = False) -> None:
         self.view._take(Look(revision, items, dict.fromkeys(removed, revision), complete))
 
     @property
@@ -34,13 +34,13 @@ class Told:
         return self.view.partitions[KEY][0].epoch
 
 
-def member(broker: int, created: int, changed: int | None = None) -> Item:
-    content = Member(broker, 0, "127.0.0.1:1", b"s" * 16).to_json()
-    return Item(KEYS.broker(broker), content, created, changed or created)
+def member(broker: int, created: int, changed: int | None = None) -> EtcdItem:
+    content = BrokerMember(broker, 0, "127.0.0.1:1", b"s" * 16).to_json()
+    return EtcdItem(KEYS.broker(broker), content, created, changed or created)
 
 
-def partition(epoch: int, changed: int, created: int = 1) -> Item:
-    return Item(KEYS.partition(KEY), state_to_json(PartitionState((1,), {1: 1}, 1, 1, epoch)), created, changed)
+def partition(epoch: int, changed: int, created: int = 1) -> EtcdItem:
+    return EtcdItem(KEYS.partition(KEY), state_to_json(PartitionState((1,), {1: 1}, 1, 1, epoch)), created, changed)
 
 
 def test_what_has_changed_is_told_once_and_what_has_not_is_not() -> None:
@@ -121,10 +121,10 @@ def test_topics_are_found_by_their_uuids_too() -> None:
     async def main() -> None:
         told = Told()
         old, new = topic_of("orders", uuid=b"o" * 16), topic_of("orders", uuid=b"n" * 16)
-        told.look(5, Item(KEYS.topic("orders"), old.to_json(), 5, 5), complete=True)
+        told.look(5, EtcdItem(KEYS.topic("orders"), old.to_json(), 5, 5), complete=True)
         assert (told.view.topic_of(b"o" * 16), told.view.topic_of(b"n" * 16)) == (old, None)
         assert told.view.topic_revision("orders") == 5
-        told.look(7, Item(KEYS.topic("orders"), new.to_json(), 7, 7))
+        told.look(7, EtcdItem(KEYS.topic("orders"), new.to_json(), 7, 7))
         assert (told.view.topic_of(b"o" * 16), told.view.topic_of(b"n" * 16)) == (None, new)
         told.look(8, removed=(KEYS.topic("orders"),))
         assert told.view.topic_of(b"n" * 16) is None

@@ -118,7 +118,7 @@ _CHECKS: Final = (
     ("operations-run-steward", "rpc/operations", '        call.check("admin", "broker", BROKER)', "RunSteward"),
     ("operations-get-status", "rpc/operations", '        call.check("read", "broker", BROKER)', "GetStatus"),
     ("producing-accept", "rpc/producing", '        call.check("write", "topic", message.topic)', "Produce"),
-    ("producing-sync", "rpc/producing", '            call.check("write", "topic", place.topic)', "Sync"),
+    ("producing-sync", "rpc/producing", '            call.check("write", "topic", named.topic)', "Sync"),
     ("reading-check", "rpc/reading", '        call.check("read", "topic", position.partition.topic)', "Fetch"),
     ("reading-check-2", "rpc/reading", '        call.check("read", "group", read.group)', "Fetch"),
     (
@@ -127,7 +127,7 @@ _CHECKS: Final = (
         '-> pb.ListLogEndsResponse:\n        call.check("read", "broker", BROKER)',
         "ListLogEnds",
     ),
-    ("reading-list-offsets", "rpc/reading", '            call.check("read", "topic", place.topic)', "ListOffsets"),
+    ("reading-list-offsets", "rpc/reading", '            call.check("read", "topic", named.topic)', "ListOffsets"),
     (
         "topics-create-topic",
         "rpc/topics",

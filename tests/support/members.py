@@ -16,13 +16,13 @@ from typing import Any, Final, Literal, Self
 
 from headwater.cluster.control.assignment import default_min_insync
 from headwater.cluster.control.election import LogEnd
-from headwater.cluster.control.identity import Identity, identity_of
-from headwater.cluster.control.membership import Membership
+from headwater.cluster.control.identity import BrokerIdentity, identity_of
+from headwater.cluster.control.membership import ClusterMembership
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.control.topics import ClusterTopics
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.item import Delete, Guard, Put
-from headwater.cluster.etcd.keys import DEFAULT_CLUSTER, ClusterTopic, Keys, Member, PartitionKey
+from headwater.cluster.etcd.item import Delete, Put, WriteGuard
+from headwater.cluster.etcd.keys import DEFAULT_CLUSTER, BrokerMember, ClusterTopic, Keys, PartitionKey
 from headwater.core.address import Address, parse_endpoints
 from headwater.core.config import TopicConfig
 from headwater.core.errors import EtcdUnavailable
@@ -51,7 +51,7 @@ class FaultyEtcd(Etcd):
         """A late write arrives when this is set, if there is one, or else after some seconds."""
         self._late: set[asyncio.Task[int]] = set()
 
-    async def write(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
+    async def write(self, guards: Sequence[WriteGuard], changes: Sequence[Put | Delete]) -> int:
         if not self.faults:
             return await super().write(guards, changes)
         fault = self.faults.pop(0)
@@ -62,7 +62,7 @@ class FaultyEtcd(Etcd):
             self._late.add(asyncio.create_task(self._write_late(guards, changes)))
         raise EtcdUnavailable(str(self), "Txn", 0.0, fault, unknown=True)
 
-    async def _write_late(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
+    async def _write_late(self, guards: Sequence[WriteGuard], changes: Sequence[Put | Delete]) -> int:
         await (asyncio.sleep(self.late_seconds) if self.overtaken is None else self.overtaken.wait())
         return await super().write(guards, changes)
 
@@ -74,7 +74,7 @@ class Logs:
         self.ends: dict[int, dict[PartitionKey, LogEnd]] = {}
         self.asked: list[int] = []
 
-    async def ask(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
+    async def ask(self, member: BrokerMember, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         self.asked.append(member.id)
         return {key: end for key, end in self.ends.get(member.id, {}).items() if key in keys}
 
@@ -100,8 +100,8 @@ class Node:
         self.logs = logs or Logs()
         self.missing = missing
         self.incarnations: list[int] = []
-        identity = Identity(DEFAULT_CLUSTER, broker, self.store)
-        self.membership = Membership(
+        identity = BrokerIdentity(DEFAULT_CLUSTER, broker, self.store)
+        self.membership = ClusterMembership(
             self.etcd, identity, address, ask=self.logs.ask, missing=self._missing, lease_seconds=lease
         )
         self.view = self.membership.view
@@ -233,7 +233,7 @@ async def _serve(directory: Path, endpoints: str, broker: int, lease: int) -> No
     port = server.sockets[0].getsockname()[1]
     identity = identity_of(directory, DEFAULT_CLUSTER, broker)
     logs = Logs()
-    membership = Membership(
+    membership = ClusterMembership(
         Etcd(parse_endpoints(endpoints)),
         identity,
         f"127.0.0.1:{port}",

@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from headwater.broker.backend import Refused
-from headwater.broker.core import Connection, Core, Credentials
+from headwater.broker.core import CallerConnection, CallerCredentials, Core
 from headwater.broker.limits.budget import Hold
 from headwater.broker.security.access import OTHER_BROKER, Caller, Kind, Right, TooManyAttempts
 from headwater.cluster.link import PASSWORD_KEY
@@ -40,7 +40,7 @@ class Call:
     """One call."""
 
     def __init__(
-        self, core: Core, context: Context, connection: Connection, credentials: Credentials, caller: Caller
+        self, core: Core, context: Context, connection: CallerConnection, credentials: CallerCredentials, caller: Caller
     ) -> None:
         self._core = core
         self.context = context
@@ -51,10 +51,10 @@ class Call:
         """True if another broker of the cluster makes it."""
 
     @classmethod
-    async def identified(cls, core: Core, context: Context, connection: Connection) -> Self:
+    async def identified(cls, core: Core, context: Context, connection: CallerConnection) -> Self:
         """A call whose caller is known; raises Unauthenticated, or TooManyAttempts."""
         metadata = tuple(context.invocation_metadata() or ())
-        credentials = Credentials(metadata, context.peer(), tuple(context.peer_identities() or ()))
+        credentials = CallerCredentials(metadata, context.peer(), tuple(context.peer_identities() or ()))
         password = next((value for key, value in metadata if key == PASSWORD_KEY), None)
         if isinstance(password, str) and core.backend.is_peer(password):
             return cls(core, context, connection, credentials, OTHER_BROKER)
@@ -178,7 +178,7 @@ class Calls:
         return handle
 
     @contextmanager
-    def _counted(self, name: str, context: Context, *, timed: bool) -> Iterator[Connection]:
+    def _counted(self, name: str, context: Context, *, timed: bool) -> Iterator[CallerConnection]:
         """The connection that a call comes by; the call is counted when it ends."""
         began, code = time.perf_counter(), grpc.StatusCode.OK
         try:
@@ -189,7 +189,7 @@ class Calls:
         finally:
             self._core.calls.count(name, code.name, time.perf_counter() - began if timed else None)
 
-    def _connected(self, context: Context) -> Connection:
+    def _connected(self, context: Context) -> CallerConnection:
         """The connection, which counts the call until it is over."""
         core, peer = self._core, context.peer()
         if not core.backend.ready:
@@ -203,7 +203,7 @@ class Calls:
                 raise Refused(f"the broker has {len(core.connections)} connections (max_connections): try again")
             if core.connected[source] >= max(most // 2, min(most, _CONNECTIONS_OF_SOURCE)):
                 raise Refused("half of all connections (max_connections) come from this address: try again")
-            connection = core.connections[peer] = Connection(source, core.config.max_connection_bytes)
+            connection = core.connections[peer] = CallerConnection(source, core.config.max_connection_bytes)
             core.connected[source] += 1
         connection.calls += 1
 

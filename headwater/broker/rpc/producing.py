@@ -115,7 +115,7 @@ class ProducingMethods:
         requests: AsyncIterator[Framed[pb.ProduceRequest]],  # noqa: ARG002 - read by the call, which costs less
         call: Call,
     ) -> AsyncGenerator[pb.ProduceResponse]:
-        stream = _Stream()
+        stream = _ProduceStream()
         reading = asyncio.create_task(self._take_in(call, stream))
         draining = asyncio.create_task(self._core.runtime.draining.wait())
         draining.add_done_callback(lambda _: reading.cancel())
@@ -132,7 +132,7 @@ class ProducingMethods:
             stream.give_up()
             self._core.lent_bytes -= 0 if stream.memory is None else stream.memory.size
 
-    async def _take_in(self, call: Call, stream: _Stream) -> None:
+    async def _take_in(self, call: Call, stream: _ProduceStream) -> None:
         """Read requests while there is room for them, and queue their appends."""
         try:
             while (request := await call.context.read()) is not grpc.aio.EOF:
@@ -152,7 +152,9 @@ class ProducingMethods:
         finally:
             stream.end()
 
-    async def _accept(self, request: Framed[pb.ProduceRequest], call: Call, stream: _Stream | None = None) -> _Accepted:
+    async def _accept(
+        self, request: Framed[pb.ProduceRequest], call: Call, stream: _ProduceStream | None = None
+    ) -> _Accepted:
         """Queue the appends of a request."""
         message, frames = request
         accepted = _Accepted(self._core.meters, message.id, _size(request) + message.region.length)
@@ -180,7 +182,7 @@ class ProducingMethods:
         )
         return accepted
 
-    def _lent(self, message: pb.ProduceRequest, stream: _Stream) -> LentMemory | None:
+    def _lent(self, message: pb.ProduceRequest, stream: _ProduceStream) -> LentMemory | None:
         """Memory for a stream, if it comes from this machine and there is some to lend."""
         lent = self._core.lent_bytes + message.borrow_bytes
         here = machine() and message.machine == machine()
@@ -193,7 +195,7 @@ class ProducingMethods:
         self._core.lent_bytes = lent
         return memory
 
-    def _lying_in(self, region: pb.Region, stream: _Stream | None) -> Callable[[], Sequence[bytes]]:
+    def _lying_in(self, region: pb.Region, stream: _ProduceStream | None) -> Callable[[], Sequence[bytes]]:
         """A function that reads a frame from the memory of a stream."""
         memory = None if stream is None else stream.memory
         if memory is None or region.position + region.length > memory.size:
@@ -201,13 +203,13 @@ class ProducingMethods:
         return lambda: [memory.read(region)]
 
     async def sync(self, request: pb.SyncRequest, call: Call) -> pb.SyncResponse:
-        for place in request.partitions:
-            call.check("write", "topic", place.topic)
+        for named in request.partitions:
+            call.check("write", "topic", named.topic)
         await self._logs.sync(list(map(named_partition, request.partitions)))
         return pb.SyncResponse()
 
 
-class _Stream:
+class _ProduceStream:
     """The requests of a stream that are not answered yet, in their order."""
 
     def __init__(self) -> None:

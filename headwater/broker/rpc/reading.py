@@ -10,8 +10,7 @@ from typing import Final
 
 import grpc
 
-from headwater.broker.arrivals import INTERVAL, Waiter
-from headwater.broker.backend import NamedPartition
+from headwater.broker.arrivals import INTERVAL, ArrivalWaiter
 from headwater.broker.core import Core
 from headwater.broker.limits.budget import Hold
 from headwater.broker.reader import PartitionRead, ReadAnswer, ReadPosition, ReadRequest, WaitingReader
@@ -104,16 +103,16 @@ class ReadingMethods:
                 listening.cancel()
 
     async def _fetched(
-        self, read: ReadRequest[bytes], call: Call, waiter: Waiter, deadline: float
+        self, read: ReadRequest[bytes], call: Call, waiter: ArrivalWaiter, deadline: float
     ) -> tuple[ReadAnswer[bytes], Hold]:
         answer, hold = await self._reader.read(read, waiter, deadline, call)
         self._core.meters.fetched_bytes += answer.size
         return answer, hold
 
     async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
-        for place in request.partitions:
-            call.check("read", "topic", place.topic)
-        partitions = [named_partition(place) for place in request.partitions]
+        for named in request.partitions:
+            call.check("read", "topic", named.topic)
+        partitions = [named_partition(named) for named in request.partitions]
         timestamp = request.timestamp_ns if request.HasField("timestamp_ns") else None
         answer = pb.ListOffsetsResponse()
         for offsets in await self._reader.offsets(partitions, timestamp, call):
@@ -151,7 +150,7 @@ def _read_request(request: pb.FetchRequest, max_bytes: int, owner: str) -> ReadR
 class _Allowance:
     """The number of bytes that a client has room for."""
 
-    def __init__(self, size: int, waiter: Waiter) -> None:
+    def __init__(self, size: int, waiter: ArrivalWaiter) -> None:
         self.bytes = size
         self._waiter = waiter
 
@@ -181,10 +180,9 @@ def _check(read: ReadRequest[bytes], call: Call) -> None:
 
 
 def _position(position: pb.FetchPosition) -> ReadPosition:
-    place = position.partition
     by_time = position.WhichOneof("start") == "timestamp_ns"
     return ReadPosition(
-        NamedPartition(place.topic, place.partition, place.topic_uuid),
+        named_partition(position.partition),
         position.offset,
         position.timestamp_ns if by_time else None,
         position.end if position.HasField("end") else None,

@@ -18,7 +18,7 @@ from headwater.core.config import ClientConfig
 from headwater.core.errors import InvalidConfiguration, PermissionDenied, StoreError
 
 if TYPE_CHECKING:
-    from headwater.broker.manifest import Difference, Manifest, ManifestTopic
+    from headwater.broker.manifest import ClusterManifest, Difference, ManifestTopic
     from headwater.client.connection import Connection
     from headwater.client.credentials import Credentials
     from headwater.v1 import broker_pb2 as pb
@@ -82,7 +82,7 @@ def export(
         sys.stdout.flush()
 
 
-def read(file: Path) -> Manifest:
+def read(file: Path) -> ClusterManifest:
     """The manifest in a file; raises InvalidConfiguration."""
     from headwater.broker.manifest import read_manifest
 
@@ -93,7 +93,7 @@ def read(file: Path) -> Manifest:
 
 
 def apply_manifest(
-    manifest: Manifest,
+    manifest: ClusterManifest,
     addresses: list[Address],
     credentials: Credentials,
     *,
@@ -148,9 +148,9 @@ class _Target:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def running(self) -> Manifest:
+    def running(self) -> ClusterManifest:
         """Return the present state as a manifest."""
-        from headwater.broker.manifest import Manifest
+        from headwater.broker.manifest import ClusterManifest
         from headwater.v1 import broker_pb2 as pb
 
         metadata: pb.Metadata = self._connection.call("GetMetadata", pb.GetMetadataRequest(brokers_only=True))
@@ -161,7 +161,7 @@ class _Target:
             raise StoreError(f"{error}: a manifest needs the right to administer the broker") from None
         self._of_cluster, self.enforced = access.of_cluster, access.enforced
         kept = access.of_cluster or access.enforced
-        return Manifest(
+        return ClusterManifest(
             topics={topic.name: self._topic(topic) for topic in listed.topics},
             users={one.name: json.loads(one.rights) for one in access.users} if kept else None,
             tokens={one.id: _token(one) for one in access.tokens} if kept else None,
@@ -187,7 +187,7 @@ class _Target:
             return "a single broker keeps it in its access file, and in the tokens beside it: change those"
         return ""
 
-    def bring_about(self, one: Difference, manifest: Manifest) -> None:
+    def bring_about(self, one: Difference, manifest: ClusterManifest) -> None:
         """Do it; doing it twice does no harm."""
         from headwater.v1 import broker_pb2 as pb
 

@@ -22,7 +22,7 @@ from headwater.core.address import DEFAULT_PORT, parse_store
 from headwater.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from headwater.broker.manifest import Manifest
+    from headwater.broker.manifest import ClusterManifest
     from headwater.cluster.local import LocalCluster, LocalProcess
 
 _LOOK: Final = 0.2
@@ -77,7 +77,7 @@ def up(
         _watch(cluster, stop)
 
 
-def _apply(wanted: Manifest, cluster: LocalCluster, show: Literal["text", "nothing"]) -> None:
+def _apply(wanted: ClusterManifest, cluster: LocalCluster, show: Literal["text", "nothing"]) -> None:
     """Apply a manifest, except for the addresses of brokers, which are others here."""
     try:
         apply_manifest(

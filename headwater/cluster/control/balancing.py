@@ -18,7 +18,7 @@ Placement = dict[PartitionKey, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldReplica:
     """A partition as it is: its replicas, how many it should have, and its size."""
 
     replicas: tuple[int, ...]
@@ -26,7 +26,9 @@ class Held:
     size: int = 0
 
 
-def balanced(partitions: Mapping[PartitionKey, Held], brokers: Collection[int], *, level: bool = True) -> Placement:
+def balanced(
+    partitions: Mapping[PartitionKey, HeldReplica], brokers: Collection[int], *, level: bool = True
+) -> Placement:
     """The wanted replicas: on these brokers, and on no others.
 
     Without `level` only those are moved that have to be. Raises InvalidConfiguration when there are too few brokers.
@@ -35,7 +37,7 @@ def balanced(partitions: Mapping[PartitionKey, Held], brokers: Collection[int], 
 
 
 class _Balance:
-    def __init__(self, partitions: Mapping[PartitionKey, Held], brokers: Collection[int]) -> None:
+    def __init__(self, partitions: Mapping[PartitionKey, HeldReplica], brokers: Collection[int]) -> None:
         self._partitions = dict(sorted(partitions.items()))
         self._brokers = sorted(brokers)
         most = max((held.replication for held in partitions.values()), default=0)

@@ -17,8 +17,8 @@ from headwater.cluster.control.planning import Change, plan
 from headwater.cluster.control.registration import Registration
 from headwater.cluster.control.view import ClusterView, Office
 from headwater.cluster.etcd.client import MOST_CHANGES, Etcd
-from headwater.cluster.etcd.item import Guard, Put
-from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.cluster.etcd.item import Put, WriteGuard
+from headwater.cluster.etcd.keys import BrokerMember, PartitionKey
 from headwater.core.errors import EtcdRefused, EtcdUnavailable, HeadwaterError
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _TICK: Final = 1.0
 _ASKING: Final = 5.0
 _CATCHING_UP: Final = 1.0
 
-Ask = Callable[[Member, Collection[PartitionKey]], Awaitable[Mapping[PartitionKey, LogEnd]]]
+Ask = Callable[[BrokerMember, Collection[PartitionKey]], Awaitable[Mapping[PartitionKey, LogEnd]]]
 """Asks a broker how far its logs go. Partitions for which it cannot vouch are left out; it may raise HeadwaterError."""
 
 
@@ -93,8 +93,8 @@ class Controller:
         """Become the controller, if nobody is. The view tells whether it worked, also when the answer is lost."""
         mine = self._registration
         guards = [
-            Guard(self._view.keys.controller, created=0),
-            Guard(self._view.keys.broker(mine.broker), created=mine.incarnation),
+            WriteGuard(self._view.keys.controller, created=0),
+            WriteGuard(self._view.keys.broker(mine.broker), created=mine.incarnation),
         ]
         office = Put(self._view.keys.controller, Office.to_json(mine.broker, mine.incarnation), mine.lease)
         revision = await self._etcd.write(guards, [office])
@@ -130,7 +130,7 @@ class Controller:
                     ends.setdefault(key, {})[broker] = end
         return ends
 
-    async def _ask_one(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
+    async def _ask_one(self, member: BrokerMember, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         try:
             async with asyncio.timeout(_ASKING):
                 return await self._ask(member, keys)
@@ -141,7 +141,7 @@ class Controller:
     async def _write(self, since: int, changes: Sequence[Change]) -> int:
         """Write these at once, or, when something is in the way of one of them, those that can be: the revision."""
         guards = {guard: None for change in changes for guard in change.guards}
-        office = Guard(self._view.keys.controller, created=since)
+        office = WriteGuard(self._view.keys.controller, created=since)
         revision = await self._etcd.write([office, *guards], [change.write for change in changes])
         if revision:
             for change in changes:
@@ -166,7 +166,7 @@ class Controller:
 def _batches(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
     """The changes in as few writes as etcd takes."""
     batch: list[Change] = []
-    guards: set[Guard] = set()
+    guards: set[WriteGuard] = set()
     for change in changes:
         if batch and (len(guards.union(change.guards)) >= MOST_CHANGES or len(batch) == MOST_CHANGES):
             yield batch

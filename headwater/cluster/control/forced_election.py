@@ -15,8 +15,8 @@ from headwater.cluster.control.election import Election
 from headwater.cluster.control.metadata import Members, PartitionState
 from headwater.cluster.control.view import ClusterView
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.item import Guard, Put
-from headwater.cluster.etcd.keys import ClusterTopic, Member, PartitionKey, state_to_json
+from headwater.cluster.etcd.item import Put, WriteGuard
+from headwater.cluster.etcd.keys import BrokerMember, ClusterTopic, PartitionKey, state_to_json
 from headwater.core.errors import EtcdUnavailable, HeadwaterError, StoreError
 from headwater.streams.topic import TopicPartition
 
@@ -81,8 +81,8 @@ class ForcedElection:
         forced = self._rules.force(state, self._broker, alive[self._broker])
         name = self._view.keys.partition(self._key)
         counted = {*state.in_sync, self._broker}
-        guards = [Guard(self._view.keys.broker(one), created=alive.get(one, 0)) for one in counted]
-        guards.append(Guard(name, changed=revision))
+        guards = [WriteGuard(self._view.keys.broker(one), created=alive.get(one, 0)) for one in counted]
+        guards.append(WriteGuard(name, changed=revision))
         try:
             done = await self._etcd.write(guards, [Put(name, state_to_json(forced))]) > 0
         except EtcdUnavailable as error:
@@ -117,7 +117,7 @@ class ForcedElection:
     def _changed(self) -> StoreError:
         return StoreError(f"{self} or its brokers have changed meanwhile, and nothing was done: look again")
 
-    async def _end(self, member: Member) -> int | None:
+    async def _end(self, member: BrokerMember) -> int | None:
         try:
             async with asyncio.timeout(_ASKING):
                 found = (await self._ask(member, [self._key])).get(self._key)

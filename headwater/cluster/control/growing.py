@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headwater.cluster.control.assignment import default_min_insync
-from headwater.cluster.control.balancing import Held, balanced
+from headwater.cluster.control.balancing import HeldReplica, balanced
 from headwater.cluster.control.metadata import PartitionState
 from headwater.cluster.control.moves import PlannedMove
 from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
@@ -62,7 +62,7 @@ class Growing:
         held = self._partitions(topic)
         if len(held) < topic.info.partitions or any(state.move is not None for state, _ in held.values()):
             return
-        few = {key: Held(state.replicas, topic.replication) for key, (state, _) in held.items()}
+        few = {key: HeldReplica(state.replicas, topic.replication) for key, (state, _) in held.items()}
         few = {key: one for key, one in few.items() if len(one.replicas) < topic.replication}
         if few and len(staying) >= topic.replication:
             placed = balanced(few, {*staying, *(one for held in few.values() for one in held.replicas)}, level=False)

@@ -19,7 +19,7 @@ _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BrokerIdentity:
     """A broker of a cluster, and the uuid of its directory."""
 
     cluster: str
@@ -27,13 +27,13 @@ class Identity:
     store: bytes
 
 
-def identity_of(directory: Path, cluster: str, broker: int, disk: Disk = REAL_DISK) -> Identity:
+def identity_of(directory: Path, cluster: str, broker: int, disk: Disk = REAL_DISK) -> BrokerIdentity:
     """The owner of the directory: this broker from now on, if nobody owns it yet; else it must be the same."""
     path = directory / IDENTITY_FILE
     try:
         found = _read(path)
     except FileNotFoundError:
-        found = Identity(cluster, broker, random_bytes(16))
+        found = BrokerIdentity(cluster, broker, random_bytes(16))
         content = {"format": _FORMAT, "cluster": cluster, "broker": broker, "store": found.store.hex()}
         try:
             disk.replace(path, json.dumps(content, indent=2).encode() + b"\n")
@@ -48,11 +48,11 @@ def identity_of(directory: Path, cluster: str, broker: int, disk: Disk = REAL_DI
     return found
 
 
-def _read(path: Path) -> Identity:
+def _read(path: Path) -> BrokerIdentity:
     try:
         found = json.loads(path.read_bytes())
         if found["format"] != _FORMAT:
             raise Damaged(f"written by a newer version (format {found['format']})", file=path)
-        return Identity(str(found["cluster"]), int(found["broker"]), bytes.fromhex(found["store"]))
+        return BrokerIdentity(str(found["cluster"]), int(found["broker"]), bytes.fromhex(found["store"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"not the identity of a broker: {error}; restore it from a backup", file=path) from error

@@ -14,7 +14,7 @@ from typing import Final
 
 from headwater.cluster.control.view import Changes, ClusterView
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.keys import Member
+from headwater.cluster.etcd.keys import BrokerMember
 from headwater.core.address import Address, parse_address
 from headwater.core.errors import EtcdRefused, EtcdUnavailable, InvalidConfiguration
 
@@ -36,7 +36,7 @@ class LivenessProbe:
         self._etcd = etcd
         self._view = view
         self._broker = broker
-        self._tasks: dict[int, tuple[Member, asyncio.Task[None]]] = {}
+        self._tasks: dict[int, tuple[BrokerMember, asyncio.Task[None]]] = {}
         view.on_change(self._changed)
 
     def _changed(self, changes: Changes) -> None:
@@ -52,7 +52,7 @@ class LivenessProbe:
             if member is not None and known is None:
                 self._tasks[broker] = (member, asyncio.create_task(self._watch(member)))
 
-    async def _watch(self, member: Member) -> None:
+    async def _watch(self, member: BrokerMember) -> None:
         """Be connected; when that ends and is refused from then on, the broker is dead."""
         try:
             address = parse_address(member.address)

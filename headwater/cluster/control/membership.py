@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from headwater.cluster.control.controller import Ask, Controller
-from headwater.cluster.control.identity import Identity
+from headwater.cluster.control.identity import BrokerIdentity
 from headwater.cluster.control.liveness import LivenessProbe
 from headwater.cluster.control.registration import Missing, Registration
 from headwater.cluster.control.view import ClusterView
@@ -24,13 +24,13 @@ _log = logging.getLogger(__name__)
 _LOOK: Final = 0.05
 
 
-class Membership:
+class ClusterMembership:
     """A broker's membership. It belongs to one event loop, and to it the client of etcd, which it closes."""
 
     def __init__(
         self,
         etcd: Etcd,
-        identity: Identity,
+        identity: BrokerIdentity,
         address: str,
         *,
         ask: Ask,

@@ -11,19 +11,19 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from headwater.cluster.control.balancing import Held, balanced
+from headwater.cluster.control.balancing import HeldReplica, balanced
 from headwater.cluster.control.metadata import Move, PartitionState
 from headwater.cluster.control.moving import Moving
 from headwater.cluster.control.view import ClusterView
 from headwater.cluster.etcd.client import MOST_CHANGES, Etcd
-from headwater.cluster.etcd.item import Delete, Guard, Put
-from headwater.cluster.etcd.keys import ClusterTopic, Member, PartitionKey, state_to_json
+from headwater.cluster.etcd.item import Delete, Put, WriteGuard
+from headwater.cluster.etcd.keys import BrokerMember, ClusterTopic, PartitionKey, state_to_json
 from headwater.core.errors import EtcdUnavailable, HeadwaterError, StoreError
 
 _log = logging.getLogger(__name__)
 _ASKING: Final = 5.0
 
-Weigh = Callable[[Member, Collection[PartitionKey]], Awaitable[Mapping[PartitionKey, int]]]
+Weigh = Callable[[BrokerMember, Collection[PartitionKey]], Awaitable[Mapping[PartitionKey, int]]]
 """Asks a broker how many bytes its logs have; it may raise HeadwaterError."""
 
 
@@ -65,7 +65,7 @@ class Moves:
             raise StoreError(f"there is no broker {unknown[0]}: brokers {_listed(sorted(known))} are known here")
         sizes = await self._sizes()
         partitions = {
-            key: Held(_wanted(state), topic.replication, max(sizes.get(key, {}).values(), default=0))
+            key: HeldReplica(_wanted(state), topic.replication, max(sizes.get(key, {}).values(), default=0))
             for key, state, topic in self._known()
         }
         brokers = view.members.keys() - view.leaving - set(remove)
@@ -173,7 +173,7 @@ class Moves:
                 found.setdefault(key, {})[member.id] = size
         return found
 
-    async def _weighed(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+    async def _weighed(self, member: BrokerMember, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         try:
             async with asyncio.timeout(_ASKING):
                 return await self._weigh(member, keys)
@@ -190,7 +190,7 @@ class Moves:
 
     async def _write_some(self, changes: Sequence[tuple[PartitionKey, int, PartitionState]]) -> int:
         names = [self._view.keys.partition(key) for key, _, _ in changes]
-        guards = [Guard(name, changed=revision) for name, (_, revision, _) in zip(names, changes, strict=True)]
+        guards = [WriteGuard(name, changed=revision) for name, (_, revision, _) in zip(names, changes, strict=True)]
         puts = [Put(name, state_to_json(state)) for name, (_, _, state) in zip(names, changes, strict=True)]
         try:
             if await self._etcd.write(guards, puts):

@@ -15,7 +15,7 @@ from headwater.cluster.control.election import Election, LogEnd
 from headwater.cluster.control.metadata import Members, PartitionState
 from headwater.cluster.control.moving import Moving
 from headwater.cluster.control.view import ClusterView
-from headwater.cluster.etcd.item import Delete, Guard, Put
+from headwater.cluster.etcd.item import Delete, Put, WriteGuard
 from headwater.cluster.etcd.keys import PartitionKey, state_to_json
 
 _AT_ONCE: Final = 16
@@ -29,7 +29,7 @@ class Change(NamedTuple):
     """A write that the controller wants, what it is for, and what it is based on."""
 
     what: str
-    guards: tuple[Guard, ...]
+    guards: tuple[WriteGuard, ...]
     write: Put | Delete
 
 
@@ -96,12 +96,14 @@ def _election(view: ClusterView, key: PartitionKey, revision: int, elected: Part
     return Change(what, _based_on(view, name, revision, elected, alive), Put(name, state_to_json(elected)))
 
 
-def _based_on(view: ClusterView, name: str, revision: int, state: PartitionState, alive: Members) -> tuple[Guard, ...]:
+def _based_on(
+    view: ClusterView, name: str, revision: int, state: PartitionState, alive: Members
+) -> tuple[WriteGuard, ...]:
     """The partition as it was seen, and those who are to be in sync, as far as they live."""
     return (
-        Guard(name, changed=revision),
+        WriteGuard(name, changed=revision),
         *(
-            Guard(view.keys.broker(broker), created=since)
+            WriteGuard(view.keys.broker(broker), created=since)
             for broker, since in state.in_sync.items()
             if alive.get(broker) == since
         ),
@@ -119,8 +121,11 @@ def _new_partitions(view: ClusterView, alive: Members) -> Iterator[Change]:
             if state is None:
                 break  # it waits for brokers
             path = view.keys.partition(key)
-            based_on = [Guard(view.keys.topic(name), changed=view.topic_revision(name)), Guard(path, created=0)]
-            based_on += [Guard(view.keys.broker(broker), created=since) for broker, since in state.in_sync.items()]
+            based_on = [
+                WriteGuard(view.keys.topic(name), changed=view.topic_revision(name)),
+                WriteGuard(path, created=0),
+            ]
+            based_on += [WriteGuard(view.keys.broker(broker), created=since) for broker, since in state.in_sync.items()]
             yield Change(f"{path} is made", tuple(based_on), Put(path, state_to_json(state)))
 
 
@@ -130,4 +135,4 @@ def _deleted_partitions(view: ClusterView) -> Iterator[Change]:
     for key, (_, revision) in view.partitions.items():
         if key[0] not in uuids:
             path = view.keys.partition(key)
-            yield Change(f"{path} is removed", (Guard(path, changed=revision),), Delete(path))
+            yield Change(f"{path} is removed", (WriteGuard(path, changed=revision),), Delete(path))

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from typing import Final
 
-from headwater.cluster.control.identity import Identity
+from headwater.cluster.control.identity import BrokerIdentity
 from headwater.cluster.control.view import Changes, ClusterView
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.item import Delete, Guard, Item, Put
-from headwater.cluster.etcd.keys import Member, PartitionKey, state_from_json, state_to_json
+from headwater.cluster.etcd.item import Delete, EtcdItem, Put, WriteGuard
+from headwater.cluster.etcd.keys import BrokerMember, PartitionKey, state_from_json, state_to_json
 from headwater.core.errors import Damaged, EtcdRefused, EtcdUnavailable, StoreInUse
 from headwater.core.version import __version__
 from headwater.log.entropy import random_bytes
@@ -33,7 +33,13 @@ class Registration:
     """Registers a broker, and sees to it that it stays registered. It belongs to one event loop."""
 
     def __init__(
-        self, etcd: Etcd, view: ClusterView, identity: Identity, address: str, missing: Missing, lease_seconds: int
+        self,
+        etcd: Etcd,
+        view: ClusterView,
+        identity: BrokerIdentity,
+        address: str,
+        missing: Missing,
+        lease_seconds: int,
     ) -> None:
         self.broker = identity.broker
         self.incarnation = 0
@@ -84,7 +90,7 @@ class Registration:
                 Put(self._keys.store(self.broker), self._store.hex().encode()),
             ]
             try:
-                await self._etcd.write([Guard(self._key, created=0)], changes)
+                await self._etcd.write([WriteGuard(self._key, created=0)], changes)
             except EtcdUnavailable as error:
                 if not error.unknown:
                     raise
@@ -95,7 +101,7 @@ class Registration:
         self._become(known.created)
 
     def _value(self) -> bytes:
-        member = Member(
+        member = BrokerMember(
             self.broker, 0, self._address, self._store, __version__, session=self._session, draining=self._draining
         )
         return member.to_json()
@@ -108,26 +114,26 @@ class Registration:
                 return bytes.fromhex(found.value.decode())
             try:
                 made = Put(self._keys.secret, random_bytes(32).hex().encode())
-                await self._etcd.write([Guard(self._keys.secret, created=0)], [made])
+                await self._etcd.write([WriteGuard(self._keys.secret, created=0)], [made])
             except EtcdUnavailable as error:
                 if not error.unknown:
                     raise
 
-    async def _replace(self, known: Item, patience: float) -> None:
+    async def _replace(self, known: EtcdItem, patience: float) -> None:
         """End an earlier registration under this id.
 
         One with the same directory is of a process that is dead: this one has the directory for itself. One with
         another directory may be alive, and only its lease can tell.
         """
         try:
-            other = Member.from_json(known.value, self.broker, known.created, known.lease)
+            other = BrokerMember.from_json(known.value, self.broker, known.created, known.lease)
         except Damaged:
             other = None
         if other is None or other.store == self._store:
             if known.lease:
                 await self._etcd.revoke(known.lease)
             else:
-                await self._etcd.write([Guard(self._key, created=known.created)], [Delete(self._key)])
+                await self._etcd.write([WriteGuard(self._key, created=known.created)], [Delete(self._key)])
             return
         if time.monotonic() > patience:
             raise StoreInUse(
@@ -157,7 +163,7 @@ class Registration:
                 _log.warning("broker %d leaves the in-sync set of %s: it has lost records", self.broker, item.key)
                 try:
                     await self._etcd.write(
-                        [Guard(item.key, changed=item.changed)], [Put(item.key, state_to_json(state))]
+                        [WriteGuard(item.key, changed=item.changed)], [Put(item.key, state_to_json(state))]
                     )
                 except EtcdUnavailable as error:
                     if not error.unknown:
@@ -219,7 +225,7 @@ class Registration:
         self._draining = True
         if self.incarnation:
             await self._etcd.write(
-                [Guard(self._key, created=self.incarnation)], [Put(self._key, self._value(), self.lease)]
+                [WriteGuard(self._key, created=self.incarnation)], [Put(self._key, self._value(), self.lease)]
             )
 
     async def leave(self) -> None:

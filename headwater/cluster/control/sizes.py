@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.cluster.etcd.keys import BrokerMember, PartitionKey
 from headwater.cluster.link import Links
 from headwater.cluster.replication.durable_log import DurableLog
 from headwater.cluster.replication.following import DiskThreads
@@ -31,12 +31,12 @@ class Sizes:
         found: Mapping[PartitionKey, int] = await self._threads.read(_sizes, held)
         return found
 
-    async def at(self, member: Member, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+    async def at(self, member: BrokerMember, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """The same of a broker, which may be this one; raises BrokerUnavailable."""
         if member.id == self._broker:
             return await self.here(keys)
-        places = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
-        request = pb.ListLogEndsRequest(partitions=places, sizes=True)
+        partitions = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
+        request = pb.ListLogEndsRequest(partitions=partitions, sizes=True)
         found = await self._links.to(member).log_ends(request, timeout=5.0)
         return {(one.topic_uuid, one.partition): one.bytes for one in found.ends}
 

@@ -13,7 +13,7 @@ from typing import Final
 from headwater.cluster.control.metadata import NOBODY
 from headwater.cluster.control.view import Changes, ClusterView
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.item import Delete, Guard, Item, Put
+from headwater.cluster.etcd.item import Delete, EtcdItem, Put, WriteGuard
 from headwater.cluster.etcd.keys import ClusterTopic
 from headwater.core.config import DEFAULT_REPLICATION
 from headwater.core.errors import EtcdUnavailable, InvalidConfiguration, StoreError, TopicExists, UnknownTopic
@@ -54,7 +54,7 @@ class ClusterTopics:
         name = self._view.keys.topic(topic.info.name)
         while True:
             try:
-                if await self._etcd.write([Guard(name, created=0)], [Put(name, topic.to_json())]):
+                if await self._etcd.write([WriteGuard(name, created=0)], [Put(name, topic.to_json())]):
                     break
             except EtcdUnavailable as error:
                 if not error.unknown:
@@ -108,7 +108,9 @@ class ClusterTopics:
             if after == before:  # also when a write whose answer was lost has happened
                 return after
             try:
-                if await self._etcd.write([Guard(item.key, changed=item.changed)], [Put(item.key, after.to_json())]):
+                if await self._etcd.write(
+                    [WriteGuard(item.key, changed=item.changed)], [Put(item.key, after.to_json())]
+                ):
                     return after
             except EtcdUnavailable as error:
                 if not error.unknown:
@@ -129,17 +131,17 @@ class ClusterTopics:
                 return deleting
             deleting = found
             try:
-                if await self._etcd.write([Guard(item.key, changed=item.changed)], [Delete(item.key)]):
+                if await self._etcd.write([WriteGuard(item.key, changed=item.changed)], [Delete(item.key)]):
                     return deleting
             except EtcdUnavailable as error:
                 if not error.unknown:
                     raise
 
-    async def _item(self, name: str) -> Item:
+    async def _item(self, name: str) -> EtcdItem:
         item = await self._etcd.get(self._view.keys.topic(name))
         if item is None:
             raise UnknownTopic(name, self._where)
         return item
 
-    def _read(self, item: Item) -> ClusterTopic:
+    def _read(self, item: EtcdItem) -> ClusterTopic:
         return ClusterTopic.from_json(item.value, self._view.keys.place(item.key).name)

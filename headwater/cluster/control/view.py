@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from headwater.cluster.control.metadata import Members, PartitionState, Proposal
 from headwater.cluster.etcd.client import Etcd
-from headwater.cluster.etcd.item import Guard, Item, Put
-from headwater.cluster.etcd.keys import ClusterTopic, Keys, Member, PartitionKey, state_from_json, state_to_json
+from headwater.cluster.etcd.item import EtcdItem, Put, WriteGuard
+from headwater.cluster.etcd.keys import BrokerMember, ClusterTopic, Keys, PartitionKey, state_from_json, state_to_json
 from headwater.cluster.etcd.watch import Look
 from headwater.core.errors import Damaged, EtcdRefused, EtcdUnavailable
 
@@ -40,7 +40,7 @@ class Office(NamedTuple):
         return json.dumps({"broker": broker, "incarnation": incarnation}).encode()
 
     @classmethod
-    def of(cls, item: Item) -> Office:
+    def of(cls, item: EtcdItem) -> Office:
         """The reverse; raises ValueError."""
         found = json.loads(item.value)
         return cls(int(found["broker"]), int(found["incarnation"]), item.created)
@@ -66,8 +66,8 @@ class ClusterView:
         """Of etcd, when it was as it is seen here; 0 before the first look."""
         self.controller: Office | None = None
         self._etcd = etcd
-        self._items: dict[str, Item] = {}
-        self._members: dict[int, Member] = {}
+        self._items: dict[str, EtcdItem] = {}
+        self._members: dict[int, BrokerMember] = {}
         self._topics: dict[str, ClusterTopic] = {}
         self._by_uuid: dict[bytes, ClusterTopic] = {}
         self._partitions: dict[PartitionKey, tuple[PartitionState, int]] = {}
@@ -77,7 +77,7 @@ class ClusterView:
         self._moved = asyncio.Event()
 
     @property
-    def members(self) -> Mapping[int, Member]:
+    def members(self) -> Mapping[int, BrokerMember]:
         """The brokers that are alive, by their ids."""
         return MappingProxyType(self._members)
 
@@ -168,8 +168,8 @@ class ClusterView:
         A partition that has not changed was not what was in its way, but a broker: none is ever again who it was, so
         that what was lost can do nothing any more.
         """
-        guards = [Guard(self.keys.partition(key), changed=proposal.revision)]
-        guards += [Guard(self.keys.broker(broker), created=since) for broker, since in proposal.alive.items()]
+        guards = [WriteGuard(self.keys.partition(key), changed=proposal.revision)]
+        guards += [WriteGuard(self.keys.broker(broker), created=since) for broker, since in proposal.alive.items()]
         change = [Put(self.keys.partition(key), state_to_json(proposal.state))]
         lost = False
         while True:
@@ -193,31 +193,31 @@ class ClusterView:
 
     # News from etcd.
 
-    def _apply(self, removed: Iterable[str], items: Iterable[Item], revision: int) -> Changes:
+    def _apply(self, removed: Iterable[str], items: Iterable[EtcdItem], revision: int) -> Changes:
         members: set[int] = set()
         topics: set[str] = set()
         partitions: set[PartitionKey] = set()
         controller = access = False
-        changed: dict[str, Item | None] = dict.fromkeys(removed) | {item.key: item for item in items}
+        changed: dict[str, EtcdItem | None] = dict.fromkeys(removed) | {item.key: item for item in items}
         for key, item in changed.items():
             if item == self._items.get(key):
                 continue
-            place = self.keys.place(key)
+            subject = self.keys.place(key)
             try:
-                if place.kind == "brokers":
-                    members.add(self._put_member(int(place.name), item))
-                elif place.kind == "topics":
-                    topics.add(self._put_topic(place.name, item))
-                elif place.kind == "partitions":
-                    partitions.add(self._put_partition(place.partition, item))
-                elif place.kind == "leaving":
-                    members.add(self._put_leaving(int(place.name), item))
-                elif place.kind == "access":
-                    self._access.pop(place.name, None)
+                if subject.kind == "brokers":
+                    members.add(self._put_member(int(subject.name), item))
+                elif subject.kind == "topics":
+                    topics.add(self._put_topic(subject.name, item))
+                elif subject.kind == "partitions":
+                    partitions.add(self._put_partition(subject.partition, item))
+                elif subject.kind == "leaving":
+                    members.add(self._put_leaving(int(subject.name), item))
+                elif subject.kind == "access":
+                    self._access.pop(subject.name, None)
                     if item is not None:
-                        self._access[place.name] = item.value
+                        self._access[subject.name] = item.value
                     access = True
-                elif place.kind == "controller":
+                elif subject.kind == "controller":
                     self.controller = None if item is None else Office.of(item)
                     controller = True
             except (Damaged, ValueError, KeyError, TypeError) as error:
@@ -233,21 +233,21 @@ class ClusterView:
         self._moved = asyncio.Event()
         return Changes(frozenset(members), frozenset(topics), frozenset(partitions), controller, access)
 
-    def _put_member(self, broker: int, item: Item | None) -> int:
+    def _put_member(self, broker: int, item: EtcdItem | None) -> int:
         if item is None:
             self._members.pop(broker, None)
         else:
-            self._members[broker] = Member.from_json(item.value, broker, item.created, item.lease)
+            self._members[broker] = BrokerMember.from_json(item.value, broker, item.created, item.lease)
         return broker
 
-    def _put_leaving(self, broker: int, item: Item | None) -> int:
+    def _put_leaving(self, broker: int, item: EtcdItem | None) -> int:
         if item is None:
             self._leaving.discard(broker)
         else:
             self._leaving.add(broker)
         return broker
 
-    def _put_topic(self, name: str, item: Item | None) -> str:
+    def _put_topic(self, name: str, item: EtcdItem | None) -> str:
         topic = None if item is None else ClusterTopic.from_json(item.value, name)
         before = self._topics.pop(name, None)
         if before is not None:
@@ -256,7 +256,7 @@ class ClusterView:
             self._topics[name] = self._by_uuid[topic.info.uuid] = topic
         return name
 
-    def _put_partition(self, key: PartitionKey, item: Item | None) -> PartitionKey:
+    def _put_partition(self, key: PartitionKey, item: EtcdItem | None) -> PartitionKey:
         if item is None:
             self._partitions.pop(key, None)
         else:

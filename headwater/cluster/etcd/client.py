@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Final, Self
 
 from headwater.cluster.etcd import etcd_pb2 as pb
-from headwater.cluster.etcd.connection import Channel, EtcdAccess, EtcdConnection, Method
-from headwater.cluster.etcd.item import Delete, Guard, Item, Put, end_of
+from headwater.cluster.etcd.connection import EtcdAccess, EtcdChannel, EtcdConnection, EtcdMethod
+from headwater.cluster.etcd.item import Delete, EtcdItem, Put, WriteGuard, end_of
 from headwater.cluster.etcd.watch import Look, follow
 from headwater.core.address import Address, parse_endpoints
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import EtcdRefused, InvalidConfiguration
 
-_RANGE: Final = Method("KV/Range", pb.RangeRequest, pb.RangeResponse)
-_TXN: Final = Method("KV/Txn", pb.TxnRequest, pb.TxnResponse)
-_GRANT: Final = Method("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
-_REVOKE: Final = Method("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
-_KEEP_ALIVE: Final = Method("Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
+_RANGE: Final = EtcdMethod("KV/Range", pb.RangeRequest, pb.RangeResponse)
+_TXN: Final = EtcdMethod("KV/Txn", pb.TxnRequest, pb.TxnResponse)
+_GRANT: Final = EtcdMethod("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
+_REVOKE: Final = EtcdMethod("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
+_KEEP_ALIVE: Final = EtcdMethod("Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
 _ANYONE: Final = EtcdAccess()
 
 MOST_CHANGES: Final = 100
@@ -73,22 +73,22 @@ class Etcd:
 
     # Keys.
 
-    async def get(self, key: str) -> Item | None:
+    async def get(self, key: str) -> EtcdItem | None:
         """The item at a key; None if there is none."""
         found = await self._range(pb.RangeRequest(key=key.encode()))
-        return Item.of(found.kvs[0]) if found.kvs else None
+        return EtcdItem.of(found.kvs[0]) if found.kvs else None
 
     async def read(self, prefix: str) -> Look:
         """Everything below a prefix, at one revision."""
         key = prefix.encode()
         found = await self._range(pb.RangeRequest(key=key, range_end=end_of(key)))
-        return Look(found.header.revision, [Item.of(one) for one in found.kvs], complete=True)
+        return Look(found.header.revision, [EtcdItem.of(one) for one in found.kvs], complete=True)
 
     async def _range(self, request: pb.RangeRequest) -> pb.RangeResponse:
         found: pb.RangeResponse = await self._connection.call(_RANGE, request, repeatable=True)
         return found
 
-    async def write(self, guards: Sequence[Guard], changes: Sequence[Put | Delete]) -> int:
+    async def write(self, guards: Sequence[WriteGuard], changes: Sequence[Put | Delete]) -> int:
         """Do all of the changes, or nothing when a guard does not hold: the new revision, or 0.
 
         It is sent once. When its answer is lost, EtcdUnavailable says so by `unknown`; then it may have happened, and
@@ -114,7 +114,7 @@ class Etcd:
     async def keep_alive(self, lease: int, timeout: float | None = None) -> bool:
         """Renew a lease, and return whether it was still there."""
 
-        async def attempt(channel: Channel, deadline: float) -> bool:
+        async def attempt(channel: EtcdChannel, deadline: float) -> bool:
             stream = channel.stream(_KEEP_ALIVE)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):

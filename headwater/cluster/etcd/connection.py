@@ -102,7 +102,7 @@ def _read(file: str | None) -> bytes | None:
         raise InvalidConfiguration(f"{file} cannot be read: {error.strerror}") from error
 
 
-class Method:
+class EtcdMethod:
     """A method of etcd: its name on the wire, and its messages."""
 
     def __init__(self, path: str, request: type[Any], response: type[Any]) -> None:
@@ -112,11 +112,11 @@ class Method:
         self.unpack: Callable[[bytes], Any] = response.FromString
 
 
-_STATUS: Final = Method("Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
-_AUTHENTICATE: Final = Method("Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse)
+_STATUS: Final = EtcdMethod("Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
+_AUTHENTICATE: Final = EtcdMethod("Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse)
 
 
-class Channel:
+class EtcdChannel:
     """A connection to one member, which has answered."""
 
     def __init__(self, endpoint: Address, channel: grpc.aio.Channel) -> None:
@@ -131,12 +131,12 @@ class Channel:
             while (state := self._channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
                 await self._channel.wait_for_state_change(state)
 
-    async def call(self, method: Method, request: Any, deadline: float) -> Any:
+    async def call(self, method: EtcdMethod, request: Any, deadline: float) -> Any:
         """One attempt."""
         call = self._channel.unary_unary(method.path, method.pack, method.unpack)
         return await call(request, timeout=_left(deadline), metadata=self.metadata)
 
-    def stream(self, method: Method) -> Any:
+    def stream(self, method: EtcdMethod) -> Any:
         """A stream of requests and answers, which the caller cancels."""
         return self._channel.stream_stream(method.path, method.pack, method.unpack)(metadata=self.metadata)
 
@@ -163,7 +163,7 @@ class EtcdConnection:
         self._endpoints = list(endpoints)
         self._turn = random.randrange(len(self._endpoints))  # not everybody at the first
         self._access = access
-        self._channel: Channel | None = None
+        self._channel: EtcdChannel | None = None
         self._connecting = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._warned = False
@@ -171,10 +171,10 @@ class EtcdConnection:
     def __str__(self) -> str:
         return ",".join(map(str, self._endpoints))
 
-    async def call(self, method: Method, request: Any, *, repeatable: bool, timeout: float | None = None) -> Any:
+    async def call(self, method: EtcdMethod, request: Any, *, repeatable: bool, timeout: float | None = None) -> Any:
         """The answer of etcd. One that is not repeatable is not tried again once it may have been carried out."""
 
-        async def attempt(channel: Channel, deadline: float) -> Any:
+        async def attempt(channel: EtcdChannel, deadline: float) -> Any:
             return await channel.call(method, request, deadline)
 
         return await self.attempts(method.name, attempt, repeatable=repeatable, timeout=timeout)
@@ -182,7 +182,7 @@ class EtcdConnection:
     async def attempts(
         self,
         what: str,
-        attempt: Callable[[Channel, float], Awaitable[_T]],
+        attempt: Callable[[EtcdChannel, float], Awaitable[_T]],
         *,
         repeatable: bool,
         timeout: float | None = None,
@@ -229,7 +229,7 @@ class EtcdConnection:
 
     # Channels.
 
-    async def channel(self, timeout: float | None = None) -> Channel:
+    async def channel(self, timeout: float | None = None) -> EtcdChannel:
         """A connection that is good; raises EtcdUnavailable, EtcdRefused."""
         patience = self.timeout if timeout is None else timeout
         found = await self._connected(time.monotonic() + patience)
@@ -237,7 +237,7 @@ class EtcdConnection:
             raise EtcdUnavailable(str(self), "a connection", patience, "nobody was reached")
         return found
 
-    async def _connected(self, deadline: float) -> Channel | None:
+    async def _connected(self, deadline: float) -> EtcdChannel | None:
         """The connection, or a new one to the next member that answers; None when none does until the deadline."""
         while self._channel is None and time.monotonic() < deadline:
             async with self._connecting:  # for one attempt: others may have less time
@@ -245,9 +245,9 @@ class EtcdConnection:
                     self._channel = await self._connect(deadline)
         return self._channel
 
-    async def _connect(self, deadline: float) -> Channel | None:
+    async def _connect(self, deadline: float) -> EtcdChannel | None:
         endpoint = self._endpoints[self._turn % len(self._endpoints)]
-        channel = Channel(endpoint, self._access.channel(endpoint))
+        channel = EtcdChannel(endpoint, self._access.channel(endpoint))
         try:
             await self._greet(channel, min(deadline, time.monotonic() + self.attempt_timeout))
             return channel
@@ -259,7 +259,7 @@ class EtcdConnection:
             await channel.close(0)
             raise
 
-    async def _forget(self, channel: Channel, error: Exception) -> None:
+    async def _forget(self, channel: EtcdChannel, error: Exception) -> None:
         await channel.close(0)
         self._turn += 1
         if isinstance(error, grpc.aio.AioRpcError) and error.code() not in _UNKNOWN:
@@ -267,7 +267,7 @@ class EtcdConnection:
             raise EtcdRefused(reason, error.code().name) from error
         _log.debug("etcd at %s was not reached: %s", channel.endpoint, str(error) or "no answer in time")
 
-    async def _greet(self, channel: Channel, deadline: float) -> None:
+    async def _greet(self, channel: EtcdChannel, deadline: float) -> None:
         """Ask a member for its version, before anything is entrusted to it, and tell it who this is."""
         await channel.ready(deadline)
         status = await channel.call(_STATUS, pb.StatusRequest(), deadline)
@@ -293,7 +293,7 @@ class EtcdConnection:
                 self._warned = True
                 _log.warning("%s: this is for demonstrations only", danger)
 
-    def lose(self, channel: Channel) -> None:
+    def lose(self, channel: EtcdChannel) -> None:
         """The connection has failed: the next call makes a new one, to the next member.
 
         Calls that others have on it may still be answered, so it is not cut at once.

@@ -10,7 +10,7 @@ from headwater.core.errors import InvalidConfiguration
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class EtcdItem:
     """A key's value, and the revisions at which it came into being and was last changed."""
 
     key: str
@@ -20,7 +20,7 @@ class Item:
     lease: int = 0
 
     @classmethod
-    def of(cls, found: pb.KeyValue) -> Item:
+    def of(cls, found: pb.KeyValue) -> EtcdItem:
         """The item in etcd's own form."""
         return cls(name_of(found), found.value, found.create_revision, found.mod_revision, found.lease)
 
@@ -31,7 +31,7 @@ def name_of(found: pb.KeyValue) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class WriteGuard:
     """A condition of a write: one of these. A revision of 0 is that of a key that is not there."""
 
     key: str

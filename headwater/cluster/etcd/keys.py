@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class BrokerMember:
     """A broker that is alive: it holds the lease under which it is registered.
 
     Its incarnation is the revision at which the registration was created, so that a broker which was started again, or
@@ -58,10 +58,10 @@ class Member:
         )
 
     @classmethod
-    def from_json(cls, content: bytes, broker: int, incarnation: int, lease: int = 0) -> Member:
+    def from_json(cls, content: bytes, broker: int, incarnation: int, lease: int = 0) -> BrokerMember:
         """The broker that has registered this; raises Damaged."""
 
-        def read(found: dict[str, Any]) -> Member:
+        def read(found: dict[str, Any]) -> BrokerMember:
             store = bytes.fromhex(found["store"])
             about = (str(found["address"]), store, str(found["version"]))
             return cls(broker, incarnation, *about, lease, str(found["session"]), bool(found["draining"]))

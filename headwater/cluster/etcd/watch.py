@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from headwater.cluster.etcd import etcd_pb2 as pb
-from headwater.cluster.etcd.connection import EtcdConnection, Method, cancelled
-from headwater.cluster.etcd.item import Item, end_of, name_of
+from headwater.cluster.etcd.connection import EtcdConnection, EtcdMethod, cancelled
+from headwater.cluster.etcd.item import EtcdItem, end_of, name_of
 from headwater.core.errors import EtcdRefused, EtcdUnavailable
 
 _log = logging.getLogger(__name__)
-_WATCH: Final = Method("Watch/Watch", pb.WatchRequest, pb.WatchResponse)
+_WATCH: Final = EtcdMethod("Watch/Watch", pb.WatchRequest, pb.WatchResponse)
 _ASK: Final = 1.0
 """A watch that is silent for so long is asked whether it lives."""
 _SILENCE: Final = 5.0
@@ -34,7 +34,7 @@ class Look(NamedTuple):
     """A look at a revision: everything, or the changes since the look before."""
 
     revision: int
-    items: Sequence[Item]
+    items: Sequence[EtcdItem]
     removed: Mapping[str, int] = MappingProxyType({})
     """Keys that are gone, each with the revision since which it is."""
     complete: bool = False
@@ -82,7 +82,7 @@ async def follow(
 async def _watch(connection: EtcdConnection, prefix: str, start: int) -> AsyncGenerator[Look, None]:
     """Changes from a revision on, until the watch is lost."""
     channel = await connection.channel()
-    stream = _Stream(channel.stream(_WATCH))
+    stream = _WatchStream(channel.stream(_WATCH))
     try:
         key = prefix.encode()
         create = pb.WatchCreateRequest(key=key, range_end=end_of(key), start_revision=start)
@@ -109,13 +109,13 @@ async def _watch(connection: EtcdConnection, prefix: str, start: int) -> AsyncGe
 def _changes(events: Sequence[pb.Event]) -> Look:
     """The changes after some events: for each key, the last of them."""
     last = {name_of(event.kv): event for event in events}
-    items = [Item.of(event.kv) for event in last.values() if event.type == pb.Event.PUT]
+    items = [EtcdItem.of(event.kv) for event in last.values() if event.type == pb.Event.PUT]
     removed = {key: event.kv.mod_revision for key, event in last.items() if event.type == pb.Event.DELETE}
     # Not the header's revision: in some versions of etcd it can be ahead of events that are yet to come.
     return Look(max(event.kv.mod_revision for event in events), items, removed)
 
 
-class _Stream:
+class _WatchStream:
     """The two directions of a watch. A member that says nothing is asked to, so that a dead one is noticed."""
 
     def __init__(self, stream: Any) -> None:

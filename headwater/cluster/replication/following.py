@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from headwater.cluster.etcd.keys import Member
+from headwater.cluster.etcd.keys import BrokerMember
 from headwater.cluster.link import Link, Links
 from headwater.cluster.replication.catch_up import CatchUp
 from headwater.cluster.replication.durable_log import EpochStart, OffsetSpan
@@ -65,7 +65,7 @@ class Follower:
         self._ahead: asyncio.Task[pb.ReplicaFetched] | None = None
         """The answer to a question that was asked while the last answer was being written."""
 
-    async def follow_as(self, replica: Replica, epoch: int, leader_of: Callable[[], Member | None]) -> None:
+    async def follow_as(self, replica: Replica, epoch: int, leader_of: Callable[[], BrokerMember | None]) -> None:
         """Follow, and let go of a leader that does not answer as soon as there is another one."""
         local = self._local
         following = asyncio.create_task(self.follow(epoch, leader_of))
@@ -80,14 +80,14 @@ class Follower:
             _log.error("%s has stopped to follow, and begins anew", local, exc_info=error)
             await asyncio.sleep(_FAILED)
 
-    async def follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
+    async def follow(self, epoch: int, leader_of: Callable[[], BrokerMember | None]) -> None:
         """Follow until the role changes. The log follows in this epoch already."""
         try:
             await self._follow(epoch, leader_of)
         finally:
             self._drop_ahead()
 
-    async def _follow(self, epoch: int, leader_of: Callable[[], Member | None]) -> None:
+    async def _follow(self, epoch: int, leader_of: Callable[[], BrokerMember | None]) -> None:
         local, replica = self._local, self._local.replica
         while local.replica is replica and replica.epoch == epoch:
             # Acknowledgements wait for whoever is in sync: that one never waits itself.
@@ -112,7 +112,7 @@ class Follower:
                 local.log.refresh()
                 await asyncio.sleep(_FAILED)
 
-    async def _ask(self, request: FollowerRequest, leader: Member) -> None:
+    async def _ask(self, request: FollowerRequest, leader: BrokerMember) -> None:
         ahead, self._ahead = self._ahead, None
         link = self._links.to(leader)
         at_once = None if self._local.replica.in_sync else self._catch_up.at_once

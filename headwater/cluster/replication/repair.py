@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headwater.cluster.control.metadata import Members, PartitionState
-from headwater.cluster.etcd.keys import Member, PartitionKey
+from headwater.cluster.etcd.keys import BrokerMember, PartitionKey
 from headwater.cluster.link import Links
 from headwater.cluster.replication.durable_log import DurableLog, EpochStart, Intact, OffsetSpan
 from headwater.cluster.replication.following import DiskThreads
@@ -61,7 +61,7 @@ def should_hand_over(state: PartitionState, broker: int, alive: Members) -> bool
     return state.leader == broker and bool(behind) and can_be_spared(state, broker, 1, alive)
 
 
-def sources_of(state: PartitionState, broker: int, members: Mapping[int, Member]) -> list[Member]:
+def sources_of(state: PartitionState, broker: int, members: Mapping[int, BrokerMember]) -> list[BrokerMember]:
     """The other replicas that are alive: the leader first, then those in sync, then the rest."""
     others = [members[one] for one in state.replicas if one != broker and one in members]
     return sorted(others, key=lambda one: (one.id != state.leader, state.in_sync.get(one.id) != one.incarnation))
@@ -121,7 +121,7 @@ class Repair:
 
     local: LocalReplica
     state: PartitionState
-    sources: Sequence[Member]
+    sources: Sequence[BrokerMember]
     links: Links
     threads: DiskThreads
     mended: int = 0
@@ -279,7 +279,7 @@ class Repair:
         return False
 
     async def _ask(
-        self, source: Member, span: OffsetSpan, *, without_frames: bool = False
+        self, source: BrokerMember, span: OffsetSpan, *, without_frames: bool = False
     ) -> pb.ReadReplicaResponse | None:
         """Return what another replica has of a span; None if it does not tell."""
         if source.id not in self.answered:

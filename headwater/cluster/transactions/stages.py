@@ -112,28 +112,28 @@ class Stages:
 
     # Staging.
 
-    async def open(self, place: TopicPartition, uuid: bytes) -> None:
+    async def open(self, partition: TopicPartition, uuid: bytes) -> None:
         """Have a stage log for a partition that is led here; raises NotLeader and UnknownTopic."""
         node = self._node
         deadline = time.monotonic() + _OPENING
         while True:
             try:
-                _, stage = self._leading(place, uuid)
+                _, stage = self._leading(partition, uuid)
             except NotLeader:
-                node.leadership.check_leads(place)
+                node.leadership.check_leads(partition)
                 if time.monotonic() > deadline:
                     raise
             else:
                 self._of(stage)
                 return
-            topic = node.membership.view.topics.get(place.topic)
+            topic = node.membership.view.topics.get(partition.topic)
             if topic is None or not topic.staged:
-                await node.topics.change(place.topic, _staged)
+                await node.topics.change(partition.topic, _staged)
             await asyncio.sleep(_LOOK)
 
-    async def append(self, place: TopicPartition, uuid: bytes, frames: Sequence[Frame]) -> StageRange:
+    async def append(self, partition: TopicPartition, uuid: bytes, frames: Sequence[Frame]) -> StageRange:
         """Stage frames, not acknowledged yet; raises NotLeader."""
-        local, stage = self._leading(place, uuid)
+        local, stage = self._leading(partition, uuid)
         epoch, known = stage.led, self._of(stage)
         known.appending += 1
         try:
@@ -141,19 +141,19 @@ class Stages:
             found = StageRange(epoch, appended.base_offset, appended.end_offset)
             known.staged(found)
         except NotLeading:
-            raise self._node.leadership.not_leader(place) from None
+            raise self._node.leadership.not_leader(partition) from None
         except (WriteFailed, PartitionPoisoned) as error:
             if not self._node.leadership.resign(local, error):
                 raise
-            raise NotLeader(*place, None) from error
+            raise NotLeader(*partition, None) from error
         finally:
             known.appending -= 1
         stage.appended()
         return found
 
-    async def acknowledged(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
+    async def acknowledged(self, partition: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Return when every replica that is in sync has these; raises NotLeader."""
-        _, stage = self._leading(place, uuid)
+        _, stage = self._leading(partition, uuid)
         for found in ranges:
             await self._acknowledged(stage, found.epoch, found.end)
 
@@ -165,39 +165,39 @@ class Stages:
         except NotLeading:
             raise self._node.leadership.not_leader(local.place) from None
 
-    def drop(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
+    def drop(self, partition: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Nobody wants these any more; raises NotLeader."""
-        _, stage = self._leading(place, uuid)
+        _, stage = self._leading(partition, uuid)
         for found in ranges:
             self._of(stage).drop(found)
 
     # Deciding.
 
-    def hold(self, place: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
+    def hold(self, partition: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Keep these until they are written; raises NotLeader and TransactionAborted."""
-        _, stage = self._leading(place, uuid)
+        _, stage = self._leading(partition, uuid)
         known = self._of(stage)
         for found in ranges:
             if not _is_there(stage, found) or not known.hold(found):
                 raise TransactionAborted(
-                    f"{place.topic}/{place.partition}: what the transaction has staged is gone: it was dropped, or "
-                    f"staged more than a day ago"
+                    f"{partition.topic}/{partition.partition}: what the transaction has staged is gone: it was "
+                    f"dropped, or staged more than a day ago"
                 )
 
     async def apply(
-        self, place: TopicPartition, uuid: bytes, writer: bytes, portions: Sequence[Portion]
+        self, partition: TopicPartition, uuid: bytes, writer: bytes, portions: Sequence[Portion]
     ) -> list[int | None]:
         """Write what is decided, each portion as one atomic group: where it begins, None for what was there already.
 
         Returns when every replica that is in sync has it. Raises NotLeader.
         """
-        local, stage = self._leading(place, uuid)
+        local, stage = self._leading(partition, uuid)
         epoch, known = local.led, self._of(stage)
         bases: list[int | None]
         try:
             bases, end = await self._node.threads.write(_apply, local, stage, epoch, writer, portions)
         except NotLeading:
-            raise self._node.leadership.not_leader(place) from None
+            raise self._node.leadership.not_leader(partition) from None
         local.appended()
         await self._acknowledged(local, epoch, end)
         for portion in portions:
@@ -205,32 +205,32 @@ class Stages:
                 known.done(found)
         return bases
 
-    def _leading(self, place: TopicPartition, uuid: bytes) -> tuple[LocalReplica, LocalReplica]:
+    def _leading(self, partition: TopicPartition, uuid: bytes) -> tuple[LocalReplica, LocalReplica]:
         """Both replicas of this very topic. A broker with another one may not have heard yet which is the newer."""
-        local, stage = self._node.leadership.with_stage(place)
+        local, stage = self._node.leadership.with_stage(partition)
         if local.key[0] != uuid:
-            raise self._node.leadership.not_leader(place)
+            raise self._node.leadership.not_leader(partition)
         return local, stage
 
     # Cleaning.
 
-    def aged(self, place: TopicPartition) -> int:
+    def aged(self, partition: TopicPartition) -> int:
         """In a thread: before which offset everything was staged so long ago that nobody decides over it any more."""
-        _, stage = self._node.leadership.with_stage(place)
-        partition = stage.log.partition
-        facts = partition.segments()
-        config = replace(partition.config, retention_age=STAGES_KEPT + _MARGIN)
-        count = expired(facts, config, partition.elapsed.age_ns, None)
+        _, stage = self._node.leadership.with_stage(partition)
+        log = stage.log.partition
+        facts = log.segments()
+        config = replace(log.config, retention_age=STAGES_KEPT + _MARGIN)
+        count = expired(facts, config, log.elapsed.age_ns, None)
         return facts[count].base if count else stage.log.start
 
-    async def free(self, place: TopicPartition, undone: Undone) -> None:
+    async def free(self, partition: TopicPartition, undone: Undone) -> None:
         """Remove what nobody needs: what is done or dropped, and what is too old, but nothing that may be undone."""
-        local, stage = self._node.leadership.with_stage(place)
+        local, stage = self._node.leadership.with_stage(partition)
         log, known = stage.log, self._of(stage)
-        aged: int = await self._node.threads.read(self.aged, place)
+        aged: int = await self._node.threads.read(self.aged, partition)
         offset = known.needed_from(log.start, stage.replica.high_watermark)
         if aged > offset:
-            kept = await undone(place, local.key[0])
+            kept = await undone(partition, local.key[0])
             if kept is not None:
                 offset = min([aged, *(found.start for found in kept)])
         offset = min(offset, stage.replica.high_watermark)
@@ -245,7 +245,7 @@ def _staged(topic: ClusterTopic) -> ClusterTopic:
 
 
 def _is_there(stage: LocalReplica, found: StageRange) -> bool:
-    """Return whether a range is in the log. Only an operator can have let something else in, in its place."""
+    """Return whether a range is in the log. Only an operator can have let something else in, in its partition."""
     log = stage.log
     return log.start <= found.start < found.end <= log.end and log.epoch_before(found.end) == found.epoch
 
