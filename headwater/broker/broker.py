@@ -18,8 +18,8 @@ from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.backend import Backend
 from headwater.broker.clustered.backend import ClusteredBackend
 from headwater.broker.core import Core
-from headwater.broker.health import Health
 from headwater.broker.metrics import broker_metrics
+from headwater.broker.rpc.health import Health
 from headwater.broker.rpc.peers import ClusterPeerMethods, NoPeerMethods, PeerMethods
 from headwater.broker.rpc.service import service
 from headwater.broker.runtime import Runtime

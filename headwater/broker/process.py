@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from headwater.broker.broker import Broker
+from headwater.broker.console_process import ConsoleProcess, check_console
 from headwater.broker.limits.memory import keep_memory, settle_garbage
 from headwater.broker.logs import Logs
-from headwater.broker.rpc.console import ConsoleProcess, check_console
 from headwater.broker.security.access import BROKER, OPEN, TooManyAttempts
 from headwater.broker.security.exposure import check_exposure
 from headwater.broker.security.guard import Guard

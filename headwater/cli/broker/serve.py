@@ -175,8 +175,8 @@ def check_config(
 
     The access file and the certificates are read too. Nothing is served.
     """
+    from headwater.broker.console_process import check_console
     from headwater.broker.process import certificates_of, guard_of
-    from headwater.broker.rpc.console import check_console
     from headwater.broker.security.exposure import check_exposure
     from headwater.broker.settings import read_settings
 

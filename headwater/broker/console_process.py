@@ -18,7 +18,7 @@ from headwater.core.address import SCHEME, Address, parse_address
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import InvalidConfiguration
 
-_LOG: Final = logging.getLogger("headwater.broker.rpc.console")
+_LOG: Final = logging.getLogger("headwater.broker.console_process")
 _PATIENCE: Final = 10.0
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
