@@ -174,7 +174,9 @@ def test_replicas_leave_a_broker_and_come_back_while_all_goes_on(tmp_path: Path)
             before = cluster.partition("large").replicas
 
             (plan,) = lines("remove-broker", leaves, cluster.address, "--dry-run")
-            assert len(plan["plan"]) == 1 + sum(leaves in brokers for brokers in held(cluster))
+            # Topics of the cluster itself are made whenever their time has come.
+            moved = [one for one in plan["plan"] if not one["partition"].startswith("__")]
+            assert len(moved) == 1 + sum(leaves in brokers for brokers in held(cluster))
             assert all(leaves not in one["to"] and len(one["to"]) == 3 for one in plan["plan"])
             assert plan["bytes"] > 15_000_000
             assert interrupted("remove-broker", leaves, cluster.address, "--yes") == 130
