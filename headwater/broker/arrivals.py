@@ -1,4 +1,4 @@
-"""Arrivals: wakes those who wait for records, or for a change in a group. For one event loop.
+"""Arrivals: wakes calls that wait for records, or for a change in a group. For one event loop.
 
 A waiter says what it waits for and then looks; the part that brings something tells it here. Appends through the
 broker, the transactions and the groups do so. News that come another way, by the steward or by the program that the
@@ -144,19 +144,19 @@ class Arrivals:
                     del self._waiters[key]
 
     def tell(self, keys: Iterable[Key]) -> None:
-        """Wake those who wait for these."""
+        """Wake the waiters for these keys."""
         for key in keys:
             for waiter in self._waiters.get(key, ()):
                 waiter.wake()
 
     def bring(self, arrivals: Iterable[Arrival]) -> None:
-        """Wake those who wait for these, and give them what was written there."""
+        """Wake the waiters for these writes, and give them what was written."""
         for arrival in arrivals:
             for waiter in self._waiters.get(arrival.key, ()):
                 waiter.bring(arrival)
 
     def keep(self, size: int) -> bool:
-        """Keep so many bytes more for those who wait, if there is room for them; a negative number gives back."""
+        """Keep so many bytes more for waiters, if there is room for them; a negative number gives back."""
         if self._kept + size > KEPT:
             return False
         self._kept += size

@@ -327,7 +327,7 @@ class GroupService(Protocol):
         """
 
     async def reset(self, group: str, positions: Sequence[NewPosition], *, clamp: bool) -> None:
-        """Set positions whoever the members are; with `clamp` only those that are behind."""
+        """Set positions regardless of members; with `clamp` only those that are behind."""
 
     async def expire(self, group: str, before_ns: int, *, dry_run: bool) -> bool:
         """Forget a group that was not used since; return whether it was."""

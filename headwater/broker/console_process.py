@@ -1,7 +1,7 @@
 """The console of a broker: a process beside it, which is a client like any other and has no rights of its own.
 
-With an access file people come with their tokens, and the broker decides about each call. Without one, whoever has the
-link that is logged gets in. It ends with the broker, however that ends: then its standard input is closed.
+With an access file people come with their tokens, and the broker decides about each call. Without one, everyone who
+has the link that is logged gets in. It ends with the broker, however that ends: then its standard input is closed.
 """
 
 from __future__ import annotations

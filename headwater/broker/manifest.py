@@ -1,4 +1,4 @@
-"""A manifest: what a cluster should have, or has, as one document: topics, who may do what, and brokers.
+"""A manifest: the wanted or present state of a cluster as one document: topics, rights and brokers.
 
     topics:
       orders:

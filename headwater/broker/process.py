@@ -179,7 +179,7 @@ def _serve_pages(
 
     where = parse_address(config.metrics)
     hosts = [parse_address(one).host for one in (config.metrics, config.listen, config.advertise) if one is not None]
-    # TLS only where tokens would leave the machine: on it, whoever scrapes need not know the broker's authority.
+    # TLS only where tokens would leave the machine: on it, a scraper need not know the broker's authority.
     tls = certificates.context if certificates is not None and not where.local else None
     pages = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}
     try:

@@ -204,7 +204,7 @@ class InternalLog:
             except (WriteFailed, PartitionPoisoned) as error:
                 self._fail(futures, NotLeading() if self._resign(self._local, error) else error)
                 continue
-            except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
+            except Exception as error:  # noqa: BLE001 - whatever it was, callers that wait are told
                 self._fail(futures, error)
                 continue
             self.bytes += sum(len(key) + len(value or b"") + _RECORD_BYTES for key, value in records)
@@ -215,9 +215,9 @@ class InternalLog:
                 await self._gather(len(batch) + len(self._waiting), (time.monotonic() - begun) / 2)
 
     async def _gather(self, number: int, longest: float) -> None:
-        """Wait for those who have just been told: if they come again, all of them go with the next write.
+        """Wait for callers that have just been told: if they come again, all of them go with the next write.
 
-        Otherwise they and those who have come meanwhile would take turns from now on, with a write for each half. It is
+        Otherwise they and others that come meanwhile would take turns from now on, with a write for each half. It is
         never waited for as long as a write takes.
         """
         self._expected = number
@@ -244,7 +244,7 @@ class InternalLog:
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever waits for it is told; whoever has gone needs no warning
+                future.exception()  # a caller that waits is told; one that has gone needs no warning
 
     async def forget(self, offset: int) -> None:
         """Remove what is before an offset that is acknowledged: followers do so too. Raises what the disk says."""
@@ -273,7 +273,7 @@ class Coordinates(Protocol):
         """Take in everything that was acknowledged before. Then it begins to serve."""
 
     def end(self) -> None:
-        """Serve no more: whoever waits is told that another one is to be asked."""
+        """Serve no more: callers that wait are told to ask another one."""
 
 
 _Coordinator = TypeVar("_Coordinator", bound=Coordinates)

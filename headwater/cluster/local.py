@@ -78,7 +78,7 @@ class LocalProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                start_new_session=True,  # Ctrl-C is for whoever has started it, who stops them in their order
+                start_new_session=True,  # Ctrl-C is for the parent, which stops them in their order
                 preexec_fn=_die_with_parent(),  # noqa: PLW1509 - only where no thread was started yet
             )
 
@@ -185,7 +185,7 @@ class LocalCluster:
         return LocalProcess(f"broker {number}", address, command, self.directory / f"broker-{number}.log")
 
     def start_again(self, number: int) -> LocalProcess:
-        """Start a broker that has ended, as whoever runs brokers in earnest does."""
+        """Start a broker that has ended, as a supervisor does."""
         assert self.etcd is not None
         broker = self._start_broker(number, self.brokers[number].address, self.etcd.address)
         self.brokers[number] = broker

@@ -55,7 +55,7 @@ AGAIN: Final = frozenset(
 
 
 def code_of(error: HeadwaterError) -> grpc.StatusCode:
-    """gRPC's code for an error, for those who know nothing else of it."""
+    """gRPC's code for an error, for clients that know nothing else of it."""
     if isinstance(error, errors.OpenFailed) and error.errno in _EXHAUSTED:
         return grpc.StatusCode.RESOURCE_EXHAUSTED
     for kind, code in _CODES:

@@ -1,8 +1,8 @@
 """The coordinator of some groups of a cluster: their rules over a replicated log. It has no files of its own.
 
-Decisions are noted, and notes are appended to the log. The rules go on with a decision at once; but
-nobody is told anything that rests on what is not acknowledged yet, be it an answer, an error or a look. So whoever
-coordinates next, from the log alone, knows everything that anybody was told.
+Decisions are noted, and notes are appended to the log. The rules go on with a decision at once; but nobody is told
+anything that rests on what is not acknowledged yet, be it an answer, an error or a look. So the next coordinator, from
+the log alone, knows everything that anybody was told.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class Coordination:
                 return  # nobody waits for it any more
             if isinstance(outcome, BaseException):
                 future.set_exception(outcome)
-                future.exception()  # whoever waits is told; where nobody does, nobody misses it
+                future.exception()  # a caller that waits is told; where nobody does, nobody misses it
             else:
                 future.set_result(outcome)
 

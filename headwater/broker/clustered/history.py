@@ -1,4 +1,4 @@
-"""The history of a cluster: whoever leads the internal topic of it notes how fast topics grow and how far groups are.
+"""The history of a cluster: the leader of its internal topic notes how fast topics grow and how far groups are.
 
 It asks the leaders of partitions and the coordinators of groups, one call for each broker. The next leader begins
 with a whole sample, so that nobody needs to know what the one before has written last.

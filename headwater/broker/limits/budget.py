@@ -1,4 +1,4 @@
-"""A budget of bytes: those who want more than is left wait, in the order in which they came. For one event loop."""
+"""A budget of bytes: callers that want more than is left wait, in the order in which they came. For one event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RPCs for those who administer a cluster: elections by command, moves of replicas, and access."""
+"""The RPCs for administrators of a cluster: elections by command, moves of replicas, and access."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Guard(Access):
             raise _unknown(caller, topic)
 
     def sees(self, caller: Caller, name: str, kind: Kind = "topic") -> bool:
-        """See Access: whoever has any right."""
+        """See Access: any right will do."""
         return any(self._has(caller, right, kind, name) for right in RIGHTS)
 
     # Reading the files again.

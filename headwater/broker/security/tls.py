@@ -83,7 +83,7 @@ class Certificates:
                 return None
             self._stamp = stamp
             self._checked()
-            self.context.load_cert_chain(self._certificate, self._key)  # for whoever serves with it by now
+            self.context.load_cert_chain(self._certificate, self._key)  # for servers that use it by now
             renewed = self._configuration()
         except (InvalidConfiguration, OSError) as error:
             _LOG.error("certificate refused, the old one stays", extra={"facts": {"problem": str(error)}})

@@ -1,7 +1,7 @@
 """The controller: the one broker that sees to it that every partition is led.
 
-It is whoever holds a key in etcd, under the lease of its registration. Its writes are guarded by that key and by what
-they are based on. So one that does not know yet that it was replaced does no harm, and neither do two at once.
+It is the broker that holds a key in etcd, under the lease of its registration. Its writes are guarded by that key and
+by what they are based on. So one that does not know yet that it was replaced does no harm, and neither do two at once.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Controller:
         await self._catch_up(revision)
 
     async def _asked(self, asks: Mapping[int, frozenset[PartitionKey]]) -> dict[PartitionKey, dict[int, LogEnd]]:
-        """The ends of logs, as those who are alive tell them; who does not answer is asked again in the next round."""
+        """The ends of logs, as living brokers tell them; one that does not answer is asked again in the next round."""
         revisions = {key: revision for key, (_, revision) in self._view.partitions.items()}
         members = {broker: self._view.members[broker] for broker in asks}
         answers = await asyncio.gather(*(self._ask_one(members[broker], keys) for broker, keys in asks.items()))

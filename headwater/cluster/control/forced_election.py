@@ -109,7 +109,7 @@ class ForcedElection:
         if self._rules.is_led(state, alive):
             raise StoreError(f"{self} is led by broker {state.leader}: nobody else needs to be elected")
         if state.in_sync and (state.in_sync.keys() <= alive.keys() or not self._rules.asks(state, alive)):
-            raise StoreError(f"{self} will be led by itself: those who were in sync are alive, and nothing is lost")
+            raise StoreError(f"{self} will be led by itself: its in-sync replicas are alive, and nothing is lost")
         if self._broker not in alive:
             raise StoreError(f"broker {self._broker} is away, and cannot lead {self}: start it, or choose another one")
         return state, revision, alive

@@ -2,7 +2,7 @@
 
 First the topic says how often it is kept; then its partitions get more replicas, by the moves by which any replica
 comes; and when all of them are in sync, the topic asks for more of them before anything is acknowledged. Each step is
-seen in what the one before has left, so whoever is the controller by then takes the next one.
+seen in what the one before has left, so the controller of that moment takes the next one.
 """
 
 from __future__ import annotations

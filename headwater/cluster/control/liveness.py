@@ -94,7 +94,7 @@ async def _stay_connected(address: Address) -> None:
                 head = await reader.readexactly(_FRAME_HEAD)
                 await reader.readexactly(int.from_bytes(head[:3], "big"))
                 if head[3] == _GOING_AWAY:
-                    return  # it stops, and waits for whoever is connected
+                    return  # it stops, and waits for its callers
     finally:
         writer.close()
 

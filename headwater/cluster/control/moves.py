@@ -1,7 +1,7 @@
 """Moves by an operator's command: a plan is told first, and what is begun counts only where nothing has changed since.
 
 To begin a move is to write into the partition's key where its replicas should be. The controller does the rest, also
-when whoever has begun it is gone.
+when the one that has begun it is gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Moving: how the replicas of a partition come to be where they are wanted, step by step.
 
 New replicas are added and catch up like any that were away. Only when all that are wanted are in sync does one of them
-lead, and only then do the others leave. So there are never fewer copies than before, whoever dies at whatever moment.
-Each step is one change of the partition's key; whoever is the controller by then takes the next one.
+lead, and only then do the others leave. So there are never fewer copies than before, whichever broker dies at any
+moment. Each step is one change of the partition's key; the controller of that moment takes the next one.
 """
 
 from __future__ import annotations

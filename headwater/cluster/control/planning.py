@@ -99,7 +99,7 @@ def _election(view: ClusterView, key: PartitionKey, revision: int, elected: Part
 def _based_on(
     view: ClusterView, name: str, revision: int, state: PartitionState, alive: Members
 ) -> tuple[WriteGuard, ...]:
-    """The partition as it was seen, and those who are to be in sync, as far as they live."""
+    """The partition as it was seen, and the brokers that are to be in sync, as far as they live."""
     return (
         WriteGuard(name, changed=revision),
         *(

@@ -208,9 +208,7 @@ class EtcdConnection:
                 code, why = grpc.StatusCode.CANCELLED, "the connection was closed"
             except TimeoutError:
                 code, why = grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time"
-            except (
-                grpc.aio.UsageError
-            ):  # the channel was closed by who found out first that it is dead: nothing was sent
+            except grpc.aio.UsageError:  # another call has closed the dead channel: nothing was sent
                 self.lose(channel)
                 continue
             if code in _UNKNOWN:

@@ -78,7 +78,7 @@ class ClusterTopic:
     """The schemas that `info.schemas` names, in the same order."""
     replication: int
     min_insync: int
-    """So many replicas must have a record before it is acknowledged to whoever asked for all."""
+    """So many replicas must have a record before it is acknowledged to producers that ask for all."""
     staged: bool = False
     """True if transactions have written to it, so that each of its partitions has a stage log."""
 

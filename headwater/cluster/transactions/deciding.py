@@ -106,7 +106,7 @@ class Decider:
         for one in self._decided.values():
             if not one.done.done():
                 one.done.set_exception(NotLeading())
-                one.done.exception()  # whoever waits is told; where nobody does, nobody misses it
+                one.done.exception()  # a caller that waits is told; where nobody does, nobody misses it
         self._decided.clear()
 
     def _do(self, work: Awaitable[None]) -> None:

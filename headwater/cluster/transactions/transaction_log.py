@@ -2,7 +2,7 @@
 
 It is a state machine and does nothing itself. Its keeper appends the records that it gives out to a replicated
 log, and tells nobody of a decision before that is acknowledged; a successor takes the same records in, in their order,
-and knows the same. The first decision under a writer's number counts, whoever asks again.
+and knows the same. The first decision under a writer's number counts, whichever client asks again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REQUESTS_KEPT: Final = DAY
 """For how long it is known what became of a request. Seconds."""
 _MOST_REQUESTS: Final = 100_000
 _EPOCH: Final = 32
-"""Decisions are numbered by the epoch of the log, and within it: a number never comes again, whoever coordinates."""
+"""Decisions are numbered by the epoch of the log, and within it: a number never comes again."""
 _WHERE: Final = Path(WRITERS)
 
 
@@ -70,7 +70,7 @@ class TransactionDecision:
     shares: tuple[PartitionWrites, ...]
     decided_ns: int = 0
     name: str | None = None
-    """The writer that has numbered it, for who repeats it."""
+    """The writer that has numbered it, for clients that repeat it."""
     writer: NamedWriter | None = None
     """The progress of that writer with it."""
 
