@@ -11,7 +11,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="headwater/core/cross_site.py",
         old="    if names is not None and not _is_named(host, names):\n",
         new="    if names is not None and not host:\n",
-        killers=("tests/console/test_security.py", "tests/core/test_pages.py"),
+        killers=("tests/console/test_security.py", "tests/monitoring/test_pages.py"),
     ),
     Mutant(
         name="other-origins-answered",

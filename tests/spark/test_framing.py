@@ -272,7 +272,7 @@ def test_an_abort_after_a_commit_that_was_decided_takes_nothing_back(
         raise hw.StoreError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("headwater.streams.transaction._append", full)
+        patched.setattr("headwater.embedded.transactions._append", full)
         with pytest.raises(hw.TransactionUnfinished):
             writer.commit(messages, 0)
         writer.abort(messages, 0)
