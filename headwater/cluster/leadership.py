@@ -135,7 +135,7 @@ class Leadership:
         try:
             if local is None:
                 raise NotLeading
-            with local.leading():
+            with local.log.leading():
                 yield
         except NotLeading:
             raise self.not_leader(partition) from None

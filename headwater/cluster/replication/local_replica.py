@@ -10,8 +10,8 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from headwater.cluster.control.metadata import PartitionState
@@ -244,12 +244,6 @@ class LocalReplica:
                 await self.changed()
         finally:
             self.confirming -= 1
-
-    @contextmanager
-    def leading(self) -> Iterator[None]:
-        """In a thread: the right to append, for the length of a block; raises NotLeading."""
-        with self.log.leading():
-            yield
 
 
 def damaged_among(replicas: Iterable[LocalReplica]) -> list[LocalReplica]:
