@@ -154,6 +154,6 @@ def sessions_in(store: Store, timeout: float) -> Iterator[None]:
 
 def sessions_of(store: Store, name: str) -> Sessions:
     """A group of a store that a broker serves, made if need be."""
-    group = store.coordinator(name)
+    group = store._coordinator(name)
     assert isinstance(group, Sessions), "a broker's groups have sessions"
     return group

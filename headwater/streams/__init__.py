@@ -3,7 +3,7 @@
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.consumer import Consumer, ConsumerStatistics
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord
-from headwater.streams.group import Assignment, Commit, Group, GroupInfo
+from headwater.streams.group import Assignment, Commit, Group, GroupInfo, PositionClaim
 from headwater.streams.membership import Member
 from headwater.streams.position import Position
 from headwater.streams.processing import ProcessOptions, ProcessSummary
@@ -28,6 +28,7 @@ __all__ = [
     "GroupInfo",
     "Member",
     "Position",
+    "PositionClaim",
     "ProcessOptions",
     "ProcessSummary",
     "Producer",

@@ -323,7 +323,7 @@ class Store:
         return Consumer(
             self,
             topics,
-            group=None if group is None else self.coordinator(group),
+            group=None if group is None else self._coordinator(group),
             start=start,
             config=configured(self.defaults.consumer, config, options),
             static=static,
@@ -334,9 +334,9 @@ class Store:
 
     def group(self, name: str) -> Group:
         """Return a group of consumers by its name; it comes into being with its first member."""
-        return Group(self.coordinator(name))
+        return Group(self._coordinator(name))
 
-    def coordinator(self, name: str) -> GroupCoordinator:
+    def _coordinator(self, name: str) -> GroupCoordinator:
         """Return the coordinator of a group, which members talk to; opened when it is first asked for."""
         self._check_open()
         return self._backend.coordinator(check_name("group", name))

@@ -37,7 +37,7 @@ ELSEWHERE: dict[str, set[str]] = {
         *("drop", "evolve_topic", "has_group", "holds_partition", "internal_topic", "look_after"),
         *("open_partitions", "partition", "partition_statistics", "producer_config", "recall_topic"),
         *("schema_by_id", "schema_of", "stage"),
-        *("coordinator", "stewarding", "transactions"),
+        *("stewarding", "transactions"),
     },
     "Topic": {"partition", "partitions", "pinned", "recent_info"},
     "Producer": {"discard", "write_overdue"},

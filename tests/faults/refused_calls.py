@@ -47,7 +47,7 @@ WIDE: Final = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())])
 
 def coordinator(store: DirectoryStore, name: str) -> DirectoryGroup:
     """The coordinator of a group, opened if need be."""
-    found = store.coordinator(name)
+    found = store._coordinator(name)
     assert isinstance(found, DirectoryGroup)
     return found
 
@@ -193,7 +193,6 @@ _STORE: Final[dict[str, Call]] = {
     "alter_topic": lambda s: s.store.alter_topic("t", retention_segments=2),
     "close": lambda s: s.store.close(),
     "consumer": _consume,
-    "coordinator": lambda s: s.store.coordinator("fresh").committed(),
     "create_topic": lambda s: s.store.create_topic("new"),
     "delete_topic": lambda s: s.store.delete_topic("doomed"),
     "describe_topic": lambda s: s.store.describe_topic("t"),

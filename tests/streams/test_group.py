@@ -343,7 +343,7 @@ def test_positions_in_topics_that_are_gone_are_pruned_after_a_time(handle: Handl
 
 def embedded(store: Store) -> EmbeddedGroup:
     """The coordinator of the group, where the store keeps it itself."""
-    coordinator = store.coordinator("g")
+    coordinator = store._coordinator("g")
     assert isinstance(coordinator, EmbeddedGroup)
     return coordinator
 
@@ -416,7 +416,7 @@ def test_members_of_a_closed_store_are_dead(tmp_path: Path) -> None:
         other.close()
         with store.consumer("orders", group="g") as one:
             assert len(one.assignment()) == 4
-            group = store.coordinator("g")
+            group = store._coordinator("g")
             assert isinstance(group, DirectoryGroup)
             assert len(group.describe().members) == 1
 
@@ -462,7 +462,7 @@ def test_a_fixed_share_that_was_taken_out_uses_the_group_again(handle: Handles) 
         share.poll(timeout=300)
         user = share._member.user
         assert user is not None
-        handle().coordinator("g").leave(user, lambda _: [])  # as if nothing had been heard of it for too long
+        handle()._coordinator("g").leave(user, lambda _: [])  # as if nothing had been heard of it for too long
         patience = Patience(60)
         while share._member.user == user and not patience.exhausted():
             share.poll(timeout=0.01)

@@ -13,7 +13,7 @@ PLACE = TopicPartition("orders", 0)
 def test_an_older_decision_does_not_undo_a_reset_though_the_generations_began_anew(open_store: OpenStore) -> None:
     store = open_store()
     uuid = store.create_topic("orders").info.uuid
-    group = inside(store).coordinator("g")
+    group = inside(store)._coordinator("g")
     assert isinstance(group, EmbeddedGroup)
     key = (uuid, 0)
     # Positions outlive a power loss, and the members do not: their generation begins at 0 again.

@@ -63,7 +63,7 @@ def test_a_group_that_is_held_says_by_whom(open_directory_store: OpenDirectorySt
     store.create_topic("orders")
     with store.consumer("orders", group="billing") as inbox:
         inbox.poll()
-        group = store.coordinator("billing")
+        group = store._coordinator("billing")
         assert isinstance(group, DirectoryGroup)
         group.lock_timeout = 0.05
         fd = os.open(store.path / "__groups" / "billing" / "lock", os.O_RDWR)

@@ -212,7 +212,7 @@ def test_an_owner_without_a_position_protects_its_partition(open_store: OpenStor
     with store.consumer("a", group="new") as inbox:
         assert inbox.assignment()
         # As between the moment when a member takes a partition and its first commit.
-        kept = inside(store).coordinator("new")
+        kept = inside(store)._coordinator("new")
         assert isinstance(kept, EmbeddedGroup)
         kept._unset((topic.info.uuid, 0))
         assert kept.describe().owners
@@ -319,7 +319,7 @@ def test_no_position_goes_while_a_topic_cannot_be_read(tmp_path: Path) -> None:
         read(store, "torn", "g", SEGMENT)
         read(store, "gone", "g", SEGMENT)
         store.delete_topic("gone")
-        store.coordinator("g").join([], lambda _: [])  # so the group does not expire
+        store._coordinator("g").join([], lambda _: [])  # so the group does not expire
         content = (tmp_path / "torn" / "topic.json").read_bytes()
         (tmp_path / "torn" / "topic.json").write_bytes(content[:-5])
         report = store.steward(group_expiry=0).run_once()
@@ -387,7 +387,7 @@ def test_a_group_that_cannot_be_read_protects_everything(
         raise OSError("no descriptors left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(inside(store).coordinator("broken"), "describe", fail)
+        patch.setattr(inside(store)._coordinator("broken"), "describe", fail)
         report = store.steward().run_once()
     assert (report.segments, report.partitions[0].protected_by) == (0, ("broken",))
     assert report.errors == ("group 'broken': no descriptors left",)
