@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.core.errors import HeadwaterError, OpenFailed, TopicExists, UnknownTopic, WriteFailed
+from headwater.core.errors import HeadwaterError, OpenFailed, PartitionDeleted, TopicExists, UnknownTopic, WriteFailed
 from headwater.core.names import check_name
 from headwater.core.schema import Schema
 from headwater.log import SchemaDirectory, Schemas
@@ -146,6 +146,20 @@ class DirectoryCatalog:
                     raise
         shutil.rmtree(gone, ignore_errors=True)
         return info.uuid
+
+    def make_log_directory(self, info: TopicInfo, log: str) -> Path:
+        """Return the directory of one of the topic's logs, created if need be.
+
+        Raises UnknownTopic, and PartitionDeleted if another topic has the name by now. Only this call creates it, while
+        nobody can delete the topic: a directory left in the place of a deleted topic would keep its name taken.
+        """
+        path = self.path(info.name) / log
+        if not path.is_dir():
+            with self._locked(info.name), opening(path):
+                if self.get(info.name).uuid != info.uuid:
+                    raise PartitionDeleted(f"topic {info.name!r}")
+                self._disk.make_directory(path)
+        return path
 
     def _rename_away(self, info: TopicInfo) -> Path:
         gone = self.directory / f"{_DELETED}{info.uuid.hex()}"

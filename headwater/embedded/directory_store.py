@@ -112,7 +112,7 @@ class DirectoryBackend:
 
     def _open_log(self, info: TopicInfo, name: str, config: PartitionConfig, uuid: bytes) -> DirectoryPartition:
         return DirectoryPartition(
-            self.catalog.path(info.name) / name,
+            self.catalog.make_log_directory(info, name),
             config,
             schemas=self.catalog.schemas(info),
             uuid=uuid,
@@ -120,6 +120,7 @@ class DirectoryBackend:
             clock=self.clock,
             elapsed=self.elapsed,
             exclusive=self._exclusive,
+            create=False,
         )
 
     def _clamp_positions(self, info: TopicInfo, number: int, partition: DirectoryPartition) -> None:

@@ -73,8 +73,11 @@ class DirectoryPartition(Partition):
         clock: Clock = REAL_CLOCK,
         elapsed: Elapsed | None = None,
         exclusive: bool = False,
+        create: bool = True,
     ) -> None:
-        """Open the partition, creating it if need be, and recover what the last owner left behind.
+        """Open the partition and recover what the last owner left behind.
+
+        Its directory is created if need be; without `create` it must be there, or OpenFailed is raised.
 
         `schemas` is where typed frames find their schemas, by default `schemas/` in the directory. `uuid` names the
         partition when it is created, by default at random. `elapsed` tells how old things are, for partitions that
@@ -84,7 +87,8 @@ class DirectoryPartition(Partition):
         self.schemas = schemas if schemas is not None else SchemaDirectory(self.path / "schemas", disk)
         self._disk = disk
         try:
-            disk.make_directory(self.path)
+            if create:
+                disk.make_directory(self.path)
             refuse_network_file_system(self.path)
             self._own_clock = elapsed is None
             self.elapsed = elapsed or Elapsed(clock, self.path, disk)

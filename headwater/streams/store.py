@@ -14,6 +14,7 @@ import pyarrow as pa
 from headwater.core.config import ConsumerConfig, ProducerConfig, StewardConfig, TopicConfig
 from headwater.core.errors import (
     InvalidConfiguration,
+    OpenFailed,
     PartitionDeleted,
     StoreClosed,
     TopicExists,
@@ -210,7 +211,12 @@ class Store:
                 return self._reconfigure(key, info, known[1])
             if self._catalog.get(info.name).uuid != info.uuid:
                 raise PartitionDeleted(f"topic {info.name!r}")
-            partition = self._backend.open_partition(info, number)
+            try:
+                partition = self._backend.open_partition(info, number)
+            except OpenFailed:
+                if self._catalog.refresh(info.name).uuid != info.uuid:  # or raises UnknownTopic: deleted meanwhile
+                    raise PartitionDeleted(f"topic {info.name!r}") from None
+                raise
             self._partitions[key] = (info.config, partition)
             return partition
 

@@ -12,8 +12,17 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater import Damaged, InvalidConfiguration, InvalidName, PartitionDeleted, SchemaError, TopicExists
+from headwater import (
+    Damaged,
+    InvalidConfiguration,
+    InvalidName,
+    PartitionDeleted,
+    SchemaError,
+    TopicExists,
+    UnknownTopic,
+)
 from headwater.core.schema import Schema
+from headwater.embedded.directory_catalog import DirectoryCatalog
 from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import encode
 from headwater.streams.catalog import TopicInfo
@@ -189,6 +198,38 @@ def test_a_topic_can_be_deleted_before_it_is_synced(open_store: OpenStore) -> No
         out.send(b"1")
     store.delete_topic("orders")
     assert store.topics() == []
+
+
+def test_a_late_open_leaves_nothing_in_the_place_of_a_deleted_topic(open_directory_store: OpenDirectoryStore) -> None:
+    store, other = open_directory_store(), open_directory_store()
+    late = store.create_topic("t").info
+    other.delete_topic("t")
+    with pytest.raises(UnknownTopic):
+        store._backend.open_partition(late, 0)
+    other.create_topic("t")
+    with pytest.raises(PartitionDeleted):
+        store._backend.open_partition(late, 0)
+    assert other.topic("t").partition(0).bounds().end == 0
+
+
+def test_a_topic_deleted_while_it_is_opened_is_unknown(
+    open_directory_store: OpenDirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = open_directory_store(), open_directory_store()
+    info = store.create_topic("t").info
+    make = DirectoryCatalog.make_log_directory
+
+    def make_and_delete(self: DirectoryCatalog, info: TopicInfo, log: str) -> Path:
+        path = make(self, info, log)
+        other.delete_topic("t")
+        return path
+
+    monkeypatch.setattr(DirectoryCatalog, "make_log_directory", make_and_delete)
+    with pytest.raises(UnknownTopic):
+        store.partition(info, 0)
+    monkeypatch.undo()
+    other.create_topic("t")
+    assert store.topic("t").partition(0).bounds().end == 0
 
 
 def test_a_topic_deleted_elsewhere_is_noticed(open_directory_store: OpenDirectoryStore) -> None:
