@@ -216,7 +216,7 @@ __all__ = [
 
 _MODULES = {"aio": "aio", "errors": "core.errors", "log": "log", "presets": "core.presets", "spark": "spark"}
 _HOMES = ("core.errors", "core.config", "core.presets", "core.record", "core.schema", "streams", "opening")
-"""Where public names are defined, those first that cost the least to import."""
+"""The modules that define public names, those first that cost the least to import."""
 _DEFINED_AS = {"open": "open_store"}
 
 if not typing.TYPE_CHECKING:  # else every misspelt name would pass the type checker

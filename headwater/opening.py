@@ -26,11 +26,11 @@ def open_store(
 ) -> Store:
     """Open a store: a directory, made if need be, `"memory:"` for one that lives in this process only, or a broker.
 
-    `"hw://host:6174"` is a broker, `"hw://one:6174,two:6174"` whichever of them answers; `client` says how to talk to
-    it, and `token`, `tls`, `tls_ca`, `tls_certificate` and `tls_key` who calls.
+    `"hw://host:6174"` is a broker, `"hw://one:6174,two:6174"` whichever of them answers; `client` says how to talk
+    to it, and `token`, `tls`, `tls_ca`, `tls_certificate` and `tls_key` who calls.
 
-    What is made through it, topics, producers, consumers and stewards, is configured by the preset; what the
-    environment says (`HEADWATER_PRODUCER_LINGER=20ms`) goes over that, and what you say when you make it over both.
+    The preset configures the topics, producers, consumers and stewards that are made through it; the environment
+    (`HEADWATER_PRODUCER_LINGER=20ms`) goes over the preset, and the options of each call go over both.
     """
     defaults = overridden(preset, os.environ)
     if isinstance(where, str) and where.startswith(BROKER):

@@ -75,7 +75,7 @@ class Buffer(Producer):
         raise NoRoom(batch)
 
     def holds(self, batch: Batch) -> bool:
-        """Whether the batch is still in the buffer."""
+        """Return whether the batch is still in the buffer."""
         return self._batches[batch.outcome.partition] is batch
 
     def write_due(self) -> None:

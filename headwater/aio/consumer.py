@@ -1,10 +1,10 @@
 """The consumer of an event loop.
 
-The synchronous consumer does the reading, in a thread, and one piece of work at a time. Between two looks nobody holds
-a thread: the consumer waits in the event loop, for the kernel's notice of a written file.
+The synchronous consumer does the reading, in a thread, and one piece of work at a time. Between two looks nobody
+holds a thread: the consumer waits in the event loop, for the kernel's notice of a written file.
 
-Nothing is lost to cancellation. What a cancelled poll has found goes back, and the next poll finds it; so does what an
-iteration had read ahead. A record that was handed out comes again only if it was not acknowledged.
+Nothing is lost to cancellation. Records that a cancelled poll has found go back, and the next poll finds them; so do
+those that an iteration had read ahead. A record that was handed out comes again only if it was not acknowledged.
 """
 
 from __future__ import annotations
@@ -119,11 +119,12 @@ class Consumer:
         return self._ahead.popleft()
 
     async def process(self, handler: Handler, **options: Unpack[ProcessOptions]) -> ProcessSummary:
-        """Call `handler`, a coroutine function or a plain one, with each record, acknowledge it, and retry what fails.
+        """Call `handler`, a coroutine function or a plain one, with each record, acknowledge it, and retry what
+        fails.
 
         SIGTERM, Ctrl-C or an event end it: it finishes the record at hand, commits and returns what it has done. So
-        does being cancelled, with the record at hand left undone. What fails for good goes to a dead-letter topic or to
-        a callback; with neither, the error is raised.
+        does being cancelled, with the record at hand left undone. A record that fails for good goes to a dead-letter
+        topic or to a callback; with neither, the error is raised.
         """
         processing = await self.in_turn(
             lambda: Processing(self._consumer, self._store, self._topics, self._turns, handler, **options),

@@ -1,7 +1,8 @@
-"""Processing with coroutines: the rules of `headwater.streams.processing`, with a handler that runs in the event loop.
+"""Processing with coroutines: the rules of `headwater.streams.processing`, with a handler that runs in the event
+loop.
 
-Handlers are called one after the other. Commits and dead letters are written in threads. Whoever cancels it finds every
-record either done, dead letter included, or back in the log for the next poll.
+Handlers are called one after the other. Commits and dead letters are written in threads. After a cancellation every
+record is either done, dead letter included, or back in the log for the next poll.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headwater.streams.store import Store
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Any], object]
-"""Called with a record, or with a list of records. What it returns is awaited, if it can be; what it raises is a
+"""Called with a record, or with a list of records. A result that can be awaited is awaited; an exception is a
 failure."""
 
 _POLL: Final = 0.2
@@ -64,7 +65,7 @@ class _LeftForLater(Exception):
 
 
 class Processing(SyncProcessing):
-    """One call of `Consumer.process`. What is done is acknowledged in the consumer's next turn."""
+    """One call of `Consumer.process`. Records that are done are acknowledged in the consumer's next turn."""
 
     def __init__(
         self,
@@ -163,7 +164,7 @@ class Processing(SyncProcessing):
                 raise _LeftForLater
 
     async def _keep_alive(self) -> bool:
-        """Whether the piece at hand is still there. Most calls change no thread: only now and then there is news."""
+        """Return whether the piece at hand is still there. Most calls change no thread, for news is rare."""
         if time.monotonic() - self._alive_at < self._consumer.config.refresh_interval:
             return True
         return await self._turns.run(self._report)

@@ -53,7 +53,7 @@ class Receipt(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether the record is in the log, or has failed; with `acks="none"`, whether it is on its way."""
+        """True if the record is in the log or has failed; with `acks="none"`, if it is on its way."""
         return self.outcome.done
 
     @property

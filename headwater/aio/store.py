@@ -44,8 +44,8 @@ OnDamage = Callable[[RecordsDamaged], object]
 class Store:
     """Topics, producers, consumers and groups, for the tasks of one event loop.
 
-    What may block runs in at most `threads` threads. It is made in the event loop, over a synchronous store, which may
-    be used by other threads at the same time and is closed together with it.
+    Calls that may block run in at most `threads` threads. It is made in the event loop, over a synchronous store,
+    which may be used by other threads at the same time and is closed together with it.
     """
 
     def __init__(self, store: SyncStore, *, threads: int = THREADS) -> None:
@@ -98,7 +98,7 @@ class Store:
         return await self._threads.run(lambda: self._store.alter_topic(name, partitions=partitions, **options))
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic with all its records. Whoever has it open gets PartitionDeleted."""
+        """Remove a topic with all its records. Programs that have it open get PartitionDeleted."""
         await self._threads.run(lambda: self._store.delete_topic(name))
 
     # Producing and consuming.
@@ -128,7 +128,7 @@ class Store:
     ) -> Opening[Consumer]:
         """A consumer of topics, by names or patterns, by `async with` or `await`; otherwise as in `headwater.Store`.
 
-        What is told of partitions and damage may be a function or a coroutine function, and may use the consumer.
+        Callbacks for partitions and damage may be functions or coroutine functions, and may use the consumer.
         """
         wanted = topics if isinstance(topics, str) else list(topics)
 

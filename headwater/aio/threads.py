@@ -20,7 +20,7 @@ from headwater.core.errors import InvalidConfiguration, StoreClosed
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 Unwanted = Callable[[_Result], object]
-"""What to do with the result of work that nobody waits for any more. Called in the event loop; it must not block, but
+"""Called with the result of work that nobody waits for any more. Called in the event loop; it must not block, but
 may submit something that does, and return the future."""
 
 
@@ -65,7 +65,7 @@ class Threads:
 
 
 class Turns:
-    """One piece of work at a time, for what is not thread-safe. Who waits for a turn waits in the event loop."""
+    """One piece of work at a time, for what is not thread-safe. A caller waits for its turn in the event loop."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
@@ -73,7 +73,7 @@ class Turns:
 
     @property
     def busy(self) -> bool:
-        """Whether someone has the turn."""
+        """True if someone has the turn."""
         return self._lock.locked()
 
     async def run(

@@ -1,7 +1,7 @@
 """The commits of one consumer, on their way while it handles the next records.
 
-One is on its way at a time. What is done meanwhile waits, and goes with the next one. So a consumer that gets a record
-each millisecond does not make a call for each of them, and none of its polls waits for a call.
+One is on its way at a time. Records that are done meanwhile wait, and go with the next one. So a consumer that gets
+a record each millisecond does not make a call for each of them, and none of its polls waits for a call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Commits:
         self._changed = threading.Condition()
         self._next: _Wanted | None = None
         self._due = False
-        """Whether a thread will look for what is next."""
+        """True if a thread will look for what is next."""
         self._running = False
         self._begun = 0.0
         self._member: str | None = None
@@ -94,7 +94,8 @@ class Commits:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Return when nothing is on its way any more. What waits is forgotten: the caller does it, or has it undone."""
+        """Return when nothing is on its way any more. Waiting commits are forgotten: the caller makes them, or has
+        them undone."""
         with self._changed:
             self._next = None
             self._changed.wait_for(lambda: not self._running)

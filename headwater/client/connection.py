@@ -59,7 +59,7 @@ def pauses() -> Iterator[float]:
 
 
 class Repeats:
-    """Whether a call was made again after one that may have been carried out: then it may find its own work done."""
+    """True if a call was made again after one that may have been carried out: then it may find its own work done."""
 
     def __init__(self) -> None:
         self._any = False
@@ -240,7 +240,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it cannot be used any more."""
+        """True if it cannot be used any more."""
         return self._closed.is_set()
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ class Credentials:
 
     token: str | None = field(default=None, repr=False)
     tls: bool = False
-    """Whether to use TLS, also without any of the files below: then with the machine's own authorities."""
+    """True to use TLS, also without any of the files below: then with the machine's own authorities."""
     tls_ca: str | None = None
     """A file with the certificates of the authorities that the broker's certificate may come from."""
     tls_certificate: str | None = None
@@ -57,7 +57,7 @@ class Credentials:
 
     @property
     def secure(self) -> bool:
-        """Whether connections use TLS."""
+        """True if connections use TLS."""
         return self.tls or self.tls_ca is not None or self.tls_certificate is not None
 
     def check(self, addresses: Sequence[Address]) -> None:

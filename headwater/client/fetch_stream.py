@@ -59,7 +59,7 @@ class FetchStream:
             self._requests.put(pb.FetchRequest(max_bytes=self._share))
 
     def silent(self, patience: float) -> bool:
-        """Whether nothing has come for so many seconds, though something should have."""
+        """Return whether nothing has come for so many seconds, though something should have."""
         return self._allowed > 0 and time.monotonic() - self.heard > patience
 
     def end(self) -> None:

@@ -31,7 +31,7 @@ class Held(NamedTuple):
     frames: View
     error: HeadwaterError | None
     direct: bool
-    """Whether the frames were read from the broker's files, which the broker has not verified."""
+    """True if the frames were read from the broker's files, which the broker has not verified."""
 
 
 class FetchedPartition:
@@ -49,7 +49,7 @@ class FetchedPartition:
         self.cursor: Cursor | None = None
         self.rest_until = 0.0
         self.unsound = False
-        """Whether the broker is to send what comes next, because what lies in its files is damaged."""
+        """True if the broker is to send what comes next, because what lies in its files is damaged."""
         self._distrust = distrust
         self._seed = partition_seed(*key)
         self._schemas = schemas
@@ -72,25 +72,25 @@ class FetchedPartition:
         return self.held[-1].end if self.fits() else self.position
 
     def fits(self) -> bool:
-        """Whether what the cursor needs next is held; what is of another place is dropped."""
+        """Return whether what the cursor needs next is held; what is of another place is dropped."""
         if self.held and self.held[0].start != self.position:
             self.held.clear()
         return bool(self.held)
 
     @property
     def ready(self) -> bool:
-        """Whether the cursor has something to hand out, or to be told."""
+        """True if the cursor has something to hand out, or to be told."""
         cursor = self.cursor
         return cursor is not None and bool(cursor.records or cursor.frames or self.fits())
 
     @property
     def failed(self) -> bool:
-        """Whether the cursor is to be told, after what is held, why there is no more."""
+        """True if the cursor is to be told, after what is held, why there is no more."""
         return self.fits() and self.held[-1].error is not None
 
     @property
     def behind(self) -> bool:
-        """Whether what the cursor needs next was removed before it was read."""
+        """True if what the cursor needs next was removed before it was read."""
         held = self.held[0] if self.fits() else None
         return held is not None and isinstance(held.error, OffsetOutOfRange) and held.log_start > held.start
 

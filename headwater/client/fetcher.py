@@ -1,9 +1,10 @@
 """The fetcher of a consumer behind a broker: records are fetched while it handles those before.
 
-One stream brings what there is in all of its partitions, as soon as it is there. What comes is kept, undecoded, until
-the consumer gets to it. The broker sends no more than it was allowed to, and is allowed more when as much was taken: so
-at most twice what one fetch brings is on its way or held, beside what the consumer has in hand; and the last part of a
-message that is left holds at most three times as much. When the consumer goes elsewhere, another stream begins there.
+One stream brings what there is in all of its partitions, as soon as it is there. Fetched frames are kept, undecoded,
+until the consumer gets to them. The broker sends no more than it was allowed to, and is allowed more when as much
+was taken: so at most twice what one fetch brings is on its way or held, beside what the consumer has in hand; and
+the last part of a message that is left holds at most three times as much. When the consumer goes elsewhere, another
+stream begins there.
 """
 
 from __future__ import annotations

@@ -42,11 +42,11 @@ class RemoteGroup:
         self._told = 0
         """The last generation that was told, for who waits for another one."""
 
-    # What is heard of the group besides.
+    # The news of the group besides.
 
     @property
     def kept_elsewhere(self) -> bool:
-        """Whether those who have the records know nothing of the group."""
+        """True if the leaders of the partitions know nothing of the group."""
         return self._clustered()
 
     def follow(self, ring: Callable[[], None]) -> None:
@@ -80,7 +80,7 @@ class RemoteGroup:
         generation: int = self._connection.call("Heartbeat", request).generation
         return generation
 
-    # Whoever keeps the group tells of its changes, where those who have the records do not.
+    # The coordinator tells of changes in the group, if the leaders of its partitions do not.
 
     def _watch(self) -> None:
         """Have a thread that waits for changes, in a cluster, for as long as somebody reads in the group's name."""

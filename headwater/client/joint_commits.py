@@ -58,7 +58,7 @@ class JointCommits:
         self._awaited = 0.0
         """Until when others wait for what is under way."""
         self._called = False
-        """Whether one of those who wait makes the next call."""
+        """True if one of those who wait makes the next call."""
         self._waiting: list[_Waiting] = []
         self._gathering: _Waiting | None = None
         """The commit that makes the next call, as long as it waits for others."""
@@ -86,7 +86,7 @@ class JointCommits:
         return self._make(self._take(mine), connection) if mine.leads else mine.outcome
 
     def _goes_alone(self, mine: _Waiting) -> bool:
-        """Whether a commit goes at once; otherwise it is among those who wait, and may have to make their call."""
+        """Return whether a commit goes at once. Otherwise it waits with others, and may have to make their call."""
         with self._mutex:
             now = time.monotonic()
             if not self._called and (not self._under_way or now > self._awaited):

@@ -1,7 +1,7 @@
 """Leaders: which broker of a cluster leads a partition, and a connection to it.
 
-Any broker tells who leads. What it says may be old, and is found out by asking: whoever leads no more says so, and the
-next attempt asks anew. A single broker leads everything, and is asked nothing.
+Any broker tells who leads. An answer may be old. That is found out by asking: a broker that leads no more says so,
+and the next attempt asks anew. A single broker leads everything, and is asked nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Leaders:
 
     @property
     def clustered(self) -> bool:
-        """Whether there is more than one broker to choose from. Asks, the first time."""
+        """True if there is more than one broker to choose from. Asks, the first time."""
         if self._clustered is None:
             self._learn(self.connection.call("GetMetadata", pb.GetMetadataRequest(brokers_only=True)))
         return bool(self._clustered)

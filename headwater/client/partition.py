@@ -65,7 +65,7 @@ class RemotePartition(Partition):
         self._number = number
         self._place = pb.TopicPartition(topic=info.name, partition=number, topic_uuid=info.uuid)
         self._seed = partition_seed(info.uuid, number)
-        # Whoever appends here is told the place: with acks="none" too.
+        # Appending returns the offsets, with acks="none" too.
         self._appender = Sender(connection, "leader" if connection.config.acks == "none" else None)
         self._closed = False
 

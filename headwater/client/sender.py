@@ -99,7 +99,7 @@ class _Lane:
         self.waiting: deque[_Sent] = deque()
         """Refused, or come since: sent when nothing flies any more."""
         self.renumber = False
-        """Whether there is a gap in the numbers, which only a new identity closes."""
+        """True if there is a gap in the numbers, which only a new identity closes."""
 
     def __len__(self) -> int:
         return len(self.flying) + len(self.waiting)
@@ -199,7 +199,7 @@ class Sender:
     # Taking frames.
 
     def room(self, partition: int, timeout: float) -> bool:
-        # Who has time to wait for none rather fills a larger frame while a few are on their way.
+        # A caller that has no time to wait fills a larger frame instead while a few are on their way.
         most = BATCHES_KEPT if timeout > 0 else _AT_EASE
         with self._changed:
             return self._changed.wait_for(lambda: self._has_room(partition, most), timeout)
@@ -342,7 +342,7 @@ class Sender:
         return error
 
     def _comes_again(self, sent: _Sent, error: HeadwaterError) -> bool:
-        """Whether the frame is sent again; if not, it has failed."""
+        """Return whether the frame is sent again; if not, it has failed."""
         if isinstance(error, _AGAIN):
             return True
         if isinstance(error, OutOfOrderSequence) and error.sequence > error.expected:
@@ -372,7 +372,7 @@ class Sender:
         with self._changed:
             if lane.flying or not lane.waiting:
                 return
-            # What came while others were still being refused is behind them, whoever was told first.
+            # Frames that came while others were still being refused go behind those, whichever was told first.
             waiting = sorted(lane.waiting, key=lambda sent: sent.serial)
             first = waiting[0].frame.identity
             if identity is not None:

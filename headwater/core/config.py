@@ -46,7 +46,7 @@ _USER: Final = Text("a name")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionConfig(Options):
-    """How a partition stores its log. Times are seconds, sizes are bytes."""
+    """Options for the log of a partition. Times are seconds, sizes are bytes."""
 
     sync: Annotated[Sync, seconds(0.001, HOUR)] = "always"
     """When appends reach the disk. "always": before they are acknowledged or visible, so each pays for a sync. A
@@ -71,8 +71,8 @@ class PartitionConfig(Options):
     every reader's memory. Set low, batches are cut, and a record that fits no frame is refused."""
 
     lock_timeout: Annotated[float, seconds(0, HOUR)] = 10.0
-    """How long an append waits for another process before it raises PartitionBusy. Too short makes errors of a busy
-    minute; too long hides a stopped process behind a program that seems to hang."""
+    """The time that an append waits for another process before it raises PartitionBusy. Too short makes errors of a
+    busy minute; too long hides a stopped process behind a program that seems to hang."""
 
     retention_age: Annotated[float | None, seconds(0, CENTURY)] = None
     """Closed segments older than this, by the time of closing, are deleted. Shorter than your longest outage, and
@@ -99,17 +99,17 @@ class PartitionConfig(Options):
     longer makes every new segment carry producers that never come back."""
 
     mapping_cache_bytes: Annotated[int, size(0, PIB)] = GIB
-    """How much address space, not memory, the readers of one partition keep mapped. Less than a segment maps files anew
-    for every read; too much, times the partitions, meets the limits of the system."""
+    """The address space, not memory, that the readers of one partition keep mapped. Less than a segment maps files
+    anew for every read; too much, times the partitions, meets the limits of the system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig(PartitionConfig):
-    """How a topic stores its records: that of its partitions, and what is checked before a record gets there."""
+    """Options for a topic: those of its partitions, and the limits that each record is checked against."""
 
     compression: Compression = "none"
-    """How frames are compressed. zstd is small, lz4 is fast. Both cost the producer time, and readers get a
-    decompressed copy instead of a view on the file; "none" costs disk."""
+    """The compression of frames (record batches). zstd is small, lz4 is fast. Both cost the producer time, and
+    readers get a decompressed copy instead of a view on the file; "none" costs disk."""
 
     compression_threshold: Annotated[int, size(0, GIB)] = 512
     """Smaller frames are left as they are. At 0, frames that are too small to gain anything pay for it too; too high,
@@ -125,7 +125,7 @@ class TopicConfig(PartitionConfig):
 
     max_value_bytes: Annotated[int, size(0, GIB)] = 10 * MIB
     """Larger values are refused. A reader holds at least one whole value: set high, one record can take that much of
-    every reader's memory. What fits no frame is refused whatever this says."""
+    every reader's memory. A record that fits no frame is refused whatever this says."""
 
     max_headers_bytes: Annotated[int, size(0, 16 * MIB)] = 64 * KIB
     """Headers that are longer together, names and values, are refused. Set high, readers pay for them with every
@@ -134,12 +134,13 @@ class TopicConfig(PartitionConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(Options):
-    """How a producer gathers records into frames. Times are seconds, sizes are bytes."""
+    """Options for a producer, which gathers records into frames (record batches). Times are seconds, sizes are
+    bytes."""
 
     linger: Annotated[float, seconds(0, HOUR)] = 0.005
-    """How old a record may get before its batch is written (up to ten times that where a busy sender would else do
-    little but write and sync). Longer makes larger frames and later records, and a crash takes more that was pending;
-    at 0 every record is a frame and a sync of its own."""
+    """The age that a record may reach before its batch is written (up to ten times that if a busy sender would
+    otherwise do little but write and sync). Longer makes larger frames and later records, and a crash takes more
+    that was pending; at 0 every record is a frame and a sync of its own."""
 
     batch_records: Annotated[int, count(1, 10_000_000)] = 20_000
     """A batch of so many records is written by the call that fills it. Small ones cost time and space for each frame;
@@ -150,33 +151,33 @@ class ProducerConfig(Options):
     memory, about twice, for each partition."""
 
     block_timeout: Annotated[float, seconds(0, HOUR)] = 30.0
-    """How long a call waits while the batch before its own is still being written. Then it raises BufferFull, at 0 at
-    once; too long, and a slow disk makes your program stand still."""
+    """The time that a call waits while the batch before its own is still being written. Then it raises BufferFull,
+    at 0 at once; too long, and a slow disk makes your program stand still."""
 
     close_timeout: Annotated[float, seconds(0, HOUR)] = 10.0
-    """How long the end of the program waits for what is pending. What is not written by then is lost, and logged; too
-    long, and a program that should end is killed instead."""
+    """The time that the end of the program waits for pending records. Records that are not written by then are lost,
+    and that is logged; too long, and a program that should end is killed instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(Options):
-    """How a consumer reads and belongs to its group. Times are seconds, sizes are bytes."""
+    """Options for a consumer and its place in a group. Times are seconds, sizes are bytes."""
 
     fetch_bytes: Annotated[int, size(1, GIB)] = 4 * MIB
     """About how much is read from one partition at a time; at least one frame. Small ones cost calls; large ones are
     held for each partition, and read again when it moves to another member."""
 
     max_poll_records: Annotated[int, count(1, 10_000_000)] = 500
-    """How many records an iteration takes at a time. Positions are committed between them: a crash repeats up to so
-    many, and they have to be handled within `max_poll_interval`. Small ones commit more often than needed."""
+    """The number of records that an iteration takes at a time. Positions are committed between them: a crash repeats
+    up to so many, and they have to be handled within `max_poll_interval`. Small ones commit more often than needed."""
 
     max_poll_interval: Annotated[float, seconds(0.01, 7 * DAY)] = 5 * MINUTE
     """A member that does not poll for so long loses its partitions to the others. Shorter than the slowest handling,
     and records are handled twice; longer leaves the partitions of a member that hangs unread."""
 
     refresh_interval: Annotated[float, seconds(0.001, HOUR)] = 1.0
-    """How often new topics, new partitions and dead members are looked for. Longer leaves them unread for so long;
-    shorter costs a look at the store's files each time."""
+    """The interval at which a consumer looks for new topics, new partitions and dead members. Longer leaves them
+    unread for so long; shorter costs a look at the store's files each time."""
 
     auto_ack: bool = False
     """Take a record as done when the next poll comes. Convenient, and right if your handling never fails: a record that
@@ -185,11 +186,12 @@ class ConsumerConfig(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StewardConfig(Options):
-    """How a steward cleans a store. What a topic keeps is in its own configuration. Times are seconds, sizes bytes."""
+    """Options for a steward (the log cleaner). Each topic says in its own configuration what it keeps. Times are
+    seconds, sizes are bytes."""
 
     interval: Annotated[float, seconds(0.001, 7 * DAY)] = MINUTE
-    """How long it rests between two passes. Longer lets logs outgrow their limits by what is written meanwhile; shorter
-    costs a look at every partition each time."""
+    """The time that a steward rests between two passes. Longer lets logs outgrow their limits by what is written
+    meanwhile; shorter costs a look at every partition each time."""
 
     total_bytes: Annotated[int | None, size(0, EIB)] = None
     """While all topics together are larger than this, the oldest closed segments go, wherever they are, whatever their
@@ -213,8 +215,9 @@ class StewardConfig(Options):
     reads the whole store more often."""
 
     scrub_bytes_per_second: Annotated[int | None, size(64 * KIB, TIB)] = 8 * MIB
-    """How much of it is read in a second. Less than a store has in an interval, and it takes longer than that; much,
-    and whoever reads and writes feels it. None verifies nothing: damage is then met by whoever reads it."""
+    """The number of bytes that scrubbing reads in a second. Less than a store has in an interval, and it takes
+    longer than that; much, and whoever reads and writes feels it. None verifies nothing: damage is then met by
+    whoever reads it."""
 
     group_expiry: Annotated[float, seconds(0, CENTURY)] = 7 * DAY
     """A group without members is forgotten so long after its last commit, and protects nothing then. Shorter than its
@@ -222,27 +225,27 @@ class StewardConfig(Options):
     in topics that are gone are forgotten as long after their last commit."""
 
     history: Annotated[float | None, seconds(0.1, DAY)] = 15.0
-    """How often a steward in the background, or the brokers of a cluster, note how fast topics grow and how far groups
-    are behind, for the charts of the console. Shorter costs a look at every partition each time, and reaches less far
-    back, because the internal topic `__history` is bounded; None notes nothing, and charts begin when the console is
-    opened."""
+    """The interval at which a steward in the background, or the brokers of a cluster, note how fast topics grow and
+    how far groups are behind, for the charts of the console. Shorter costs a look at every partition each time, and
+    reaches less far back, because the internal topic `__history` is bounded; None notes nothing, and charts begin
+    when the console is opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(Options):
-    """How a broker serves a store. Times are seconds, sizes are bytes."""
+    """Options for a broker that serves a store. Times are seconds, sizes are bytes."""
 
     directory: Annotated[str | None, PATH] = None
     """The store that is served, made if there is none: on the command line, the argument. A broker wants it for itself;
     while it serves, nobody else can open it, and while others have it open, it does not start."""
 
     listen: Annotated[str, _ADDRESS] = "127.0.0.1:6174"
-    """Where clients connect; port 0 is any that is free. Beyond 127.0.0.1 it needs an access file and TLS, or the flag
-    that says that anyone may do anything."""
+    """The address that clients connect to; port 0 is any that is free. Beyond 127.0.0.1 it needs an access file and
+    TLS, or the flag that says that anyone may do anything."""
 
     advertise: Annotated[str | None, _ADDRESS] = None
-    """What clients are told to connect to, where that is another address than the broker's own: behind a proxy, or in a
-    container. An address that clients do not reach makes them fail after the first answer; None is `listen`."""
+    """The address that clients are told to connect to, if it is another than the broker's own: behind a proxy, or in
+    a container. An address that clients do not reach makes them fail after the first answer; None is `listen`."""
 
     broker_id: Annotated[int, count(0, (1 << 31) - 1)] = 0
     """Its number among the brokers of a cluster; a single one can keep 0. Two of one number are taken for one."""
@@ -256,26 +259,28 @@ class BrokerConfig(Options):
     be taken for one."""
 
     replication: Annotated[int | None, count(1, 100)] = None
-    """How many brokers keep each partition of a topic that does not say so itself. With one, its death is an outage and
-    its disk's death a loss; each one more costs a copy. None is three, or all where there are fewer."""
+    """The number of brokers that keep each partition (the replication factor), for topics that do not say so
+    themselves. With one, its death is an outage and its disk's death a loss; each one more costs a copy. None is
+    three, or all where there are fewer."""
 
     internal_partitions: Annotated[int, count(1, 1000)] = 3
-    """How many partitions the cluster's own topics get when they are made, over which groups are spread. Few make few
-    brokers keep all groups; each one more is a log on every replica, and commits that go to different ones share no
-    write and no sync. It cannot be changed afterwards."""
+    """The number of partitions of the cluster's own topics when they are created; groups are spread over them. Few
+    make few brokers keep all groups; each one more is a log on every replica, and commits that go to different ones
+    share no write and no sync. It cannot be changed afterwards."""
 
     catch_up_bytes_per_second: Annotated[int | None, size(64 * KIB, TIB)] = None
-    """How much it fetches in a second of all partitions together in which it is not in sync. Less than producers write,
-    and it never comes to be in sync again; None fetches as fast as it can, and producers may feel it."""
+    """The number of bytes that a broker fetches in a second from all partitions together in which it is not in sync.
+    Less than producers write, and it never comes to be in sync again; None fetches as fast as it can, and producers
+    may feel it."""
 
     etcd_lease: Annotated[float, seconds(2, HOUR)] = 10.0
-    """How long a broker of which etcd hears nothing is taken for alive; whole seconds, rounded up. Short, and a pause
-    of the machine or of etcd costs it what it leads; long, and what a machine that vanishes has led is led by nobody
-    for so long. A process that ends is noticed at once."""
+    """The time for which a broker counts as alive after etcd has last heard of it; whole seconds, rounded up. Short,
+    and a pause of the machine or of etcd costs it what it leads; long, and what a machine that vanishes has led is
+    led by nobody for so long. A process that ends is noticed at once."""
 
     etcd_user: Annotated[str | None, _USER] = None
-    """Who the broker is for etcd. Whoever can write to etcd rules the cluster: without a user, that is anyone who
-    reaches it."""
+    """The user name of the broker at etcd. Everyone who can write to etcd rules the cluster: without a user, that is
+    anyone who reaches it."""
 
     etcd_password_file: Annotated[str | None, PATH] = None
     """The file with that user's password, and nothing else. Let nobody else read it."""
@@ -314,27 +319,30 @@ class BrokerConfig(Options):
     everything; without it, such a broker does not start."""
 
     metrics: Annotated[str | None, _ADDRESS] = None
-    """Where metrics are served by HTTP, `/healthz` and `/readyz` too. Metrics name topics and groups: with an access
-    file they need a token with the right to read the broker; None serves none, and nobody sees the broker get slow."""
+    """The address at which metrics are served by HTTP, with `/healthz` and `/readyz`. Metrics name topics and
+    groups: with an access file they need a token with the right to read the broker; None serves none, and nobody
+    sees the broker get slow."""
 
     console: Annotated[str | None, _ADDRESS] = None
-    """Where the console is served by HTTP, by a process beside the broker. With an access file people sign in with
-    their tokens and do what their users may; without one, whoever has the link that is logged gets in. None is no."""
+    """The address at which a process beside the broker serves the console by HTTP. With an access file people sign
+    in with their tokens and do what their users may; without one, whoever has the link that is logged gets in. None
+    is no."""
 
     console_write: bool = False
     """Let the console change things too: topics, records, positions of groups. With an access file, each user's rights
     still hold; without one, whoever has the link can do everything."""
 
     log_level: LogLevel = "info"
-    """How much is logged. "debug" tells of every connection, which is a lot; "error" hides what is denied."""
+    """The least level that is logged. "debug" tells of every connection, which is a lot; "error" hides what is
+    denied."""
 
     log_format: LogFormat = "auto"
-    """How: "json" is one object a line for machines, "text" is for people, and hard to search. "auto": text on a
-    terminal, else JSON."""
+    """The form of the log: "json" is one object a line for machines, "text" is for people, and hard to search.
+    "auto": text on a terminal, else JSON."""
 
     threads: Annotated[int, count(1, 1024)] = 16
-    """How many threads write, and how many others read. Fewer make partitions wait for one another's syncs; more than
-    there are busy partitions, or clients that read, do nothing."""
+    """The number of threads that write, and of others that read. Fewer make partitions wait for one another's syncs;
+    more than there are busy partitions, or clients that read, do nothing."""
 
     max_message_bytes: Annotated[int, size(64 * KIB, GIB)] = 64 * MIB
     """Larger requests are refused. Smaller than the frames that producers make, and these cannot write; large ones are
@@ -356,8 +364,8 @@ class BrokerConfig(Options):
     """Calls of more connections than this are refused. Each costs a descriptor and some memory."""
 
     max_calls: Annotated[int, count(1, 1_000_000)] = 1000
-    """How many calls one connection may have open at a time; further ones wait at the client. Waiting consumers have
-    one each; few of them make clients with many consumers wait for themselves."""
+    """The number of calls that one connection may have open at a time; further ones wait at the client. Waiting
+    consumers have one each; few of them make clients with many consumers wait for themselves."""
 
     max_response_bytes: Annotated[int, size(64 * KIB, GIB)] = 32 * MIB
     """No fetch returns much more than this, whatever it asks for; at least one frame. Large answers are held in memory
@@ -373,12 +381,12 @@ class BrokerConfig(Options):
     member unread."""
 
     heartbeat_interval: Annotated[float, seconds(0.01, HOUR)] = 10.0
-    """How often members are asked to say that they live. A third of the session's timeout lets two heartbeats be lost;
-    shorter costs calls."""
+    """The interval at which members are asked for a heartbeat. A third of the session's timeout lets two heartbeats
+    be lost; shorter costs calls."""
 
     drain_timeout: Annotated[float, seconds(0, HOUR)] = 30.0
-    """How long a broker that is told to stop waits for what it has accepted. Shorter breaks calls off, which clients
-    repeat elsewhere; longer than whoever stops it has patience, and it is killed instead."""
+    """The time that a broker that is told to stop waits for the calls that it has accepted. Shorter breaks calls
+    off, which clients repeat elsewhere; longer than whoever stops it has patience, and it is killed instead."""
 
     steward: bool = True
     """Clean the store in the background, as its topics want it. Without it, logs grow until someone does."""
@@ -386,19 +394,21 @@ class BrokerConfig(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(Options):
-    """How a program talks to a broker. Times are seconds, sizes are bytes."""
+    """Options for a client of a broker. Times are seconds, sizes are bytes."""
 
     timeout: Annotated[float, seconds(0.1, HOUR)] = MINUTE
-    """How long a call goes on trying while no broker answers; then it raises BrokerUnavailable. Shorter than a restart
-    of the broker, and that is seen as errors; longer lets a program wait for a broker that never comes back."""
+    """The time for which a call goes on trying while no broker answers; then it raises BrokerUnavailable. Shorter
+    than a restart of the broker, and that is seen as errors; longer lets a program wait for a broker that never
+    comes back."""
 
     attempt_timeout: Annotated[float, seconds(0.1, HOUR)] = 20.0
-    """How long one attempt waits for its answer before the connection counts as dead and the next attempt begins. Short
-    ones give up on calls that are only slow; long ones hang on connections that a network has forgotten."""
+    """The time that one attempt waits for its answer before the connection counts as dead and the next attempt
+    begins. Short ones give up on calls that are only slow; long ones hang on connections that a network has
+    forgotten."""
 
     in_flight_bytes: Annotated[int, size(MIB, TIB)] = 64 * MIB
-    """How much a producer has on its way, at most, before `send` waits for answers. Less than a few batches waits for
-    the network after each; more takes that much memory while a broker is away."""
+    """The number of bytes that a producer may have on their way before `send` waits for answers. Less than a few
+    batches waits for the network after each; more takes that much memory while a broker is away."""
 
     acks: Acks = "all"
     """In a cluster, who must have records before they are acknowledged. "all" are the replicas that are in sync: what
@@ -407,17 +417,17 @@ class ClientConfig(Options):
     and what goes wrong is logged and raised by a later call; `flush` and `close` still wait for what is on its way."""
 
     fetch_total_bytes: Annotated[int, size(KIB, TIB)] = 16 * MIB
-    """How much a consumer fetches at a time from all its partitions together; about three times that is held. Small
-    ones cost calls; large ones memory."""
+    """The number of bytes that a consumer fetches at a time from all its partitions together; about three times that
+    is held. Small ones cost calls; large ones memory."""
 
     fetch_wait: Annotated[float, seconds(0.01, 10 * MINUTE)] = 10.0
-    """How long a fetch waits at the broker for the first record. Short ones ask in vain more often; longer than what
-    proxies between here and the broker allow, and they cut the connection."""
+    """The time that a fetch waits at the broker for the first record. Short ones ask in vain more often; longer than
+    what proxies between here and the broker allow, and they cut the connection."""
 
     direct: bool = True
     """Read what a broker on this machine has from its files, and hand it large frames in its memory, where this program
     may: nothing of that is sent then, which takes a third less work. False has it all sent, as to another machine."""
 
     heartbeat: Annotated[float, seconds(0.01, HOUR)] = 10.0
-    """How often members of groups tell that they live. Longer than the broker's session timeout, and they are taken
-    for dead; shorter costs calls."""
+    """The interval at which members of groups send heartbeats. Longer than the broker's session timeout, and they
+    are taken for dead; shorter costs calls."""

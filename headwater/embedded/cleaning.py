@@ -78,7 +78,7 @@ class PartitionPlan:
 
     @property
     def can_give(self) -> bool:
-        """Whether one more segment may go to bring the whole store below its limit."""
+        """True if one more segment may go to bring the whole store below its limit."""
         return not self.config.compact and self.count < len(self.segments) - self.config.retention_segments
 
 

@@ -43,7 +43,7 @@ class Decision:
     inputs: tuple[Input, ...] = ()
     generation: int = 0
     request: str = ""
-    """The id under which a broker was asked for it. Who did not hear the answer can ask again."""
+    """The id under which a broker was asked for it. A client that did not hear the answer can ask again."""
 
     @property
     def identity(self) -> Identity:

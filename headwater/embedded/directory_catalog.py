@@ -240,7 +240,7 @@ class DirectoryCatalog:
 
 
 def _is_at(path: Path, fd: int) -> bool:
-    """Whether the open file is still the one of that name."""
+    """Return whether the open file is still the one of that name."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
     except FileNotFoundError:

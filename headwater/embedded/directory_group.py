@@ -1,7 +1,7 @@
 """A group in a directory: a document for the members, a table for the positions, and a file for each member.
 
-A member keeps its own file locked for as long as it lives. Whoever can take that lock knows that the member is dead, in
-whatever container it ran.
+A member keeps its own file locked for as long as it lives. A process that can take that lock knows that the member
+is dead, in whatever container it ran.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Files:
 
     @property
     def removed(self) -> bool:
-        """Whether the group was removed since these were opened."""
+        """True if the group was removed since these were opened."""
         return os.fstat(self.lock.fd).st_nlink == 0
 
 

@@ -1,7 +1,7 @@
 """The coordinator of a group in an embedded store.
 
-There is no server. Whoever changes a group holds its lock for some microseconds, and all that can be decided about
-members and positions is decided here, by the same rules wherever the group is kept.
+There is no server. A change of a group holds its lock for some microseconds. Everything about members and positions
+is decided here, by the same rules wherever the group is kept.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class EmbeddedGroup(ABC):
                 self._unset(key)
             return len(gone)
 
-    # What kinds of groups differ in.
+    # The parts in which kinds of groups differ.
 
     @abstractmethod
     def _changing(self) -> AbstractContextManager[Membership]:
@@ -261,7 +261,7 @@ class EmbeddedGroup(ABC):
 
     @abstractmethod
     def _lives(self, member_id: str, oldest_ns: int) -> bool:
-        """Whether a member is there and has polled since that time, by the boot clock, which nobody can set."""
+        """Return whether a member is there and has polled since that time, by the boot clock, which nobody can set."""
 
     def committed(self) -> dict[TopicKey, Position]:
         return {key: one for key, one in self._remembered().items() if one.offset != FORGOTTEN}

@@ -32,7 +32,7 @@ class Waiter(Protocol):
     """Someone whose files are watched. Both attributes belong to the instance, which changes them under its mutex."""
 
     written: bool
-    """Whether one of its files was written since it last asked."""
+    """True if one of its files was written since it last asked."""
     signal: int
     """The descriptor of an eventfd that wakes it."""
 
@@ -57,7 +57,7 @@ class Inotify:
             os.close(self._fd)
         self._reset()
 
-    # Who waits for what.
+    # The waiting callers, by the files that they wait for.
 
     def add(self, waiter: Waiter, path: Path) -> int:
         """Wake the waiter when the file is written; the number of the watch, -1 where it cannot be watched."""

@@ -96,7 +96,7 @@ class Ledger(ABC):
         return self.writer(writer).used
 
     def use(self, writer: bytes, sequence: int) -> None:
-        """Keep the last sequence of a named writer. Whoever comes late, with an older one, must not set it back."""
+        """Keep the last sequence of a named writer. A late caller, with an older one, must not set it back."""
         with self.changing_writers():
             known = self.writer(writer)
             if known.used < sequence:
@@ -124,10 +124,10 @@ class Ledger(ABC):
 
     @abstractmethod
     def decided(self, writer: bytes | None = None) -> list[Decision]:
-        """Everything that is decided and not done, or what one writer has decided. What is damaged is left out."""
+        """Everything that is decided and not done, or what one writer has decided. Damaged decisions are left out."""
 
     def is_damaged(self, decision: Decision) -> bool:  # noqa: ARG002 - what is in memory is not
-        """Whether a decision was found damaged, so that it cannot be carried out."""
+        """True if a decision was found damaged, so that it cannot be carried out."""
         return False
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def answered(self, request: str) -> bool:
-        """Whether a transaction that was asked for under this id has been carried out. It is known for a day."""
+        """Return whether a transaction that was asked for under this id has been carried out. It is known for a day."""
 
     @abstractmethod
     def drop(self, files: Collection[str]) -> None:

@@ -107,7 +107,7 @@ class OffsetTable:
         known = self._known.pop(key, None)
         self._disk.write(self._file.fd, copy, self._slots[key] * _SLOT_BYTES + (sequence & 1) * _COPY_BYTES)
         if known is not None and known[1] is before:
-            # What the slot holds now is known too: nobody else writes while the caller holds the lock.
+            # The content of the slot is known too: nobody else writes while the caller holds the lock.
             content = known[0]
             content = content[:_COPY_BYTES] + copy if sequence & 1 else copy + content[_COPY_BYTES:]
             self._known[key] = (content, position)

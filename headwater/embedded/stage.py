@@ -1,6 +1,6 @@
 """A stage: where frames wait until it is decided whether they count.
 
-What is in memory is gone with its process. A file is made durable before anybody decides over it.
+A stage in memory is gone with its process. A file is made durable before anybody decides over it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stage(ABC):
     @property
     @abstractmethod
     def waiting(self) -> bool:
-        """Whether it is still there, and undecided."""
+        """Return whether it is still there, and undecided."""
 
     @abstractmethod
     def discard(self) -> None:

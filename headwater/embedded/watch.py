@@ -66,7 +66,7 @@ class Watch:
 
     @property
     def complete(self) -> bool:
-        """Whether a write to any of the files wakes; if not, they have to be looked at in intervals."""
+        """True if a write to any of the files wakes; if not, they have to be looked at in intervals."""
         return self._complete
 
     def fileno(self) -> int:

@@ -37,7 +37,7 @@ class Batch:
         """The bytes that may still come before the batch is written; none before it has begun."""
         self.due_ns = 0
         self.waits = False
-        """Whether the idle thread will try again to write it."""
+        """True if the idle thread will try again to write it."""
 
     def __len__(self) -> int:
         """The number of records."""

@@ -100,9 +100,9 @@ class Consumer:
         self._closed = False
         self._holding = False
         self._owing = False
-        """Whether others wait for partitions that a transaction keeps."""
+        """True if others wait for partitions that a transaction keeps."""
         self._lost = False
-        """Whether something was taken away that had been handed out since the last poll, or in a transaction."""
+        """True if something was taken away that had been handed out since the last poll, or in a transaction."""
         self._pid = os.getpid()
         self._member = GroupMember(group, self._subscription, static=static is not None)
         self._fetcher = store._new_fetcher(config, self._member.group_name)
@@ -149,7 +149,7 @@ class Consumer:
             self._refresh()
 
     def ready(self) -> bool:
-        """Whether there is a reason to wake up: records, or a change in the group."""
+        """Return whether there is a reason to wake up: records, or a change in the group."""
         if not self._member.is_current:
             return True
         with suppress(PartitionClosed, PartitionDeleted):
@@ -217,8 +217,8 @@ class Consumer:
     def process(self, handler: Handler, **options: Unpack[ProcessOptions]) -> ProcessSummary:
         """Call `handler` with each record as it comes, acknowledge it then, and retry what fails.
 
-        SIGTERM, Ctrl-C or an event end it: it finishes the record at hand, commits and returns what it has done. What
-        fails for good goes to a dead-letter topic or to a callback; with neither, the error is raised.
+        SIGTERM, Ctrl-C or an event end it: it finishes the record at hand, commits and returns what it has done. A
+        record that fails for good goes to a dead-letter topic or to a callback; with neither, the error is raised.
         """
         return Processing(self, self._store, self._subscription.filter, handler, **options).run()
 
@@ -276,7 +276,7 @@ class Consumer:
                 self._forget(self._cursors.keys())
                 self._member.rejoin()
                 continue
-            # What was taken anew has another position, even if this consumer read there before: it was reset.
+            # A partition that was taken anew has another position, even if this consumer read it before: it was reset.
             self._forget(settled.taken & self._cursors.keys())
             kept = {place for place in settled.leaving if self._holding and self._cursors[place].touched}
             self._owing = bool(kept)
@@ -418,7 +418,7 @@ class Consumer:
         self._drop(frozenset(self._cursors))
 
     def let_go(self, *, committed: bool) -> None:
-        """The transaction is over. What it has not committed is read again."""
+        """The transaction is over. Records that it has not committed are read again."""
         self._holding = self._lost = False
         if self._owing:
             self._refreshed = 0.0  # they are let go at the next poll, or when the next transaction begins

@@ -22,7 +22,7 @@ from headwater.streams.topic import TopicPartition
 _log = logging.getLogger(__name__)
 
 OnLoss = Callable[[RecordsDamaged], object]
-"""Told of records that cannot be read, before they are passed over. What it raises comes out of the poll instead."""
+"""Told of records that cannot be read, before they are passed over. Its exceptions come out of the poll instead."""
 
 
 class ConsumedRecord(NamedTuple):
@@ -87,7 +87,7 @@ class Cursor:
 
     @property
     def touched(self) -> bool:
-        """Whether something was handed out, or is done, that is not committed."""
+        """True if something was handed out, or is done, that is not committed."""
         return max(self.delivered, self.acks.position) > self.committed
 
     def fetch(self, max_bytes: int) -> bool:

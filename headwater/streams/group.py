@@ -118,7 +118,7 @@ class Group:
 
 
 def was_reset(position: Position | None, generation: int) -> bool:
-    """Whether a position is of another generation than a non-member knows: then somebody has set it on purpose."""
+    """Return whether a position is of another generation than a non-member knows, so that somebody has set it."""
     return position is not None and position.generation != generation
 
 

@@ -29,7 +29,7 @@ class GroupMember:
         self.generation = -1
         """The generation of the assignment that the consumer acts on."""
         self.waiting = False
-        """Whether others hold partitions that should be this member's."""
+        """True if others hold partitions that should be this member's."""
         self.id: str | None = None
         """The member's id; None for a fixed share, and without a group."""
         self.user: str | None = None
@@ -53,7 +53,7 @@ class GroupMember:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing has changed in the group since the consumer's assignment."""
+        """True if nothing has changed in the group since the consumer's assignment."""
         return self._present_generation() == self.generation
 
     def _present_generation(self) -> int:
@@ -122,7 +122,7 @@ class GroupMember:
         return {cursors[place].key: cursors[place].generation for place in places}
 
     def has_members_at(self, places: AbstractSet[TopicPartition]) -> bool:
-        """Whether members of the group own one of these partitions, which a fixed share cannot have then."""
+        """Return whether members of the group own one of these partitions, which a fixed share cannot have then."""
         return self.group is not None and self._static and not places.isdisjoint(self.group.describe().owners)
 
     def refusal(self, places: AbstractSet[TopicPartition]) -> str:

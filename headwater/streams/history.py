@@ -1,8 +1,8 @@
 """History: how fast topics grew and how far groups were behind, in an internal topic of the store itself.
 
-Whoever stewards a store notes it, so that charts reach back to before anyone looked, without another database; in a
-cluster it is the broker that leads the topic. The topic is bounded: some hours of a large busy store, weeks of a small
-one. It is for looking, and promises nothing: an entry that cannot be written or read is left out.
+The steward of a store notes it, so that charts reach back to before anyone looked, without another database; in a
+cluster the broker that leads the topic does. The topic is bounded: some hours of a large busy store, weeks of a
+small one. It is for looking, and promises nothing: an entry that cannot be written or read is left out.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def check_limits(
 
 
 def _lacks_key(values: pa.Array, keys: pa.Array | None) -> bool:
-    """Whether some record has neither a value nor a key."""
+    """Return whether some record has neither a value nor a key."""
     if keys is None or not values.null_count:
         return bool(values.null_count)
     return bool(pc.any(pc.and_(keys.is_null(), values.is_null())).as_py())

@@ -38,7 +38,7 @@ class Settled(NamedTuple):
     leaving: frozenset[TopicPartition]
     """The partitions that it still holds, but should let go."""
     waiting: bool
-    """Whether there are partitions that it should have and that others still hold."""
+    """True if there are partitions that it should have and that others still hold."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ _WILD = frozenset("*?[")
 
 
 def is_pattern(name: str) -> bool:
-    """Whether this stands for any number of topics."""
+    """Return whether this stands for any number of topics."""
     return not _WILD.isdisjoint(name)
 
 

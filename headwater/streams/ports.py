@@ -36,7 +36,7 @@ class Appender(Protocol):
     identity: Identity | None
     """The identity of the producer, as its frames carry it."""
     prompt: bool
-    """Whether frames are where they belong when `append` returns, or only on their way there."""
+    """True if frames are where they belong when `append` returns; otherwise they are on their way there."""
 
     def room(self, partition: int, timeout: float) -> bool:
         """Wait until there is room for one more frame, at most `timeout` seconds; whether there is."""
@@ -77,7 +77,7 @@ class Wakeup(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether everything new wakes; if not, look in intervals."""
+        """True if everything new wakes; if not, look in intervals."""
 
     def fileno(self) -> int:
         """A descriptor, the same one until `close`; -1 where there is none."""
@@ -125,7 +125,7 @@ class Fetcher(Protocol):
         """After records were taken: fetch the next ones, while the caller handles these."""
 
     def ready(self, cursors: Sequence[Cursor]) -> bool:
-        """Whether there is something for one of these cursors."""
+        """Return whether there is something for one of these cursors."""
 
     def commit(
         self,
@@ -185,11 +185,11 @@ class PendingTransaction(Protocol):
 
     @property
     def decided(self) -> bool:
-        """Whether the decision was made, even if `decide` has raised since."""
+        """True if the decision was made, even if `decide` has raised since."""
 
     @property
     def unknown(self) -> bool:
-        """Whether nobody can tell if the decision was made, because the answer was lost."""
+        """True if the answer was lost, so that nobody can tell whether the decision was made."""
 
     @property
     def generation(self) -> int:
@@ -215,7 +215,7 @@ class TransactionCoordinator(Protocol):
         """Remove frames that were staged, where no decision names them."""
 
     def answered(self, request: str) -> bool:
-        """Whether the transaction of this request has been carried out. It is known for a day.
+        """Return whether the transaction of this request has been carried out. It is known for a day.
 
         Raises TransactionUnfinished when it is decided and cannot be carried out yet.
         """
@@ -310,7 +310,7 @@ class Cleaner(Protocol):
 
     @property
     def notes_history(self) -> bool:
-        """Whether the backend keeps the store's history itself, so that the steward need not."""
+        """True if the backend keeps the store's history itself, so that the steward need not."""
 
     def clean(self, config: StewardConfig, *, dry_run: bool, stop: Stop) -> StewardReport:
         """Make one pass over all topics and groups, and return what was done; with `dry_run`, what would be.
@@ -385,13 +385,13 @@ class StoreBackend(Protocol):
         """Open a partition of a topic. The store keeps it open, and calls this once for each."""
 
     def holds_partition(self, info: TopicInfo, number: int) -> bool:
-        """Whether anything is kept of a partition, which may never have been used."""
+        """Return whether anything is kept of a partition, which may never have been used."""
 
     def coordinator(self, name: str) -> GroupCoordinator:
         """Return the coordinator of a group, the same for every call."""
 
     def has_group(self, name: str) -> bool:
-        """Whether there ever was a group of this name."""
+        """Return whether there ever was a group of this name."""
 
     def group_names(self) -> list[str]:
         """Return the names of all groups that ever were, sorted."""

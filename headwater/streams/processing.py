@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Any], object]
-"""Called with a record, or with a list of records. What it raises is a failure; what it returns does not matter."""
+"""Called with a record, or with a list of records. An exception is a failure; its result does not matter."""
 
 _POLL: Final = 0.2
 """The seconds that a poll waits, for which a request to stop may go unnoticed."""
@@ -54,8 +54,9 @@ class ProcessOptions(TypedDict, total=False):
     """The topic for records that fail for good: as they were, with what happened in headers. It must be there. One that
     it cannot take, because of its limits or its schema, ends the processing with DeadLetterRefused, and is not done."""
     on_error: Callable[[ConsumedRecord, Exception], object]
-    """Told of each record that failed for good. Without a dead-letter topic that is the end of the record; with neither
-    of both, the error is raised and the record is not done. What `on_error` raises ends the processing too."""
+    """Told of each record that failed for good. Without a dead-letter topic that is the end of the record; with
+    neither of both, the error is raised and the record is not done. An exception of `on_error` ends the processing
+    too."""
     on_batch: Callable[[Sequence[ConsumedRecord]], object]
     """Told of the records that were taken at a time, after their position was committed."""
     stop: threading.Event
@@ -239,8 +240,8 @@ class Processing:
     def _stay_alive(self) -> bool:
         """Tell the group, now and then, that this member lives, whatever time a batch takes.
 
-        Partitions may go to others by that. What was taken from those and is not done is theirs. Returns whether the
-        piece at hand is still there.
+        Partitions may go to others by that. Records that were taken from those and are not done are theirs. Returns
+        whether the piece at hand is still there.
         """
         now = time.monotonic()
         if now - self._alive_at < self._consumer.config.refresh_interval:

@@ -1,8 +1,8 @@
 """The producer: takes records one by one and writes them in large frames.
 
-`send` only appends to a buffer, which costs about a microsecond. Whoever fills a batch, or finds it older than the
-linger, writes it: there is no flushing thread to fall behind. A thread serves only producers that have gone quiet with
-something in their buffers.
+`send` only appends to a buffer, which costs about a microsecond. The caller that fills a batch, or finds it older
+than the linger, writes it: there is no flushing thread to fall behind. A thread serves only producers that have gone
+quiet with something in their buffers.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Producer:
         A record that finds no room within `block_timeout` is not taken: that raises BufferFull.
         """
         if type(value) is bytes and key is None and partition is None and headers is None and timestamp is None:
-            # What nearly all records without a key go through. The rest, such as the first of a batch and the one that
+            # Nearly all records without a key go this way. The rest, such as the first of a batch and the one that
             # fills it, have no room here and go the long way.
             now = time_ns()
             size = len(value)
@@ -197,11 +197,11 @@ class Producer:
     ) -> list[Receipt]:
         """Write many records at once: a list of values, or Arrow, pandas or Polars data in a typed topic.
 
-        What is pending goes first. The records are written when it returns, or on their way to a broker: then `flush`
+        Pending records go first. The records are written when it returns, or on their way to a broker: then `flush`
         and the receipts wait for them, and the next call raises what went wrong. There is one receipt for each frame
-        that they fill, which tells the offset of the first record. With keys the rows are spread by them; otherwise all
-        of them go to one partition. Input that cannot be stored is refused before anything is written; when the disk
-        fails, the frames before that are in the log.
+        that they fill, which tells the offset of the first record. With keys the rows are spread by them; otherwise
+        all of them go to one partition. Input that cannot be stored is refused before anything is written; when the
+        disk fails, the frames before that are in the log.
         """
         if self._appender.prompt:
             self.flush()
@@ -309,7 +309,8 @@ class Producer:
         return Receipt((held.outcome, number))
 
     def _send_soon(self, batch: Batch, *, begun: bool) -> None:
-        """Send the batch, or have it wait for more while enough is on its way. What has just begun is looked after."""
+        """Send the batch, or have it wait for more while enough is on its way. A batch that has just begun is looked
+        after."""
         try:
             self._write(batch, 0)
         except BufferFull:
@@ -348,8 +349,8 @@ class Producer:
     def _write_busily(self, batch: Batch, timeout: float) -> None:
         """For `send`: write the batch now, or have it written later when the one before it takes too long.
 
-        Whoever comes here sends faster than the linger ends. Where writing is slow, because of the disk or of others
-        that sync there too, the next batch gets more time to fill: most of the sender's time is its own.
+        A caller that comes here sends faster than the linger ends. Where writing is slow, because of the disk or of
+        others that sync there too, the next batch gets more time to fill: most of the sender's time is its own.
         """
         begun = time_ns()
         try:
@@ -465,7 +466,7 @@ class Producer:
 
     @property
     def _busy(self) -> bool:
-        """Whether a batch is being written: the idle thread's would be cut off by the end of the program."""
+        """True if a batch is being written: the idle thread's would be cut off by the end of the program."""
         return any(lock.locked() for lock in list(self._writing))
 
     def sync(self) -> None:

@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def done(self) -> bool:
-        """Whether it is known."""
+        """True if it is known."""
         return self.appended is not None or self.error is not None
 
     def succeed(self, appended: Appended) -> None:
@@ -80,7 +80,7 @@ class Outcome:
             self._tell()
 
     def wait(self, timeout: float | None) -> bool:
-        """Whether it was known within `timeout` seconds."""
+        """Return whether it was known within `timeout` seconds."""
         if not self.done:
             with _waiting:
                 self._event = self._event or threading.Event()
@@ -114,7 +114,7 @@ class Receipt(tuple[Outcome, int]):
 
     @property
     def done(self) -> bool:
-        """Whether the record is in the log, or has failed; with `acks="none"`, whether it is on its way."""
+        """True if the record is in the log or has failed; with `acks="none"`, if it is on its way."""
         return self.outcome.done
 
     @property

@@ -21,7 +21,7 @@ _STEP: Final = 256 * 1024
 
 
 class Scrubber:
-    """Scrubs partitions, in a thread of this program. What it meets it leaves to those who look after damage."""
+    """Scrubs partitions, in a thread of this program. It leaves the damage that it meets to the repair."""
 
     def __init__(self, partitions: Callable[[], Iterable[Partition]], config: StewardConfig, clock: Clock) -> None:
         """`partitions` says which there are, in the scrubber's thread; those in memory are passed over."""

@@ -56,8 +56,8 @@ class Staged:
 class Staging:
     """Takes frames for any partitions. Nobody sees them until a transaction has adopted them. For one thread.
 
-    Leaving the block without `seal` removes what was staged. What is sealed and never adopted, a steward removes after
-    a day.
+    Leaving the block without `seal` removes what was staged. A steward removes sealed stages that no transaction has
+    adopted after a day.
     """
 
     def __init__(self, stage: FrameStage) -> None:

@@ -41,7 +41,7 @@ class CleanedPartition:
     start: int
     """The first offset of the log afterwards."""
     rolled: bool = False
-    """Whether a growing segment was closed because of its age."""
+    """True if a growing segment was closed because of its age."""
     segments: int = 0
     """The number of segments that were deleted."""
     bytes: int = 0
@@ -226,5 +226,5 @@ def readers(groups: Mapping[str, GroupInfo | None], topic: bytes, place: TopicPa
 
 
 def _has_static(info: GroupInfo, topic: str) -> bool:
-    """Whether a consumer with a fixed share of a topic uses the group."""
+    """Return whether a consumer with a fixed share of a topic uses the group."""
     return any(member.static and TopicFilter(member.topics)(topic) for member in info.members.values())

@@ -18,7 +18,7 @@ _SLICE: Final = 0.1
 
 
 class Stop:
-    """Whether to stop. True in a condition once someone has asked."""
+    """A request to stop, true in a condition once someone has made it."""
 
     def __init__(self, event: threading.Event | None = None) -> None:
         self._event = event
@@ -67,7 +67,7 @@ def stop_on_signals(event: threading.Event | None = None) -> Iterator[Stop]:
         restore()
 
     for number, handler in before.items():
-        # What is ignored stays ignored: the program runs in the background, or under nohup.
+        # Ignored signals stay ignored: the program runs in the background, or under nohup.
         if handler is not None and handler is not signal.SIG_IGN:
             signal.signal(number, ask)
     try:

@@ -170,7 +170,7 @@ class Store:
         return self._catalog.evolve(name, schema)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic with all its records. Whoever has it open gets PartitionDeleted."""
+        """Remove a topic with all its records. Programs that have it open get PartitionDeleted."""
         self._check_open()
         uuid = self._catalog.delete(name)
         if uuid is not None:
@@ -221,7 +221,7 @@ class Store:
             return partition
 
     def holds_partition(self, info: TopicInfo, number: int) -> bool:
-        """Whether anything is kept of a partition, which may never have been used."""
+        """Return whether anything is kept of a partition, which may never have been used."""
         return self._backend.holds_partition(info, number)
 
     def partition_statistics(self, info: TopicInfo, number: int) -> PartitionStatistics:
@@ -348,7 +348,7 @@ class Store:
         return self._backend.coordinator(check_name("group", name))
 
     def has_group(self, name: str) -> bool:
-        """Whether there ever was a group of this name. Asking does not make it one."""
+        """Return whether there ever was a group of this name. Asking does not make it one."""
         self._check_open()
         return self._backend.has_group(check_name("group", name))
 

@@ -40,7 +40,7 @@ class Subscription:
         return None
 
     def came_later(self, key: TopicKey) -> bool:
-        """Whether this partition was not there at first: then it is read from its beginning, wherever one starts."""
+        """Return whether this partition came later, and so is read from its beginning, wherever the others start."""
         return key not in self._at_first
 
 

@@ -1,4 +1,4 @@
-"""A survey: a whole store at one moment, in numbers. What cannot be read is named, and does not hide the rest."""
+"""A survey: a whole store at one moment, in numbers. Topics that cannot be read are named, and do not hide the rest."""
 
 from __future__ import annotations
 

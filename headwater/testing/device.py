@@ -75,7 +75,7 @@ class _Chance:
 
 
 class _File:
-    """What a file may be on the device: for each page and for the length, all that they may be, oldest first.
+    """The possible contents of a file on the device: for each page and for the length, all values, oldest first.
 
     The last one is what the kernel shows. A page that is not listed is zeros and nothing else.
     """

@@ -30,9 +30,9 @@ from headwater.testing.trace import (
 class RecordingDisk(Disk):
     """Changes real files below `root` and keeps a trace of it.
 
-    Syncs are noted and not done: what they are worth is decided by the image that is rebuilt, not by the real device.
-    What is below `root` at the beginning opens the trace, as durable. Thread-safe: steps are in the order in which
-    they happened.
+    Syncs are noted and not done: what they are worth is decided by the image that is rebuilt, not by the real
+    device. Files below `root` at the beginning open the trace, as durable. Thread-safe: steps are in the order in
+    which they happened.
     """
 
     def __init__(self, root: Path) -> None:
@@ -40,7 +40,7 @@ class RecordingDisk(Disk):
         self._root = root
         self._mutex = threading.RLock()
         self._serial = itertools.count()
-        # The number of each file by its inode. What a new name names is a new file, even if its inode was used before.
+        # The number of each file by its inode. A new name stands for a new file, even if its inode was used before.
         self._files: dict[int, int] = {}
         self._trace_what_is_there(PurePath())
 
@@ -86,7 +86,7 @@ class RecordingDisk(Disk):
         self._files[inode] = next(self._serial)
         return self._files[inode]
 
-    # What a disk does.
+    # The operations of a disk.
 
     def create(self, path: Path) -> int:
         with self._mutex:

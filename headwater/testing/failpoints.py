@@ -27,11 +27,11 @@ class Done(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Failpoint:
-    """What goes wrong, and when.
+    """The fault, and its time.
 
-    It is about every operation unless `operation`, `path` or `number` (from 1, counted over all operations) narrow it;
-    of those it lets `skip` pass and then strikes `times` times. A write that it strikes is done up to `part` bytes.
-    Then there is an error, or death; with neither, the write was merely short.
+    It is about every operation unless `operation`, `path` or `number` (from 1, counted over all operations) narrow
+    it; of those it lets `skip` pass and then strikes `times` times. A write that it strikes is done up to `part`
+    bytes. Then there is an error, or death; with neither, the write was merely short.
     """
 
     operation: Operation | None = None
@@ -46,7 +46,7 @@ class Failpoint:
     """SIGKILL to the process itself."""
 
     def strikes(self, number: int, asked: Done) -> bool:
-        """Whether this operation, the `number`-th of all, is the one. Asking counts it."""
+        """Return whether this operation, the `number`-th of all, is the one. Asking counts it."""
         if self.operation not in (None, asked.operation) or self.number not in (None, number):
             return False
         if self.path is not None and not self.path(asked.path):
@@ -93,7 +93,7 @@ class FailingDisk(Disk):
         if self.room is not None:
             self.room += size
 
-    # What a disk does.
+    # The operations of a disk.
 
     def open(self, path: Path) -> int:
         fd = self._disk.open(path)
