@@ -100,5 +100,5 @@ def test_processes_share_a_group_and_one_is_killed(tmp_path: Path) -> None:
     assert {number for numbers in handled.values() for number in numbers} == everything
     survivors = handled["other"] + handled["third"]
     assert len(survivors) == len(set(survivors))
-    # What the dead one had handled and not committed: at most one poll's worth.
+    # The dead process had handled these and not committed them: at most one poll's worth.
     assert len(set(handled["doomed"]) & set(survivors)) <= 20

@@ -50,8 +50,8 @@ ELSEWHERE: dict[str, set[str]] = {
     "Steward": set(),
     "Transaction": {"adopt", "look_after", "appender"},
 }
-"""What the parts of a store need of each other, and users do not. A receipt is awaited instead. Jobs of many processes
-stage in tasks that have no event loop."""
+"""The names that the parts of a store need of each other, and users do not. Users await a receipt instead of calling
+`wait`. Jobs of many processes stage records in tasks that have no event loop."""
 
 
 @pytest.mark.parametrize("noun", ELSEWHERE)

@@ -1,4 +1,4 @@
-"""Who may do what at a broker: users, rights, tokens, the audit log, and files that change under a running broker."""
+"""Access to a broker: users, rights, tokens, the audit log, and files that change under a running broker."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_without_a_file_everything_is_allowed() -> None:
     assert OPEN.sees(caller, "__groups")
 
 
-# Who calls.
+# The caller's identity.
 
 
 def test_a_token_says_who_calls(guard: Guard, file: Path) -> None:

@@ -53,7 +53,7 @@ def told(broker: Served, offset: int = 0, **fields: Any) -> pb.FetchedPartition:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How much clients have read from files, each time."""
+    """The sizes of the reads that clients make from files, in order. A read that fails counts as -1."""
     sizes: list[int] = []
 
     def counted(extents: Any) -> View | None:
@@ -66,7 +66,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-# What the broker tells.
+# The broker's answers.
 
 
 def test_it_tells_where_frames_lie_and_the_same_bytes_are_there(broker: Served) -> None:
@@ -188,7 +188,7 @@ def test_a_stream_tells_of_what_is_written_meanwhile_and_counts_it(broker: Serve
     stream.cancel()
 
 
-# What clients do.
+# The clients' reads.
 
 
 def test_a_consumer_and_a_scan_read_the_files(broker: Served, read: list[int]) -> None:

@@ -96,7 +96,7 @@ def test_a_silent_member_is_taken_out_and_the_others_are_told(broker: Served, mo
 
 
 def stays_by_heartbeats(broker: Served, member_id: str, seconds: float, *, polled: bool = False) -> bool:
-    """Whether a member of which nothing else is heard is still one after so many seconds."""
+    """Return whether a member that sends only heartbeats is still a member after so many seconds."""
     for _ in range(15):
         time.sleep(seconds / 15)
         try:

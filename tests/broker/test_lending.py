@@ -79,7 +79,7 @@ def lent(broker: Served) -> int:
 
 
 def descriptors() -> int:
-    """How many descriptors this process has of such memory."""
+    """Return how many descriptors of lent memory this process has."""
     found = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -89,7 +89,7 @@ def descriptors() -> int:
     return found
 
 
-# What the broker does.
+# The broker.
 
 
 def test_a_frame_in_lent_memory_is_stored_like_one_that_is_sent(broker: Served) -> None:
@@ -169,7 +169,7 @@ def test_memory_is_lent_to_who_is_here_and_while_there_is_some(tmp_path: Path, m
         assert other.borrow(MIB).HasField("memory")
 
 
-# What a producer does.
+# Producers.
 
 
 @given(sizes=st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 5)), max_size=60))

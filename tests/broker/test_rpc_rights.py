@@ -42,7 +42,7 @@ from tests.support.patience import Patience
 PATIENCE: Final = 120.0
 NOT_LED: Final = (NotLeader, BrokerUnavailable)
 NEW: Final = (*NOT_LED, hw.UnknownTopic)
-"""What may be told of a topic that was made just now."""
+"""The errors that a call may get for a topic that was created just now."""
 STREAMED: Final = {method.name: (method.request_streams, method.response_streams) for method in METHODS}
 
 
@@ -198,9 +198,9 @@ class Row(NamedTuple):
     request: Callable[[Scene], Any]
     needs: tuple[Need, ...] = ()
     at: tuple[str, ...] = BROKERS
-    """Where the method takes these rights."""
+    """The kinds of brokers at which the method requires these rights."""
     otherwise: Mapping[str, type[Exception]] = {}
-    """What a caller with all the rights gets, by where it asks, if the broker cannot do what it may ask for."""
+    """The error that a caller with all rights gets, by kind of broker, if the broker cannot do what it is asked."""
 
 
 def place(scene: Scene) -> pb.TopicPartition:

@@ -99,7 +99,7 @@ def served(tmp_path: Path, authority: Authority) -> Iterator[Served]:
 
 
 def refused(method: Any, request: Any) -> tuple[grpc.StatusCode, str, hw.HeadwaterError | None]:
-    """How a call is refused."""
+    """Return the status, the message and the error with which a call is refused."""
     with pytest.raises(grpc.RpcError) as caught:
         method(request, timeout=300)
     failure: Any = caught.value
@@ -115,7 +115,7 @@ def produce(topic: str) -> pb.ProduceRequest:
     return pb.ProduceRequest(topic=topic, records=[pb.Record(value=b"x")])
 
 
-# Who calls.
+# The caller's identity.
 
 
 def test_a_token_over_tls_says_who_calls(served: Served) -> None:
@@ -284,7 +284,7 @@ def test_files_that_are_no_certificates_are_named(served: Served, tmp_path: Path
         Certificates(*served.pair, tmp_path / "rubbish.pem")
 
 
-# What they may do.
+# The caller's rights.
 
 
 def test_a_missing_right_is_named(served: Served) -> None:
@@ -341,7 +341,7 @@ def test_what_a_caller_may_not_see_is_not_there_for_it(served: Served) -> None:
 
 
 def answer_about(method: Any, name: str, topic: str) -> str:
-    """What a call says that names a topic."""
+    """Return the answer, or the error, of a call that names a topic."""
     place = pb.TopicPartition(topic=topic)
     advance = pb.Advance(topic=topic, offset=0)
     requests: dict[str, Any] = {
@@ -458,7 +458,7 @@ def test_nobody_speaks_for_a_member_of_others(served: Served) -> None:
 
 
 def test_nobody_numbers_the_transactions_of_others(served: Served) -> None:
-    """Whoever could use another's name for a transaction could make the other's count as done."""
+    """A user that could use another user's name for a transaction could make the other's transaction count as done."""
     with served.serving(), served.stub("billing") as stub:
         request = pb.CommitTransactionRequest(writer="nightly", sequence=1 << 40, owner="x", takeover=True)
         code, message, _ = refused(stub.CommitTransaction, request)

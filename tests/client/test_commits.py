@@ -46,7 +46,7 @@ class Gated(MemoryGroup):
 
 
 def send(commits: Commits, group: Gated, offset: int) -> dict[TopicPartition, Commit]:
-    """What is known to be set after one more has been sent."""
+    """Send one more commit, and return the commits that are known to be set by then."""
     done, refused = commits.send(group, None, {PLACE: Commit(KEY, offset)}, {KEY: 0})
     assert not refused
     return done

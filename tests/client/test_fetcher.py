@@ -1,4 +1,4 @@
-"""What a consumer behind a broker holds of a partition, as its cursor reads it."""
+"""The part of a partition that a consumer behind a broker holds, as its cursor reads it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Broker:
         for name in names:
             assert self.gates.get(name, _OPEN).wait(PATIENCE)
 
-    # What a connection has.
+    # The interface of a connection.
 
     def channel(self) -> Broker:
         return self

@@ -1,4 +1,4 @@
-"""What is on its way to a leader when another one takes its place: it comes to the log once, in its order."""
+"""Batches on their way to a leader when another one takes its place come to the log once, in their order."""
 
 from __future__ import annotations
 

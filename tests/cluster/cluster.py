@@ -81,18 +81,18 @@ class ClusterProcesses:
 
     @property
     def address(self) -> str:
-        """What clients open."""
+        """The address that clients open."""
         if self.ways:
             return "hw://" + ",".join(f"127.0.0.1:{way.to_it.port}" for way in self.ways.values())
         return "hw://" + ",".join(map(self._address, range(len(self._ports))))
 
     def _address(self, broker: int) -> str:
-        """Where a broker listens."""
+        """Return the address at which a broker listens."""
         host = "127.0.0.1" if self.network is None else self.network.address(host_of(broker))
         return f"{host}:{self._ports[broker]}"
 
     def _connections(self, broker: int) -> list[str]:
-        """Where a broker finds etcd, and where others find the broker."""
+        """Return the options that tell a broker the address of etcd, and its own address for others."""
         if broker not in self.ways:
             return ["--etcd", str(self.etcd.address)]
         to_it, to_etcd = self.ways[broker]
@@ -128,7 +128,7 @@ class ClusterProcesses:
         self.brokers[broker].process.send_signal(signal.SIGCONT)
 
     def end_lease(self, broker: int) -> None:
-        """What etcd does when it has not heard of a broker for long, at once."""
+        """End a broker's lease at once, as etcd does when it has not heard of the broker for long."""
         self.etcd.end_lease(Keys().broker(broker))
 
     def mend(self) -> None:
@@ -142,7 +142,7 @@ class ClusterProcesses:
                 store.delete_topic(name)
 
     def partition(self, topic: str, number: int = 0, *, at: int | None = None) -> pb.PartitionMetadata:
-        """Who leads a partition and who is in sync, as one of the brokers sees it."""
+        """Return the leader and the in-sync set of a partition, as one of the brokers sees them."""
         with grpc.insecure_channel(self.brokers[next(iter(self.brokers)) if at is None else at].address) as channel:
             request = pb.GetMetadataRequest(topics=[topic])
             found: Any = Stub(channel).GetMetadata(request, timeout=ANSWERED, wait_for_ready=True)
@@ -185,7 +185,7 @@ class ClusterProcesses:
         raise AssertionError(f"broker {broker} does not lead {topic}, though nobody else is there")
 
     def log(self, broker: int) -> str:
-        """What a broker has said in its last life."""
+        """Return the output of a broker in its last life."""
         return max(self.directory.glob(f"broker{broker}.*.log")).read_text()
 
     def files(self, broker: int, topic: str, number: int = 0) -> Path:
@@ -197,7 +197,7 @@ class ClusterProcesses:
         return [(record.offset, record.value) for record in self.stored(broker, topic, number)]
 
     def stored(self, broker: int, topic: str, number: int = 0) -> list[hw.Record]:
-        """What is in a replica; of a copy, so that its broker can go on."""
+        """Return the records of a replica. They are read from a copy, so that the broker can go on."""
         with tempfile.TemporaryDirectory(dir=self.directory) as copy:
             _copy(self.files(broker, topic, number), Path(copy) / topic)
             with hw.open(copy) as store:
@@ -205,7 +205,7 @@ class ClusterProcesses:
                 return list(partition.records())
 
     def wait_for_copies(self, topic: str, number: int = 0) -> dict[int, list[tuple[int, bytes | None]]]:
-        """What is in all replicas, once it is the same; or in the end, if it does not come to be so."""
+        """Return the records of all replicas once they are the same, or as they are when patience is exhausted."""
         patience = Patience(PATIENCE)
         holders = self.partition(topic, number).replicas
         while True:
@@ -272,7 +272,10 @@ def _copy(partition: Path, target: Path) -> None:
 
 
 def _list_of_segments(partition: Path) -> tuple[int, ...]:
-    """Which file the list of a partition's segments is: it changes when any of them is closed, replaced or deleted."""
+    """Return the identity of the file that lists a partition's segments.
+
+    It changes when any segment is closed, replaced or deleted.
+    """
     try:
         status = (partition / LIST_FILE).stat()
     except FileNotFoundError:

@@ -16,7 +16,7 @@ KEYS = 4
 
 
 def key_of(record: Record) -> int:
-    """Which key it has: all producers write the same ones."""
+    """Return the key of a record. All producers write the same keys."""
     return record[1] % KEYS
 
 
@@ -28,7 +28,7 @@ class Placed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a leader tells of the records that it has removed."""
+    """The facts that a leader tells of the records that it has removed."""
 
     compacted_until: int
     epochs: tuple[tuple[int, int], ...]
@@ -43,7 +43,7 @@ class CompactedLog(SimulatedLog):
         super().__init__()
         self.compacted_until = 0
         self.producers: tuple[tuple[int, int, int], ...] = ()
-        """Who wrote what is before that."""
+        """The last records of each producer before `compacted_until`."""
         self._noted: list[tuple[int, int]] = []
         self._told = Told(0, (), ())
 
@@ -63,7 +63,7 @@ class CompactedLog(SimulatedLog):
                 self._noted.append((epoch, start))
 
     def had_the_same(self, epochs: Sequence[tuple[int, int]], until: int) -> bool:
-        """Whether a log with these epochs had the same records before an offset."""
+        """Return whether a log with these epochs had the same records before an offset."""
         return [one for one in epochs if one[1] < until] == [one for one in self.epochs() if one[1] < until]
 
     # Copying.
@@ -79,12 +79,12 @@ class CompactedLog(SimulatedLog):
         return tuple(found)
 
     def told(self, start: int) -> Told:
-        """What to tell a follower whose log ends at `start`."""
+        """Return the facts to tell a follower whose log ends at `start`."""
         epochs = tuple(one for one in self.epochs() if one[1] >= start)
         return Told(self.compacted_until, epochs, self.producers)
 
     def expect(self, told: Told) -> None:
-        """What comes next is from one that has told this."""
+        """Expect the next records from a leader that has told this."""
         self._told = told
 
     def add(self, batches: Sequence[Entry | Placed]) -> None:
@@ -166,14 +166,14 @@ class CompactedLog(SimulatedLog):
 
 
 class CompactingTruth(Truth):
-    """What clients have been told, of a topic that keeps the newest of each key."""
+    """The records that clients have been told of, in a topic that keeps the newest record of each key."""
 
     def tell(self, offset: int, record: Record, who: str, *, acknowledged: bool = False) -> None:
         if record != REMOVED[1:]:
             super().tell(offset, record, who, acknowledged=acknowledged)
 
     def has(self, log: SimulatedLog, offset: int, record: Record) -> bool:
-        """Whether a log has it, or a newer one of its key."""
+        """Return whether a log has the record, or a newer one of its key."""
         later = (entry for entry in log.entries[offset - log.start :] if entry != REMOVED)
         return log.at(offset)[1:] == record or (
             log.at(offset) == REMOVED and any(key_of(entry[1:]) == key_of(record) for entry in later)
@@ -182,7 +182,7 @@ class CompactingTruth(Truth):
 
 @dataclass(frozen=True)
 class GapAnswer:
-    """What a leader sends a follower, and tells of what it has removed."""
+    """A leader's answer to a follower, and the facts about the records that the leader has removed."""
 
     answer: Answer
     told: Told
@@ -217,7 +217,7 @@ class CompactingBroker(Broker):
         return None if answer is None else GapAnswer(answer, self.tell(request.end))
 
     def tell(self, start: int) -> Told:
-        """What to tell a follower beside the records."""
+        """Return the facts to tell a follower beside the records."""
         return self.log.told(start)
 
     def _take(self, answer: GapAnswer | None) -> None:  # type: ignore[override]
@@ -238,7 +238,10 @@ class CompactingBroker(Broker):
             self.log.repair(offset, REMOVED)
 
     def believes(self, offset: int, told: Told) -> bool:
-        """Whether a gap of another replica is one here as well: all its reasons are acknowledged, and the same here."""
+        """Return whether a gap of another replica is one here as well.
+
+        All reasons for the gap must be acknowledged, and the same here.
+        """
         assert self.replica is not None
         until = told.compacted_until
         return offset < until <= self.replica.high_watermark and self.log.had_the_same(told.epochs, until)
@@ -262,7 +265,7 @@ class CompactingCluster(Cluster):
     client_kind = ForgetfulClient
 
     def _alike(self, one: SimulatedLog, other: SimulatedLog) -> bool:
-        """Whether two logs differ only in what compaction has removed, and agree on their epochs."""
+        """Return whether two logs differ only in what compaction has removed, and agree on their epochs."""
         if (one.start, one.end, one.epochs()) != (other.start, other.end, other.epochs()):
             return False
         pairs = zip(one.entries, other.entries, strict=True)

@@ -12,7 +12,7 @@ from headwater.log.format.frame import HEADER_BYTES
 
 
 class FramePlace(NamedTuple):
-    """Where a frame lies in a replica's files, and which offsets it holds."""
+    """The place of a frame in a replica's files, and the offsets that it holds."""
 
     file: Path
     position: int
@@ -49,7 +49,7 @@ def flip(frame: FramePlace, bit: int = 8 * HEADER_BYTES) -> None:
 
 
 LOSSES: Final = ("missing", "emptied", "garbled", "cut")
-"""How a closed segment is lost."""
+"""The ways in which a closed segment is lost."""
 
 
 def lose(log: Path, how: str, random: Random | None = None) -> None:

@@ -20,7 +20,7 @@ class Item(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """What must hold for a write: the revision at which a key was created, or last changed; 0 for a key that is not."""
+    """A condition of a write: the revision at which a key was created or last changed; 0 if the key must not exist."""
 
     key: str
     created: int | None = None
@@ -57,7 +57,7 @@ class Etcd(Process):
         return self.revision
 
     def keep_alive(self, key: str, created: int, lease: float) -> bool:
-        """Whether the key is still there, the same one; then its lease is longer."""
+        """Extend the lease of a key if the key is still there and the same one. Return whether it is."""
         item = self.items.get(key)
         if item is None or item.created != created:
             return False

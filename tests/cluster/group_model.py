@@ -34,7 +34,7 @@ PATIENCE: Final = 0.6
 
 
 class GroupEntry(NamedTuple):
-    """What a coordinator has appended at once."""
+    """The records that a coordinator has appended at once."""
 
     epoch: int
     producer: int
@@ -49,10 +49,10 @@ def partitions_of(_: Member) -> list[TopicPartition]:
 
 @dataclass
 class Told:
-    """What members and others have been told."""
+    """The facts that members and others have been told."""
 
     positions: dict[int, int] = field(default_factory=dict)
-    """How far the group is in each partition, as somebody knows for sure."""
+    """The group's offset in each partition, as somebody knows it for sure."""
     generation: int = 0
     owners: dict[tuple[int, TopicPartition], str] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ class Told:
                 raise Violation(f"shared: {place} has two owners in generation {generation}")
 
     def check(self, found: GroupInfo | None, floor: Mapping[int, int], generation: int, who: str) -> None:
-        """What is shown is not older than what was known when it was asked for."""
+        """Check that a shown state is not older than the state that was known when somebody asked for it."""
         for number, offset in floor.items():
             position = None if found is None else found.positions.get((UUID, number))
             if position is None or position.offset < offset:
@@ -105,7 +105,7 @@ class GroupBroker(Broker):
         super().fail(power=power)
 
     def _kept(self, kept: bool, asked: float) -> None:
-        """Who has only lost its registration is the same process: its threads go on."""
+        """Keep the process: a broker that has only lost its registration is the same process, and its threads go on."""
         process = self._process
         super()._kept(kept, asked)
         self._process = process
@@ -154,7 +154,7 @@ class GroupBroker(Broker):
         return self.log.end
 
     def is_sure(self, mark: int) -> bool:
-        """Whether nobody else has led since the mark."""
+        """Return whether nobody else has led since the mark."""
         assert self.replica is not None
         return self.replica.confirmed(mark)
 
@@ -192,7 +192,7 @@ class GroupBroker(Broker):
         return self.log.end
 
     def may_append(self, epoch: int) -> bool:
-        """Whether what was decided in an epoch may be written now."""
+        """Return whether the broker may now write what it decided in an epoch."""
         assert self.replica is not None
         return epoch == self.replica.epoch
 

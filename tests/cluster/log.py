@@ -21,11 +21,11 @@ class Entry(NamedTuple):
 
 
 class DamageMet(Exception):
-    """What was to be read is damaged."""
+    """The record to read is damaged."""
 
 
 class LogStart(NamedTuple):
-    """Where a log begins, and what it knows of the records before that."""
+    """The offset at which a log begins, and what the log knows of the records before that."""
 
     offset: int
     epochs: tuple[tuple[int, int], ...] = ()
@@ -107,10 +107,10 @@ class SimulatedLog:
         """Everything is on the device."""
         self._durable = self.end
 
-    # What goes wrong.
+    # Faults.
 
     def lose_power(self, random: Random) -> None:
-        """What was not synced is there or not, from some record on."""
+        """Lose some, none or all of the records that were not synced: every record from a random one on."""
         self.truncate(random.randint(self._durable, self.end))
         self._durable = self.end  # recovery syncs what it has found
 
@@ -133,10 +133,10 @@ class SimulatedLog:
         """Look at every record."""
         self.known_damage |= self.damaged
 
-    # What is deleted.
+    # Deletion.
 
     def begin_at(self, offset: int) -> LogStart:
-        """What to know of the records before an offset."""
+        """Return what a log that begins at an offset has to know of the records before it."""
         epochs = tuple(one for one in self.epochs() if one[1] < offset)
         producers = [*self.begins.producers]
         producers += [

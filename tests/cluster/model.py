@@ -35,7 +35,7 @@ class Violation(Exception):
 
 
 class Truth:
-    """What clients have been told. It can be added to, never changed."""
+    """The records that clients have been told of. Records are added, and never changed."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -44,9 +44,9 @@ class Truth:
         self.acknowledged: set[Record] = set()
         self.logs: list[SimulatedLog] = []
         self.whole: Callable[[], bool] = lambda: True
-        """Whether all disks are in use that ever were: what was on one that is lost may have been counted before."""
+        """Returns True if every lost disk was made up for. Before that, a copy that counted may be on the lost disk."""
         self.start = 0
-        """What is before it a leader has deleted."""
+        """A leader has deleted the records before this offset."""
         self._read_end = 0
         self._acknowledged_end = 0
 
@@ -80,7 +80,7 @@ class Truth:
             raise Violation(f"thin: {who} acknowledged offset {offset}, of which there are {copies} durable copies")
 
     def has(self, log: SimulatedLog, offset: int, record: Record) -> bool:
-        """Whether a record is in a log, at its place."""
+        """Return whether a record is in a log, at its place."""
         return log.at(offset)[1:] == record
 
     def check(self, log: SimulatedLog, who: str) -> None:
@@ -96,14 +96,14 @@ class Truth:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a leader sends a follower: the protocol's answer, and where its log begins."""
+    """A leader's answer to a follower: the protocol's response, and the beginning of the leader's log."""
 
     response: FollowerResponse
     begins: LogStart
 
 
 class Broker(Process):
-    """One broker with one replica. What survives it: the log, a checkpoint of the high watermark, its identity."""
+    """One broker with one replica. Its log, a checkpoint of the high watermark and its identity survive a crash."""
 
     replica_kind: type[Replica] = Replica
     election_kind: type[Election] = Election
@@ -118,13 +118,13 @@ class Broker(Process):
         self.log = self.log_kind()
         self.checkpoint = 0
         self.lost = False
-        """Whether the disk is a new one since the replica was last in sync."""
+        """True if the disk has lost records since the replica was last in sync."""
         self.retains = False
-        """Whether old records are deleted."""
+        """True if old records are deleted."""
         self._unworthy = False
-        """Whether it has left the in-sync set because of damage, which can be removed then."""
+        """True if the replica has left the in-sync set because of damage, which can be removed then."""
         self.in_place = False
-        """Whether it repairs damage in its place; else it is copied anew from there on."""
+        """True if the replica repairs damage in its place; else it is copied anew from the damage on."""
         self.peers: dict[int, Broker] = {}
         self.replica: Replica | None = None
         self.alive: dict[int, int] = {}
@@ -173,11 +173,11 @@ class Broker(Process):
             self._register()
 
     def must_leave(self, *, damaged: bool) -> bool:
-        """Whether this replica has to leave the in-sync set before it may be elected."""
+        """Return whether this replica has to leave the in-sync set before it may be elected."""
         return self.lost or damaged
 
     def can_be_spared(self, state: PartitionState, alive: Members) -> bool:
-        """Whether it may begin anew from its damage on."""
+        """Return whether this replica may begin anew from its damage on."""
         return can_be_spared(state, self.number, MIN_INSYNC, alive)
 
     def _register(self) -> None:
@@ -245,7 +245,7 @@ class Broker(Process):
         self.log.lose_disk()
         self.lost = True
 
-    # What etcd says.
+    # News from etcd.
 
     def _told(self, key: str, item: Item | None) -> None:
         if key == PARTITION and item is not None:
@@ -353,7 +353,7 @@ class Broker(Process):
                 self.ask(peer, partial(peer.give, offset), partial(self._repaired, offset))
 
     def give(self, offset: int) -> Entry | None:
-        """What is here of what another replica lacks, whoever leads."""
+        """Return the record that another replica lacks, whoever leads; None if it is not durable and whole here."""
         held = self.log.start <= offset < self.log.durable_end
         try:
             return self.log.verified(offset) if held else None
@@ -366,12 +366,15 @@ class Broker(Process):
             self.log.repair(offset, entry)
 
     def may_repair(self, offset: int, entry: Entry) -> bool:
-        """Whether another replica's record is the one that was here: acknowledged, and of the epoch that is known."""
+        """Return whether another replica's record is the one that was here.
+
+        It must be acknowledged, and of the epoch that is known.
+        """
         assert self.replica is not None
         return offset < self.replica.high_watermark and entry.epoch == self.log.epoch_before(offset + 1)
 
     def should_hand_over(self, state: PartitionState) -> bool:
-        """Whether another one is to lead instead, because a third has to catch up."""
+        """Return whether another broker is to lead instead, because a third one has to catch up."""
         return should_hand_over(state, self.number, self.alive)
 
     def repair(self) -> None:
@@ -481,7 +484,7 @@ class Broker(Process):
             self._ends[told[0]] = told[1:]
 
     def _current_ends(self, alive: Members) -> dict[int, LogEnd]:
-        """What was told in the incarnation that is alive: an earlier one may have had more."""
+        """Return the log ends of the incarnations that are alive: an earlier incarnation may have had more."""
         return {broker: end for broker, (since, end) in self._ends.items() if alive.get(broker) == since}
 
     # Clients.
@@ -505,7 +508,7 @@ class Broker(Process):
         self._answer()
 
     def answered(self, offset: int) -> bool:
-        """Whether a record is acknowledged, also one that was sent before."""
+        """Return whether a record is acknowledged, also one that was sent before."""
         assert self.replica is not None
         return offset < self.replica.high_watermark
 
@@ -527,7 +530,7 @@ class Broker(Process):
         return self.replica.readable if self.may_lead() else None
 
     def may_lead(self) -> bool:
-        """Whether nobody else can have been elected: the lease lasts, counted from before it was asked for."""
+        """Return whether nobody else can have been elected: the lease lasts, counted from before it was asked for."""
         return self.world.now - self._confirmed <= LEASE
 
     def read(self) -> None:
@@ -558,13 +561,13 @@ class Cluster:
     faults: float = 10.0
     """For how long things go wrong."""
     power: float = 0.7
-    """How likely it is that a death takes what was not synced."""
+    """The probability that a death takes what was not synced."""
     count: int = 3
-    """How many brokers there are; the first three hold the partition."""
+    """The number of brokers. The first three hold the partition."""
     truth_kind = Truth
     client_kind: ClassVar[type[Client]]
     cleans = True
-    """Whether old records are deleted, and some are damaged; what a cluster is all about may need all of them."""
+    """True if old records are deleted and some are damaged. A subclass that needs every record sets it to False."""
 
     def __post_init__(self) -> None:
         self.world = World(self.seed)
@@ -624,7 +627,7 @@ class Cluster:
         self._check()
 
     def _settled(self) -> bool:
-        """Whether all logs are the same, and all of it is acknowledged."""
+        """Return whether all logs are the same and undamaged, and everything in them is acknowledged."""
         replicas = [broker.replica for broker in self.brokers.values()]
         logs = [broker.log for broker in self.brokers.values()]
         leads = [one for one in replicas if one is not None and one.leads and one.high_watermark == one.log.end]
@@ -633,7 +636,7 @@ class Cluster:
         return alike and len(leads) == 1 and all(one is not None for one in replicas) and not damaged
 
     def _alike(self, one: SimulatedLog, other: SimulatedLog) -> bool:
-        """Whether two logs have the same records."""
+        """Return whether two logs have the same records."""
         return (one.start, one.entries) == (other.start, other.entries)
 
     def _read(self) -> None:
@@ -714,7 +717,7 @@ class Cluster:
                 self.world.after(self.world.delay(0.4), lambda: self._die(leader))
 
     def _whole(self) -> bool:
-        """Whether the disk that was lost last, or damaged, has been made up for."""
+        """Return whether the disk that was last lost or damaged has been made up for."""
         last = self._lost
         state: PartitionState = self.etcd.items[PARTITION].value
         return last is None or (
@@ -767,7 +770,7 @@ class Client(Process):
         self._sequence = max(self._sent - self.forgets(), 0)
 
     def forgets(self) -> int:
-        """How many of the last ones it sends again."""
+        """Return how many of its last records the client sends again."""
         return 1
 
     def produce(self) -> None:

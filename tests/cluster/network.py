@@ -77,11 +77,11 @@ class Network:
         _ip(*(() if host == CLIENTS else ("-n", self._namespace(host))), *arguments)
 
     def address(self, host: str) -> str:
-        """Where a host is reached."""
+        """Return the address of a host."""
         return f"{self._subnet}.{self._hosts[host]}"
 
     def within(self, host: str) -> list[str]:
-        """What comes before a command that runs at a host. It becomes that command: its process is the same."""
+        """Return the prefix of a command that runs at a host. The prefix becomes that command, in the same process."""
         return ["ip", "netns", "exec", self._namespace(host)]
 
     def cut(self, senders: Iterable[str], receivers: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""Those who watch that reads never go back: every broker is asked, and each answer is compared with all before it.
+"""Onlookers watch that reads never go back: they ask every broker, and compare each answer with all before it.
 
-What a producer was acknowledged, and what anybody has read, is there for every read that begins afterwards, whichever
-broker answers it and in whichever way it is asked for. A broker may answer that it cannot tell; it may not tell less.
+A record that was acknowledged, or that anybody has read, is there for every read that begins afterwards, whichever
+broker answers the read and in whichever way. A broker may answer that it cannot tell; it may not tell less.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Task(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.ended = threading.Event()
         self.done = 0
-        """How often it was answered."""
+        """The number of times that the task was answered."""
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -121,7 +121,7 @@ class _Asker(_Task):
         self._known = known
         self._random = random.Random(seed)
         self.asked = 0
-        """How often it has got any answer, also one that says that the broker cannot tell."""
+        """The number of all answers, also of those that say that the broker cannot tell."""
 
     def step(self) -> None:
         before = self._known.end
@@ -160,7 +160,7 @@ class _Asker(_Task):
         return found.log_end if found.HasField("offset_at") or not before else 0
 
     def _end(self, found: pb.PartitionOffsets | pb.FetchedPartition) -> int | None:
-        """Where it says that the log ends; None when it says that it cannot tell. Never that it is out of range."""
+        """Return the end of the log, or None if the broker says that it cannot tell. Raise any other error."""
         if not found.HasField("error"):
             return found.log_end
         error = unpack_error(found.error)

@@ -16,7 +16,7 @@ from tests.cluster.model import MIN_INSYNC, PATIENCE, Violation
 
 @dataclass
 class Rules:
-    """What the script's brokers keep to; each can be taken away."""
+    """The rules that the script's brokers keep to. Each rule can be taken away."""
 
     replica: type[Replica] = Replica
     election: type[Election] = Election
@@ -40,7 +40,7 @@ class Stage:
     replicas: dict[int, Replica] = field(default_factory=dict)
     alive: dict[int, int] = field(default_factory=dict)
     seen: dict[int, Entry] = field(default_factory=dict)
-    """What clients have been told, by offset."""
+    """The records that clients have been told of, by offset."""
 
     def __post_init__(self) -> None:
         self.now = 0.0
@@ -109,7 +109,7 @@ class Stage:
         self._look()
 
     def elect(self, ends: dict[int, object] | None = None) -> int:
-        """What the controller does, seeing who is alive; all who live hear of it. Who leads."""
+        """Elect a leader as the controller does, among the living, tell all of them, and return the leader."""
         elected = self.rules.election(MIN_INSYNC).elect(self.state, self.alive, ends or {})  # type: ignore[arg-type]
         assert elected is not None, "nobody may lead"
         self.write(elected)
@@ -117,7 +117,7 @@ class Stage:
         return elected.leader
 
     def propose(self, leader: int) -> Proposal:
-        """What the leader wants of etcd."""
+        """Return the leader's proposal to etcd."""
         proposal = self.replicas[leader].propose(self.alive, self.now)
         assert proposal is not None, "the leader has nothing to propose"
         return proposal
@@ -147,7 +147,7 @@ class Stage:
         self._look()
 
     def ask(self, follower: int) -> FollowerRequest:
-        """What a follower sends its leader, now or later."""
+        """Return the request that a follower sends its leader, now or later."""
         request = self.replicas[follower].request()
         assert request is not None
         return request

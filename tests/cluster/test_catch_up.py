@@ -35,7 +35,7 @@ RATE = 800_000
 FRAME = 50_000
 FRAMES = 20
 CHUNK = RATE // 8 + FRAME
-"""What one answer brings at most."""
+"""The most bytes that one answer brings."""
 
 
 class Threads:

@@ -65,7 +65,7 @@ class Replicas:
         self.truth: dict[int, Record] = {}
         """The key and the value at each offset, as the leader has it."""
         self.batches: list[tuple[int, int, int]] = []
-        """What the producer has appended there: a sequence number, the first offset, and how many."""
+        """The producer's batches in the leader's log: sequence number, first offset and number of records of each."""
         self._all: dict[tuple[int, int], Record] = {}
         self._sent: dict[tuple[int, int], tuple[int, int, int]] = {}
         """The same of everything that was ever appended, by epoch and offset."""
@@ -97,7 +97,7 @@ class Replicas:
         log = self.logs[number]
         log.lead(self.epoch)
         self._progress: dict[int, int] = {}
-        """How far each follower is, as it has said in this epoch."""
+        """The offset that each follower has reached, as it has said in this epoch."""
         self._epoch_start = log.end
         self.truth = {offset: self._all[log.epoch_before(offset + 1), offset] for offset in range(log.end)}
         self.batches = [one for (epoch, base), one in self._sent.items() if log.epoch_before(base + 1) == epoch]
@@ -191,7 +191,11 @@ class Replicas:
             self.change()
 
     def compact(self, number: int) -> None:
-        """Whether all are in sync when the leader gives leave to forget is a matter of work, not of truth."""
+        """Compact a replica's log.
+
+        A leader gives leave to forget all acknowledged records or none, at random, whether or not all are in sync.
+        That is a matter of work, not of truth.
+        """
         log = self.logs[number]
         if number == self.leader:
             log.forgettable = self.random.choice([0, log.watermark])
@@ -376,7 +380,7 @@ def test_what_was_compacted_is_known_again(stack: ExitStack, tmp_path: Path) -> 
 
 
 def test_epochs_that_nobody_knows_any_more_are_damage(stack: ExitStack, tmp_path: Path) -> None:
-    """Where an epoch begins in a gap, only the file says where: without it that replica is copied anew."""
+    """If an epoch begins in a gap, only the file says where: without the file the replica is copied anew."""
     partition = stack.enter_context(DirectoryPartition(tmp_path / "0", CONFIG, uuid=UUID))
     log = DurableLog(partition)
     for epoch in (1, 2, 3):

@@ -29,7 +29,7 @@ class DifferentDamageAndGaps(DifferentDamage, CompactingCluster):
 
 class CountingBroker(CompactingBroker):
     gaps = 0
-    """How many were taken over from other replicas."""
+    """The number of gaps that were taken over from other replicas."""
 
     def note_compacted(self, told: Told) -> None:
         super().note_compacted(told)

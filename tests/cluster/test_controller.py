@@ -41,7 +41,7 @@ def led_by(node: Node, topic: ClusterTopic) -> list[int | None]:
     ]
 
 
-# Who it is.
+# The choice of the controller.
 
 
 def test_there_is_one_controller_and_another_one_when_it_goes(server: EtcdServer) -> None:
@@ -250,7 +250,7 @@ def test_one_that_was_replaced_while_it_wrote_does_no_harm(server: EtcdServer) -
 
 
 def _without(node: Node, broker: int) -> list[Change]:
-    """What a controller would do if it saw that a broker is gone."""
+    """Return the changes that a controller would make if it saw that a broker is gone."""
     member = node.view._members.pop(broker)
     changes = list(plan(node.view, {}).changes)
     node.view._members[broker] = member

@@ -13,7 +13,7 @@ class DamagedLeaders(Cluster):
     """One broker is away, and of what it lacks some is damaged where it would fetch it. Others have it still."""
 
     in_place = False
-    """Whether damage is repaired in its place; else a damaged replica is copied anew."""
+    """True if damage is repaired in its place; else a damaged replica is copied anew."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -56,7 +56,7 @@ def epochs_in_frames(log: DurableLog) -> list[EpochStart]:
 
 
 def check_epochs(log: DurableLog) -> None:
-    """What the log says of its epochs is what its frames say."""
+    """Check that the log knows the epochs that its frames name."""
     starts = epochs_in_frames(log)
     for frame in log.partition.frames():
         for offset in range(frame.header.base_offset, frame.header.next_offset):

@@ -254,7 +254,8 @@ def test_of_three_members_any_two_are_enough(tmp_path: Path) -> None:
 async def _written(etcd: Etcd, value: bytes) -> None:
     """Write until it is known to be written: while another member takes the lead, some writes are not answered.
 
-    Each is guarded. What waits in a paused member is carried out when that goes on, behind what was written since.
+    Each write is guarded. A write that waits in a paused member is carried out when the member goes on, behind what was
+    written since.
     """
     while True:
         with suppress(EtcdUnavailable):
@@ -281,7 +282,7 @@ def test_a_call_that_is_cancelled_ends_at_once(own: EtcdServer) -> None:
     run(main())
 
 
-# Who may, and with whom.
+# Users, certificates, endpoints and versions.
 
 
 def test_a_user_needs_the_right_password_and_rights(own: EtcdServer) -> None:

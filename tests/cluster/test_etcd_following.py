@@ -58,7 +58,7 @@ class Follower:
 
     @property
     def complete(self) -> int:
-        """How often everything was read."""
+        """The number of looks that read everything."""
         return sum(look.complete for look in self.looks)
 
     async def end(self) -> None:
@@ -90,7 +90,7 @@ def test_first_everything_is_seen_then_every_change(server: EtcdServer) -> None:
             first, *changes = follower.looks
             assert [item.key for item in first.items] == [f"{PREFIX}a"]
             assert first.revision < changes[0].revision
-            # What was written at once is seen at once, and perhaps what was written next with it.
+            # The follower sees the changes of one write together, and perhaps the next write with them.
             assert list(changes[0].removed) == [f"{PREFIX}a"]
             assert first.revision < changes[0].removed[f"{PREFIX}a"] <= changes[0].revision
             assert [item.key for item in changes[0].items] == [f"{PREFIX}b"]

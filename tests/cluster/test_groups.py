@@ -64,7 +64,7 @@ def position(store: Store, group: str, partition: int = 0) -> int | None:
 
 
 class Keeper:
-    """Where a group is kept: the broker that coordinates it, and how."""
+    """The broker that coordinates a group, and its coordination."""
 
     def __init__(self, cluster: SharedCluster, group: str) -> None:
         for broker in cluster.brokers:
@@ -96,7 +96,7 @@ class Keeper:
 
 
 def starts(cluster: SharedCluster, group: str) -> list[int]:
-    """Where the log of the group's partition begins, at each broker."""
+    """Return the start of the log of the group's partition, at each broker."""
     found = []
     for broker in cluster.brokers:
         info = broker._store.describe_topic(GROUPS)

@@ -1,4 +1,4 @@
-"""What a cluster keeps for itself is kept by more brokers when more have come."""
+"""A cluster's internal topics get more replicas when more brokers have come."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class GrowingCluster:
         return clustered(self.brokers[broker]).node
 
     def topic(self) -> ClusterTopic:
-        """What is kept of the topic of groups, as the last broker sees it."""
+        """Return the topic of groups, as the last broker sees it."""
         return self.node().membership.view.topics[GROUPS]
 
     def replicas(self) -> list[set[int]]:
-        """Who has the partitions of that topic, and is in sync."""
+        """Return the brokers that hold each partition of that topic and are in sync."""
         view, uuid = self.node().membership.view, self.topic().info.uuid
         states = [view.partitions[uuid, number][0] for number in range(_PARTITIONS)]
         return [set(state.replicas) & set(state.in_sync) for state in states]

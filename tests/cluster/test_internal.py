@@ -64,7 +64,7 @@ def inherit(held: Held) -> None:
 
 @in_loop
 async def test_a_log_is_replayed_when_the_others_have_all_of_it(held: Held) -> None:
-    """What the next leader could lack must not be acted upon."""
+    """A coordinator must not act upon records that the next leader could lack."""
     inherit(held)
     taken: list[Record] = []
     replaying = asyncio.create_task(InternalLog(held.local, Threads(), lambda *_: False).replay(taken.extend))

@@ -41,7 +41,7 @@ async def test_who_wants_no_more_than_the_leader_does_not_wait(held: Held) -> No
 
 @in_loop
 async def test_a_record_that_comes_again_is_acknowledged_no_sooner_than_the_first_time(held: Held) -> None:
-    """Whoever was told that it is there would not send it again, though the next leader may not have it."""
+    """A producer that was told of the record would not send it again, though the next leader may not have it."""
     held.state(1, ME)
     first = held.append()
     await soon()

@@ -94,7 +94,7 @@ class Replicas:
         return [record.value for record in self.logs[number].partition.records()]
 
     def frames(self, number: int) -> list[FramePlace]:
-        """Where the frames of a replica are."""
+        """Return the places of a replica's frames."""
         return frames_in(self.logs[number].partition.path)
 
     def met(self, number: int) -> list[int]:
@@ -183,7 +183,7 @@ def test_a_hole_that_stays_does_not_spoil_its_neighbours(replicas: Replicas) -> 
 
 
 def check_rest(replicas: Replicas, lost: list[int]) -> None:
-    """What is not lost is read, from wherever one begins."""
+    """Check that each record that is not lost is read, from wherever a reader begins."""
     partition = replicas.logs[0].partition
     for start in range(len(replicas.values)):
         rest = [value for offset, value in enumerate(replicas.values) if offset not in lost and offset >= start]

@@ -34,7 +34,7 @@ A, B = b"a" * 16, b"b" * 16
 
 
 def loads(placement: Placement) -> tuple[Counter[int], Counter[int]]:
-    """How many replicas each broker has, and how many it leads."""
+    """Return how many replicas each broker has, and how many partitions it leads."""
     return Counter(one for to in placement.values() for one in to), Counter(to[0] for to in placement.values())
 
 
@@ -131,14 +131,14 @@ def test_what_is_planned_is_begun_where_nothing_has_changed_and_taken_back_by_wh
 
 
 def lines(*arguments: object) -> list[dict[str, Any]]:
-    """What the command writes into a pipe."""
+    """Return the JSON lines that the command writes into a pipe."""
     done = command("cluster", *arguments)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def held(cluster: ClusterProcesses) -> list[set[int]]:
-    """Who holds each partition."""
+    """Return the brokers that hold each partition."""
     return [set(cluster.partition(TOPIC, number).replicas) for number in range(3)]
 
 

@@ -30,7 +30,7 @@ class MovingBroker(Broker):
         return self.replica.state is None or self.number in self.replica.state.replicas
 
     def _delete(self) -> None:
-        """What it knows of the partition stays; a replica that it has later on begins with nothing."""
+        """Delete the replica. The broker still knows the partition's state; a later replica begins with nothing."""
         before = self.replica
         if before is None or before.state is None or self._wanted() or not self.log.end:
             return
@@ -67,7 +67,7 @@ class MovingCluster(Cluster):
         return state
 
     def _check_step(self, before: PartitionState, after: PartitionState) -> None:
-        """Whoever leaves does so when there are as many others."""
+        """Check that a replica leaves only if as many others are in sync, and that a new leader was in sync."""
         if len(after.replicas) < len(before.replicas):
             self.moved += after.move is None and set(after.replicas) != set(before.move.back if before.move else ())
             if len(after.in_sync) < min(len(before.in_sync), 3):

@@ -59,7 +59,7 @@ def _until_readable(store: hw.Store, values: list[bytes]) -> None:
 
 
 def found(*parts: Iterator[Violation]) -> list[str]:
-    """What a crew has found wrong."""
+    """Return the violations that a crew has found."""
     return [str(one) for part in parts for one in part]
 
 

@@ -29,7 +29,7 @@ def cluster(running: ClusterProcesses) -> ClusterProcesses:
 
 
 def found(*parts: Iterator[Violation]) -> list[str]:
-    """What onlookers have found wrong."""
+    """Return the violations that onlookers have found."""
     return [str(one) for part in parts for one in part]
 
 

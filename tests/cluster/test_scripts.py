@@ -135,7 +135,7 @@ class JoinsBeforeTheEpochsStart(Replica):
 
 
 def joined_after_its_disk_was_lost(stage: Stage) -> None:
-    """What was proposed for one incarnation is not true of the next, which has an empty disk."""
+    """A proposal for one incarnation is not true of the next one, which has an empty disk."""
     _leave_out(stage, 1)
     stage.append(0, 4)
     for follower in (2, 1):

@@ -28,7 +28,7 @@ def durable_ends(cluster: SharedCluster, topic: str) -> list[int]:
 
 @pytest.mark.parametrize("sync", ["never", 3600.0])
 def test_what_is_acknowledged_is_durable_at_every_replica(cluster: SharedCluster, sync: str | float) -> None:
-    """Whoever appends syncs: the leader, and each follower before it says what it has."""
+    """Each replica that appends also syncs: the leader, and each follower before it says what it has."""
     with cluster.open(REAL_CLOCK) as store:
         store.create_topic("numbers", sync=sync)
         with store.producer("numbers") as out:

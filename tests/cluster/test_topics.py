@@ -161,7 +161,7 @@ def test_partitions_wait_for_brokers_that_are_away(server: EtcdServer) -> None:
     run(main())
 
 
-# What stands in etcd.
+# Keys and values in etcd.
 
 
 def test_values_are_read_as_they_were_written() -> None:

@@ -71,7 +71,7 @@ class Leader:
 
     @property
     def staged(self) -> int:
-        """How many records are staged."""
+        """The number of staged records."""
         _, stage = self.transactions._node.leadership.with_stage(PLACE)
         start, end, _ = stage.log.partition.bounds()
         return end - start

@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Rules:
-    """What the model keeps to; each can be taken away."""
+    """The rules that the model keeps to. Each rule can be taken away."""
 
     transaction_log: type[TransactionLog] = TransactionLog
     decider: type[Decider] = Decider
@@ -100,7 +100,7 @@ class Log:
         self.acknowledged = 0
 
     def append(self, epoch: int, content: Any) -> int:
-        """Where it ends then; raises NotLeading for a leader that is none any more."""
+        """Append an entry, and return the new end of the log; raise NotLeading for a leader that is none any more."""
         self.check(epoch)
         self.entries.append(Entry(epoch, content))
         return len(self.entries)
@@ -127,7 +127,7 @@ class Log:
 
 
 class Group(NamedTuple):
-    """What a decision has written to a partition."""
+    """The values that a decision has written to a partition."""
 
     number: int
     values: tuple[Value, ...]
@@ -142,7 +142,7 @@ class Place:
         self.stage = Log(random)
         self.known = Known(1, 0)
         self.lost: list[StageRange] = []
-        """What was decided, and is not staged any more."""
+        """The ranges that were decided and are not staged any more."""
 
     def elect(self) -> None:
         """Another leader, of both."""
@@ -194,7 +194,7 @@ class Place:
 
 
 class Journal:
-    """What a coordinator writes, in one epoch of its log."""
+    """The writes of a coordinator, in one epoch of its log."""
 
     def __init__(self, log: Log, rules: Rules) -> None:
         self._log = log
@@ -250,7 +250,7 @@ class History:
         self.refused: set[Value] = set()
         """Attempts of which a client was told that nothing came of them."""
         self.wanted: dict[Value, dict[int, int]] = {}
-        """How many records an attempt has staged in which partitions."""
+        """The number of records that each attempt has staged, by partition."""
 
     def run(self) -> None:
         """Let it all happen, and look."""
@@ -289,7 +289,7 @@ class History:
     # The coordinator.
 
     def _coordinate(self) -> None:
-        """Whoever leads the log now takes over; the one before it may not have heard of it yet."""
+        """Let the leader of the log take over. The leader before it may not have heard of that yet."""
         before = self.decider
         if before is not None:
             if self._journal is not None:
@@ -426,7 +426,7 @@ class History:
                 self.log.elect()
                 self._coordinate()
 
-    # What must hold.
+    # Invariants.
 
     def _visible(self) -> dict[int, Counter[Value]]:
         return {
@@ -437,7 +437,7 @@ class History:
         }
 
     def _check_visible(self, value: Value) -> None:
-        """What a client hears of, it can read."""
+        """Check that a client can read the batch that it was told is done."""
         visible = self._visible()
         if not any(seen[:2] == value[:2] for counter in visible.values() for seen in counter):
             raise Violation(f"lost: {value} is told to be done, and cannot be read")

@@ -21,7 +21,7 @@ class World:
         self.random = Random(seed)
         self.now = 0.0
         self.calm = False
-        """Whether the faults are over: then messages arrive, and what is alive stays so."""
+        """True if the faults are over: then messages arrive, and living processes stay alive."""
         self._events: list[tuple[float, int, Call]] = []
         self._number = 0
         self._cut: set[tuple[str, str]] = set()
@@ -44,11 +44,11 @@ class World:
         self.now = until
 
     def chance(self, probability: float) -> bool:
-        """Whether something happens that does with this probability, while faults last."""
+        """Return True with this probability while faults last, and False afterwards."""
         return not self.calm and self.random.random() < probability
 
     def delay(self, mean: float) -> float:
-        """How long something takes: mostly about so long, now and then much longer."""
+        """Return a random duration: mostly about `mean`, now and then much longer."""
         long = 20.0 if self.chance(0.02) else 300.0 if self.chance(0.002) else 1.0
         return min(self.random.expovariate(1 / mean) * long, 5.0)
 
@@ -71,7 +71,7 @@ class World:
 
 
 class Process:
-    """Something that can crash and pause. What it had planned in an earlier life does not happen."""
+    """Something that can crash and pause. It does nothing that it had planned in an earlier life."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world

@@ -34,7 +34,7 @@ KINDS = [PartitionConfig, TopicConfig, ProducerConfig, ConsumerConfig, StewardCo
 
 @cache
 def docstrings(module: Any, owner: str | None = None) -> dict[str, str]:
-    """What the strings below the names of a module, or of a class in it, say."""
+    """Return the docstrings below the names of a module, or of a class in it."""
     body = ast.parse(inspect.getsource(module)).body
     if owner is not None:
         body = next(item.body for item in body if isinstance(item, ast.ClassDef) and item.name == owner)

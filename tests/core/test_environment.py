@@ -28,7 +28,7 @@ PRESET = hw.Preset(
 
 @pytest.fixture(params=["memory", "directory"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a new store can be opened."""
+    """The address of a new store, in memory or in a directory."""
     return "memory:" if request.param == "memory" else str(tmp_path / "store")
 
 
@@ -166,7 +166,7 @@ def test_a_variable_that_is_set_to_nothing_is_not_set() -> None:
     assert overridden(PRESET, {"HEADWATER_TOPIC_SYNC": "", "HEADWATER_PRODUCER_LINGER": " "}) == PRESET
 
 
-# What goes over what.
+# Precedence.
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_what_is_not_clean_is_brought_in_order_under_the_lock(closed: Path, leav
 def test_what_lies_beside_the_log_and_its_closed_segments_cost_an_opening_nothing(
     closed: Path, leave: Callable[[Path], None]
 ) -> None:
-    """Whoever reads a closed segment looks at its file; recovery and the steward remove what is left over."""
+    """A reader of a closed segment looks at its file; recovery and the steward remove what is left over."""
     leave(closed)
     holder = busy(closed)
     try:

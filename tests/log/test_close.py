@@ -12,7 +12,7 @@ from tests.support.backends import OpenPartition
 
 
 def append_all(partition: Partition) -> None:
-    """What became of each append is returned, not raised."""
+    """Append, and raise the error of an append: `append_all` returns it as an outcome."""
     for outcome in partition.append_all([[encode([b"x"])]]):
         if isinstance(outcome, Exception):
             raise outcome

@@ -76,7 +76,7 @@ def committed(store: Store) -> int:
     return store.group("g").committed()[store.describe_topic("orders").uuid, 0].offset
 
 
-# What a consumer does.
+# Consumers.
 
 
 def test_a_consumer_stops_before_the_damage_and_says_what_is_lost(store: Store) -> None:
@@ -141,7 +141,7 @@ def test_processing_ends_with_the_same_error_or_goes_on(store: Store) -> None:
     assert [one for one in seen if one != b"<fine>"] == GOOD
 
 
-# What everyone knows of it.
+# Notes of the damage.
 
 
 def damaged(store: Store) -> tuple[int, tuple[str, ...]]:

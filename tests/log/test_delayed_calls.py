@@ -9,7 +9,7 @@ from headwater.log.delayed_calls import DelayedCalls
 
 SOON = 0.01
 HANGS = 300.0
-"""How long a test waits before it says that something never came."""
+"""The time that a test waits before it says that something never came."""
 
 
 def test_what_is_due_earlier_is_done_first_whenever_it_was_asked_for() -> None:

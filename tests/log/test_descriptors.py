@@ -27,12 +27,12 @@ from tests.support.backends import OpenDirectory, OpenDirectoryStore
 
 
 def descriptors() -> int:
-    """How many this process has open."""
+    """Return how many descriptors this process has open."""
     return len(os.listdir("/proc/self/fd"))
 
 
 def descriptors_in(directory: Path) -> int:
-    """How many of them are of files in a directory."""
+    """Return how many open descriptors are of files in a directory."""
     return sum(directory in path.parents for path in map(Path.resolve, Path("/proc/self/fd").iterdir()))
 
 

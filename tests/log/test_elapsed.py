@@ -79,7 +79,7 @@ def test_a_jump_makes_nothing_older(clock: ManualClock, tmp_path: Path, jump: fl
     after = clock.now_ns()
     clock.advance(30)
     assert seconds(elapsed.age_ns(after)) == 30
-    # What may have been written under the right clock or under the wrong one counts as the younger of the two.
+    # A time that may be of the right clock or of the wrong one counts as the younger of the two.
     assert 0 <= seconds(elapsed.age_ns(before)) <= 5 * DAY + 70
     assert seconds(elapsed.age_ns(during)) == 5 * DAY + 50
 
@@ -215,7 +215,7 @@ def test_a_clock_that_was_never_set_is_not_believed(clock: ManualClock, tmp_path
     assert seconds(again(clock, tmp_path).age_ns(made)) == 8 * HOUR
 
 
-# What was written before anybody looked, or by a clock that nobody has seen.
+# Times from before the first look, or of a clock that nobody has seen.
 
 
 def test_what_is_older_than_the_first_look_is_of_age_an_hour_later(clock: ManualClock, tmp_path: Path) -> None:

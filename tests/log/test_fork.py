@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 def in_child(work: Callable[[], object]) -> str:
-    """What `work` answers in a forked child, or the name of its error."""
+    """Return the answer of `work` in a forked child, or the name of its error."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

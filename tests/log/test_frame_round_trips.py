@@ -1,4 +1,4 @@
-"""What is put in a frame comes out of it: any records, any schema, any compression."""
+"""Frames give back what was put in them: any records, any schema, any compression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be stored is refused with an error that says why, before anything is written."""
+"""The log refuses input that it cannot store, with an error that says why, before it writes anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where frames lie: what is read there is what is read by the partition itself, and nothing is passed over."""
+"""The places of frames: a reader finds there what the partition itself reads, and passes nothing over."""
 
 from __future__ import annotations
 

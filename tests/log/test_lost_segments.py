@@ -71,7 +71,7 @@ def segments(path: Path) -> list[Path]:
 
 
 def look(path: Path) -> tuple[dict[int, bytes], set[int]]:
-    """What can be read, and what is named as lost."""
+    """Return the records that can be read, and the offsets that are named as lost."""
     lost: list[Damage] = []
     with DirectoryPartition(path) as partition:
         found = {record.offset: record.value for record in partition.records(on_damage=lost.append)}

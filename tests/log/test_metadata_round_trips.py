@@ -1,4 +1,4 @@
-"""What the engine notes about a log reads back as it was written, and damage to it is noticed."""
+"""The engine's notes about a log read back as they were written, and the engine notices damage to them."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.model.compact(drop_markers=self.drop_markers)
         self.compacted_to = self.model.bases[-1]
 
-    # What must be true after each of them.
+    # Invariants and reads.
 
     @invariant()
     def bounds_agree(self) -> None:

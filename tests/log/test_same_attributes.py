@@ -1,4 +1,4 @@
-"""What users hold has the same public attributes wherever the store is: in memory, in a directory, behind brokers."""
+"""Users' objects have the same public attributes wherever the store is: in memory, in a directory, behind brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.backends import OpenStore
 
 ON_A_CLUSTER = True
 PLACE_DEPENDENT = {"MemoryStore.group_kind", "MemoryStore.reopen_groups", "MemoryPartition.schemas"}
-"""How stores in memory are built, which is no business of those who use them."""
+"""The attributes by which stores in memory are built, which are no business of their users."""
 
 
 def held(store: Store) -> Iterator[tuple[str, object]]:

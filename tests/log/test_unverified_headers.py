@@ -1,4 +1,4 @@
-"""What a frame's header says of its body is true only if the body is whole: nobody goes by it otherwise."""
+"""A frame's header is true of its body only if the body is whole: no reader goes by it otherwise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def opened(path: Path, **options: object) -> DirectoryPartition:
 
 
 def positions(log: Path) -> list[int]:
-    """Where the frames of a segment begin."""
+    """Return the positions at which the frames of a segment begin."""
     with log.open("rb") as file:
         return [
             at for at, _ in FrameFile(file.fileno(), log.stat().st_size, seed_of(UUID), log).walk(SEGMENT_HEADER_BYTES)

@@ -69,7 +69,7 @@ def test_batches_that_are_held_outlive_everything_at_once(
 
 
 def test_a_published_file_is_not_cut_under_its_readers(open_directory: OpenDirectory) -> None:
-    """What recovery cuts off goes with the old file: a reader that has mapped it would be ended by the kernel."""
+    """Recovery replaces the file and does not cut it: the kernel would end a reader that has mapped it."""
     partition = open_directory(CONFIG)
     for number in range(3):
         partition.append(encode([b"%02d" % number * (MAPPED_FROM // 4)]))

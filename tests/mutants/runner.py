@@ -31,7 +31,7 @@ _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTIL
 
 
 class Verdict(Enum):
-    """What became of a mutant."""
+    """The fate of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"
@@ -51,7 +51,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """How a killer ended: its exit code, None when it had to be stopped, and the end of what it printed."""
+    """The end of a killer: its exit code, None when it had to be stopped, and the last of its output."""
 
     code: int | None
     output: str

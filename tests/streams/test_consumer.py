@@ -60,7 +60,7 @@ def committed(store: Store, group: str, place: TopicPartition = ORDERS) -> int |
     return None if found is None else found.offset
 
 
-# What is read, and from where.
+# Reading, and its start.
 
 
 def test_one_topic_is_read_in_order(store: Store) -> None:
@@ -227,7 +227,7 @@ def test_no_partition_starves(store: Store) -> None:
         assert {record.partition for _ in range(3) for record in inbox.poll(10)} == {0, 1, 2}
 
 
-# What is done.
+# Acknowledgements.
 
 
 def test_what_is_acknowledged_out_of_order_counts_when_the_gap_is_closed(store: Store) -> None:

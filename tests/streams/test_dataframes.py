@@ -1,4 +1,4 @@
-"""What data people have at hand goes into topics and comes out of them: pandas, Polars, DuckDB, Arrow."""
+"""Data that people have at hand goes into topics and comes out of them: pandas, Polars, DuckDB, Arrow."""
 
 from __future__ import annotations
 

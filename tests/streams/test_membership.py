@@ -59,7 +59,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.settle_one(data.draw(st.sampled_from(sorted(self.held))), holds_on)
 
     def settle_one(self, member_id: str, holds_on: bool) -> bool:
-        """Whether the member waits for others."""
+        """Settle a member, and return whether it waits for others."""
         before = self.held[member_id]
         settled = self.group.settle(member_id, before)
         assert settled.leaving <= before

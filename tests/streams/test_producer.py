@@ -105,7 +105,7 @@ def test_a_partition_can_be_chosen(open_store: OpenStore) -> None:
     assert [values(topic, number) for number in range(3)] == [[], [b"b"], [b"a"]]
 
 
-# What records are.
+# Contents of records.
 
 
 def test_keys_headers_and_timestamps_come_back(open_store: OpenStore) -> None:

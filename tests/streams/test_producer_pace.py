@@ -1,4 +1,4 @@
-"""How often a busy sender writes depends on how long writing takes."""
+"""A busy sender writes at a pace that depends on how long writing takes."""
 
 from __future__ import annotations
 

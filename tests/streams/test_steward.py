@@ -65,7 +65,7 @@ def read(store: Store, topic: str, group: str, records: int) -> None:
                 inbox.ack(record)
 
 
-# What goes.
+# Deletion and compaction.
 
 
 def test_segments_go_by_what_their_topic_keeps(open_store: OpenStore) -> None:
@@ -171,7 +171,7 @@ def test_a_dry_run_tells_what_a_run_does_and_does_nothing(open_store: OpenStore)
     assert dataclasses.replace(dry, dry_run=False) == store.steward(total_bytes=10).run_once()
 
 
-# What is protected.
+# Protection.
 
 
 def test_what_a_group_has_yet_to_read_stays(open_store: OpenStore) -> None:

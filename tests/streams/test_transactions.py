@@ -321,7 +321,7 @@ def test_a_named_block_that_was_given_up_may_be_repeated(store: Store) -> None:
 
 @pytest.mark.single("in a cluster one coordinator does it, in order")
 def test_a_late_helper_does_not_set_the_last_number_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever carries out number 1 may be held up until number 2 is done."""
+    """A helper that carries out number 1 may be held up until number 2 is done."""
     coordinator = inside(store).transactions
     assert isinstance(coordinator, LedgerCoordinator)
     ledger = coordinator.ledger
@@ -461,7 +461,7 @@ def test_a_partition_that_another_member_wants_is_handed_over_after_the_block(st
         assert other.assignment() == frozenset()
     for partition in (0, 1):
         fill(store, 1, partition=partition)
-    # Who polls in transactions alone lets go as well.
+    # A consumer that polls only in transactions lets go of a partition as well.
     assert len(transform(inbox)) == 1
     eventually(lambda: len(transform(other)) == 1)
     assert len(inbox.assignment()) == len(other.assignment()) == 1

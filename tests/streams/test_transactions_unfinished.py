@@ -35,7 +35,7 @@ def create(store: Store) -> None:
 
 
 def files(store: Store, suffix: str = "") -> list[str]:
-    """What is left of transactions."""
+    """Return the names of the files that transactions have left."""
     return sorted(path.name for path in Path(str(store), TRANSACTIONS).glob(f"*{suffix}") if path.is_file())
 
 
@@ -300,7 +300,7 @@ def test_an_interruption_after_the_decision_does_not_take_it_back(
 
 
 def prepared(store: Store, disk: FailingDisk) -> int:
-    """How many operations a transaction takes up to its decision, which is the rename of its stage."""
+    """Return how many operations a transaction takes up to its decision, which is the rename of its stage."""
     before = len(disk.operations)
     with store.transaction() as block:
         block.producer("invoices").send(b"a")

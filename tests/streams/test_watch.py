@@ -25,12 +25,12 @@ from tests.support.processes import ROOT
 MANY = 150
 """More than a user may have inotify instances, which are 128 by default."""
 LONG = 1200.0
-"""What no test waits for, unless it was not woken."""
+"""A wait of this length means that a test was not woken."""
 
 
 @pytest.fixture(autouse=True)
 def _woken_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks at the files from time to time: who is not woken waits for long."""
+    """Let nobody look at the files from time to time: a waiter that is not woken waits for long."""
     monkeypatch.setattr(module, "_SAFETY", LONG)
 
 
@@ -65,7 +65,7 @@ def written(path: Path) -> bool:
 
 
 def descriptors(kind: str) -> int:
-    """How many descriptors of a kind this process has."""
+    """Return how many descriptors of a kind this process has."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -216,7 +216,7 @@ def test_when_events_are_lost_everyone_looks(files: list[Path]) -> None:
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """Whether `work` was true in a forked process."""
+    """Return whether `work` was true in a forked process."""
     pid = os.fork()
     if pid == 0:
         code = 1
