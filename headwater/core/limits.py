@@ -16,12 +16,11 @@ def check_sizes(limits: TopicConfig, *, value: int = 0, key: int = 0, headers: i
         raise _too_large(f"headers of {headers} bytes are", limits.max_headers_bytes, "max_headers_bytes")
 
 
-def check_frame_size(limits: PartitionConfig, length: int) -> None:
-    """Raise InvalidRecord if a frame of this length is over the limit of its partition."""
+def check_frame_size(limits: PartitionConfig, length: int, where: object) -> None:
+    """Raise InvalidRecord if a frame of this length is over the limit of its partition, which is named by `where`."""
     if length > limits.max_frame_bytes:
-        raise _too_large(
-            f"a frame of {length} bytes is", limits.max_frame_bytes, "max_frame_bytes", ": send fewer records at a time"
-        )
+        what = f"{where}: a frame of {length} bytes is"
+        raise _too_large(what, limits.max_frame_bytes, "max_frame_bytes", ": send fewer records at a time")
 
 
 def _too_large(what: str, limit: int, option: str, remedy: str = "") -> InvalidRecord:

@@ -112,7 +112,7 @@ class Partition(ABC):
                 raise InvalidRecord("a frame is signed before it is appended")
             decided = frame.identity is not None and frame.identity.forever  # whatever the limit has become since
             if not decided:
-                check_frame_size(self.config, frame.length)
+                check_frame_size(self.config, frame.length, self)
             if frame.attributes & (EXPLICIT_OFFSETS | CONTROL):
                 raise InvalidRecord("only plain frames can be appended")
             if frame.identity != group[0].identity or (

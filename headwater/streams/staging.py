@@ -67,7 +67,7 @@ class Staging:
 
     def append(self, topic: TopicInfo, partition: int, frame: Frame) -> None:
         """Stage one frame. It needs no identity: it gets that of the transaction."""
-        check_frame_size(topic.config, frame.length)
+        check_frame_size(topic.config, frame.length, f"{topic.name}/{partition}")
         extent = self._stage.append(topic, partition, frame)
         self._outputs.setdefault((topic.name, topic.uuid, partition), []).append(extent)
         self._records += frame.record_count

@@ -70,7 +70,7 @@ class StageAppender(PromptAppender):
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:
         info = topic.info
-        check_frame_size(info.config, frame.length)
+        check_frame_size(info.config, frame.length, f"{info.name}/{partition}")
         with self._mutex:
             staged = _StagedFrame(self._stage(info, partition, frame), frame.last_offset_delta + 1, outcome)
             self.outputs.setdefault((info.name, info.uuid, partition), []).append(staged)

@@ -126,7 +126,7 @@ class ReplicatedStage:
         info = topic_of(self._node.store, NamedTopic(partition.topic, partition.topic_uuid))
         frames = check_staged(batch.frames(info))
         for frame in frames:
-            check_frame_size(info.config, frame.length)
+            check_frame_size(info.config, frame.length, partition.tp)
         return frames
 
     async def _write(self) -> None:
