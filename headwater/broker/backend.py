@@ -260,7 +260,7 @@ class JoinedMember(NamedTuple):
     heartbeat_interval: float
 
 
-class GroupMember(NamedTuple):
+class NamedMember(NamedTuple):
     """A member of a group, and the user that acts as it."""
 
     group: str
@@ -303,7 +303,7 @@ class GroupService(Protocol):
         """Add a member, and assign partitions anew. Joining again under the same id does nothing."""
 
     async def rebalance(
-        self, member: GroupMember, max_poll_interval: float | None, holding: Collection[TopicPartition]
+        self, member: NamedMember, max_poll_interval: float | None, holding: Collection[TopicPartition]
     ) -> tuple[int, Settled]:
         """Give up and take on partitions, as the assignment says; return the generation and the outcome.
 
@@ -311,16 +311,16 @@ class GroupService(Protocol):
         within the interval, in seconds, is taken out.
         """
 
-    async def heartbeat(self, member: GroupMember, known: int, wait: float, *, polled: bool) -> int:
+    async def heartbeat(self, member: NamedMember, known: int, wait: float, *, polled: bool) -> int:
         """Note that a member lives, and with `polled` its handler too; return the group's generation.
 
         It waits up to `wait` seconds for another generation than the `known` one. Without a member's id it only looks.
         """
 
-    async def leave(self, member: GroupMember) -> None:
+    async def leave(self, member: NamedMember) -> None:
         """Take a member out, and assign its partitions to the others. Leaving twice does nothing."""
 
-    async def commit(self, member: GroupMember, positions: Sequence[NewPosition]) -> Collection[TopicPartition]:
+    async def commit(self, member: NamedMember, positions: Sequence[NewPosition]) -> Collection[TopicPartition]:
         """Set positions; return those that are refused. Without a member's id, non-members set them.
 
         Raises InvalidConfiguration for a position that is none.
@@ -333,7 +333,7 @@ class GroupService(Protocol):
         """Forget a group that was not used since; return whether it was."""
 
     async def poll(
-        self, member: GroupMember, max_records: int, wait: float, check: Callable[[str], None]
+        self, member: NamedMember, max_records: int, wait: float, check: Callable[[str], None]
     ) -> PolledRecords:
         """Read the next records for a member, and wait for them up to `wait` seconds.
 
@@ -381,7 +381,7 @@ class TransactionCommit:
     """Tokens of stages."""
     request_id: bytes = b""
     """16 random bytes, to recognise retries; empty if there are none."""
-    progress: GroupMember | None = None
+    progress: NamedMember | None = None
     inputs: Sequence[NewPosition] = ()
     """The positions that become true with the transaction, and whose they are."""
     writer: str | None = None

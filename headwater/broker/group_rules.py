@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Protocol
 
-from headwater.broker.backend import GroupMember, JoinedMember, NewMember, NewPosition
+from headwater.broker.backend import JoinedMember, NamedMember, NewMember, NewPosition
 from headwater.broker.security.access import Access
 from headwater.broker.sessions import Sessions
 from headwater.core.config import BrokerConfig
@@ -74,7 +74,7 @@ class GroupRules:
         return JoinedMember(member_id, group.generation(), timeout, interval)
 
     def rebalance(
-        self, member: GroupMember, max_poll_interval: float | None, holding: Iterable[TopicPartition]
+        self, member: NamedMember, max_poll_interval: float | None, holding: Iterable[TopicPartition]
     ) -> tuple[int, int, Settled]:
         """Return the generation before, the generation after, and the outcome. See GroupService."""
         group = self.known(member.group)
@@ -85,7 +85,7 @@ class GroupRules:
         generation, settled = group.settle(member.member_id, self._shelf.partitions_of, interval, holding)
         return before, generation, settled
 
-    def heartbeat(self, member: GroupMember, *, polled: bool) -> int:
+    def heartbeat(self, member: NamedMember, *, polled: bool) -> int:
         """See GroupService."""
         if not member.member_id:
             return self.generation(member.group)
@@ -94,7 +94,7 @@ class GroupRules:
         group.heard(member.member_id, polled=polled)
         return group.generation()
 
-    def leave(self, member: GroupMember) -> None:
+    def leave(self, member: NamedMember) -> None:
         """See GroupService."""
         if not self._shelf.has(member.group):
             return
@@ -105,7 +105,7 @@ class GroupRules:
 
     # Positions.
 
-    def commit(self, member: GroupMember, positions: Collection[NewPosition]) -> Collection[TopicPartition]:
+    def commit(self, member: NamedMember, positions: Collection[NewPosition]) -> Collection[TopicPartition]:
         """See GroupService."""
         group = self._shelf.get(member.group)
         commits, known = self.commits_of(group, positions)
@@ -155,7 +155,7 @@ class GroupRules:
 
     # Polling.
 
-    def assigned(self, member: GroupMember) -> tuple[int, list[TopicPartition]]:
+    def assigned(self, member: NamedMember) -> tuple[int, list[TopicPartition]]:
         """The generation, and the partitions that a member owns in it. It is done with the records of its last poll."""
         group = self.known(member.group)
         session = group.session(member.member_id, member.owner)

@@ -8,8 +8,8 @@ from typing import Final, Protocol, TypeVar
 
 from headwater.broker.arrivals import GROUP
 from headwater.broker.backend import (
-    GroupMember,
     JoinedMember,
+    NamedMember,
     NewMember,
     NewPosition,
     PolledPartition,
@@ -56,7 +56,7 @@ class GroupHome(GroupShelf, Protocol):
         """See GroupService."""
 
     def read_for(
-        self, member: GroupMember, partitions: Sequence[TopicPartition], max_records: int, wait: float
+        self, member: NamedMember, partitions: Sequence[TopicPartition], max_records: int, wait: float
     ) -> Awaitable[Sequence[PolledPartition]]:
         """Read records for a member behind those that it was given.
 
@@ -94,7 +94,7 @@ class Groups:
         return joined
 
     async def rebalance(
-        self, member: GroupMember, max_poll_interval: float | None, holding: Collection[TopicPartition]
+        self, member: NamedMember, max_poll_interval: float | None, holding: Collection[TopicPartition]
     ) -> tuple[int, Settled]:
         """See GroupService."""
         before, generation, settled = await self._home.change(
@@ -104,7 +104,7 @@ class Groups:
             self._tell(member.group)
         return generation, settled
 
-    async def heartbeat(self, member: GroupMember, known: int, wait: float, *, polled: bool) -> int:
+    async def heartbeat(self, member: NamedMember, known: int, wait: float, *, polled: bool) -> int:
         """See GroupService."""
         deadline = time.monotonic() + wait
         with self._runtime.arrivals.expecting([(member.group, GROUP)]) as waiter:
@@ -116,12 +116,12 @@ class Groups:
                     return generation
                 await waiter.wait(left)
 
-    async def leave(self, member: GroupMember) -> None:
+    async def leave(self, member: NamedMember) -> None:
         """See GroupService."""
         await self._home.change(member.group, lambda: self.rules.leave(member))
         self._tell(member.group)
 
-    async def commit(self, member: GroupMember, positions: Sequence[NewPosition]) -> Collection[TopicPartition]:
+    async def commit(self, member: NamedMember, positions: Sequence[NewPosition]) -> Collection[TopicPartition]:
         """See GroupService."""
         return await self._home.change(member.group, lambda: self.rules.commit(member, positions))
 
@@ -144,7 +144,7 @@ class Groups:
         return expired
 
     async def poll(
-        self, member: GroupMember, max_records: int, wait: float, check: Callable[[str], None]
+        self, member: NamedMember, max_records: int, wait: float, check: Callable[[str], None]
     ) -> PolledRecords:
         """See GroupService."""
         deadline = time.monotonic() + wait

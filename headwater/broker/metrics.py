@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headwater.core.version import __version__
-from headwater.monitoring.exposition import Family, Histogram, Labels, Sample, exposition
+from headwater.monitoring.exposition import Family, Histogram, Labels, MetricSample, exposition
 from headwater.streams.group import GroupInfo
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class CallMetrics:
     def families(self) -> Iterator[Family]:
         """The counts of calls."""
         counted = list(self._requests.items())
-        requests = [Sample((("method", method), ("code", code)), count) for (method, code), count in counted]
+        requests = [MetricSample((("method", method), ("code", code)), count) for (method, code), count in counted]
         yield Family(f"{_PREFIX}requests_total", "counter", "Calls that have ended, by gRPC's code.", requests)
         yield Family(
             f"{_PREFIX}request_seconds", "histogram", "How long calls took, waits included.", self._seconds.samples()
@@ -57,12 +57,12 @@ def broker_metrics(core: Core) -> str:
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Family:
-    return Family(name, "counter" if kind == "counter" else "gauge", meaning, [Sample((), value)])
+    return Family(name, "counter" if kind == "counter" else "gauge", meaning, [MetricSample((), value)])
 
 
 def _broker(core: Core) -> Iterator[Family]:
     labels = (("version", __version__), ("id", str(core.config.broker_id)))
-    yield Family(f"{_PREFIX}info", "gauge", "Always 1; the labels say which broker this is.", [Sample(labels, 1)])
+    yield Family(f"{_PREFIX}info", "gauge", "Always 1; the labels say which broker this is.", [MetricSample(labels, 1)])
     yield from core.calls.families()
     connections = list(core.connections.values())
     meters, (segments, size) = core.meters, core.backend.operations.scrubbed()
@@ -89,13 +89,13 @@ def _broker(core: Core) -> Iterator[Family]:
         f"{_PREFIX}in_flight_bytes",
         "gauge",
         "Bytes that are held for calls.",
-        [Sample((("of", name),), budget.used) for name, budget in budgets],
+        [MetricSample((("of", name),), budget.used) for name, budget in budgets],
     )
     yield Family(
         f"{_PREFIX}waiting_calls",
         "gauge",
         "Calls that wait until others give back what they hold.",
-        [Sample((("of", name),), budget.waiting) for name, budget in budgets],
+        [MetricSample((("of", name),), budget.waiting) for name, budget in budgets],
     )
 
 
@@ -131,7 +131,7 @@ def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> It
         ("damaged_total", "counter", "Stretches of damage that were met.", "damaged"),
     ):
         samples = [
-            Sample((("topic", name),), sum(getattr(one, attribute) for one in statistics.partitions))
+            MetricSample((("topic", name),), sum(getattr(one, attribute) for one in statistics.partitions))
             for name, statistics in found.items()
         ]
         yield Family(f"headwater_topic_{suffix}", "counter" if kind == "counter" else "gauge", meaning, samples)
@@ -139,7 +139,7 @@ def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> It
         "headwater_topic_unhealthy",
         "gauge",
         "1 for a topic that cannot be opened, is damaged, or whose disk has failed.",
-        [Sample((("topic", name),), value) for name, value in unhealthy.items()],
+        [MetricSample((("topic", name),), value) for name, value in unhealthy.items()],
     )
     ends = {uuid: [one.end for one in found[name].partitions] for uuid, name in uuids.items()}
     yield from _groups(groups, uuids, ends)
@@ -147,15 +147,15 @@ def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> It
 
 def _groups(groups: Mapping[str, GroupInfo], uuids: dict[bytes, str], ends: dict[bytes, list[int]]) -> Iterator[Family]:
     lags: Counter[Labels] = Counter()
-    members: list[Sample] = []
+    members: list[MetricSample] = []
     for name, described in groups.items():
-        members.append(Sample((("group", name),), len(described.members)))
+        members.append(MetricSample((("group", name),), len(described.members)))
         for (uuid, partition), position in described.positions.items():
             if partition < len(ends.get(uuid, ())):
                 labels = (("group", name), ("topic", uuids[uuid]))
                 lags[labels] += max(ends[uuid][partition] - position.offset, 0)
     meaning = "Records that the group has yet to acknowledge, in partitions where it has a position."
-    yield Family("headwater_group_lag_records", "gauge", meaning, [Sample(*one) for one in lags.items()])
+    yield Family("headwater_group_lag_records", "gauge", meaning, [MetricSample(*one) for one in lags.items()])
     yield Family("headwater_group_members", "gauge", "Members of the group.", members)
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 
-class Forkable(Protocol):
+class ForkableCall(Protocol):
     """Something that holds a part of gRPC."""
 
     def abandon_in_child(self) -> None:
@@ -23,12 +23,12 @@ class Forkable(Protocol):
 
 
 _mutex = threading.Lock()
-_watched: WeakSet[Forkable] = WeakSet()
-_kept: list[Forkable] = []
+_watched: WeakSet[ForkableCall] = WeakSet()
+_kept: list[ForkableCall] = []
 """All that is watched, from before the fork on: other handlers in the child may drop the last reference to it."""
 
 
-def watch(holder: Forkable) -> None:
+def watch(holder: ForkableCall) -> None:
     """From now on, have it abandoned in forked children."""
     with _mutex:
         _watched.add(holder)

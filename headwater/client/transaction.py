@@ -30,14 +30,14 @@ from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.group import PositionClaim, TopicKey
-from headwater.streams.staging import Extent, Output, OutputKey, Staged
+from headwater.streams.staging import Output, OutputKey, Staged, StagedExtent
 from headwater.streams.transaction import Named
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.deciding import coordinated
 
 _AT_ONCE: Final = 8 * 1024 * 1024
 """So many bytes of frames are sent to the stage in one call."""
-_NOWHERE: Final = Extent("", 0, 0)
+_NOWHERE: Final = StagedExtent("", 0, 0)
 """The place of a frame in the stage: only the broker knows it."""
 _LEADERS_AT_ONCE: Final = 8
 
@@ -55,7 +55,7 @@ class RemoteStage:
         self._bytes = 0
         self.staged: list[pb.Staged] = []
 
-    def append(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+    def append(self, topic: TopicInfo, partition: int, frame: Frame) -> StagedExtent:
         """Keep a frame, and stage what is kept when it is enough."""
         self._kept.append((topic, partition, frame))
         self._bytes += frame.length
@@ -108,7 +108,7 @@ class RemoteStage:
             return False
         return bool(found.uuid == topic.uuid)
 
-    def leave(self, outputs: Mapping[OutputKey, Sequence[Extent]], records: int) -> Staged:
+    def leave(self, outputs: Mapping[OutputKey, Sequence[StagedExtent]], records: int) -> Staged:
         self.send()
         staged, self.staged = self.staged, []
         tokens = tuple(stage.token for stage in staged)
@@ -146,7 +146,7 @@ class RemoteTransaction:
         self.decided = False
         self.generation = 0
 
-    def stage(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+    def stage(self, topic: TopicInfo, partition: int, frame: Frame) -> StagedExtent:
         return self._stage.append(topic, partition, frame)
 
     def send(self) -> None:

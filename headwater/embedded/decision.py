@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from headwater.core.errors import Damaged
 from headwater.log import Identity
-from headwater.streams.staging import Extent, Output
+from headwater.streams.staging import Output, StagedExtent
 
 _TRAILER = struct.Struct("<II8s")
 _MAGIC: Final = b"HWTXN001"
@@ -90,7 +90,7 @@ class Decision:
                 int(found["sequence"]),
                 bool(found["named"]),
                 tuple(
-                    Output(topic, bytes.fromhex(uuid), number, tuple(Extent(*extent) for extent in extents))
+                    Output(topic, bytes.fromhex(uuid), number, tuple(StagedExtent(*extent) for extent in extents))
                     for topic, uuid, number, extents in found["outputs"]
                 ),
                 found["group"],

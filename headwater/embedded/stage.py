@@ -17,7 +17,7 @@ from headwater.log import Frame
 from headwater.log.files.disk import Disk
 from headwater.log.files.refusals import opening, writing
 from headwater.log.format.frame import GROUP_ONLY
-from headwater.streams.staging import Extent
+from headwater.streams.staging import StagedExtent
 
 SEED: Final = 0x5A6E
 """The seed of the stamp checksums of staged frames, which are no part of any log."""
@@ -27,7 +27,7 @@ class Stage(ABC):
     """Frames that wait for a decision."""
 
     @abstractmethod
-    def append(self, frame: Frame) -> Extent:
+    def append(self, frame: Frame) -> StagedExtent:
         """Keep a frame; returns where it is."""
 
     @abstractmethod
@@ -56,9 +56,9 @@ class MemoryStage(Stage):
         self._left = left
         self._waiting = True
 
-    def append(self, frame: Frame) -> Extent:
+    def append(self, frame: Frame) -> StagedExtent:
         self.frames.append(frame)
-        return Extent("", len(self.frames) - 1, 1)
+        return StagedExtent("", len(self.frames) - 1, 1)
 
     def seal(self, decision: Decision) -> None:
         """Memory is all there is."""
@@ -86,10 +86,10 @@ class FileStage(Stage):
         self._fd: int | None = None
         self._size = 0
 
-    def append(self, frame: Frame) -> Extent:
+    def append(self, frame: Frame) -> StagedExtent:
         head, _ = frame.stamp(0, durable_end=0, leader_epoch=0, previous=0, group=GROUP_ONLY, seed=SEED)
         with self._mutex:
-            extent = Extent("", self._size, frame.length)
+            extent = StagedExtent("", self._size, frame.length)
             self._write([head, frame.message], frame.length)
         return extent
 

@@ -28,7 +28,7 @@ from headwater.log.elapsed import IsOld
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.group import Commit, PositionClaim, TopicKey
 from headwater.streams.named_writer import named_writer
-from headwater.streams.staging import Extent, Output, OutputKey, Staged
+from headwater.streams.staging import Output, OutputKey, Staged, StagedExtent
 from headwater.streams.topic import TopicPartition
 from headwater.streams.transaction import Named
 
@@ -42,10 +42,10 @@ class LedgerStage:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def append(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:  # noqa: ARG002 - a stage is for any
+    def append(self, topic: TopicInfo, partition: int, frame: Frame) -> StagedExtent:  # noqa: ARG002 - a stage is for any
         return self._stage.append(frame)
 
-    def leave(self, outputs: Mapping[OutputKey, Sequence[Extent]], records: int) -> Staged:
+    def leave(self, outputs: Mapping[OutputKey, Sequence[StagedExtent]], records: int) -> Staged:
         file = self._stage.leave()
         left = [
             Output(*key, tuple(extent._replace(file=file) for extent in extents)) for key, extents in outputs.items()
@@ -77,7 +77,7 @@ class LedgerTransaction:
         # The sequence of an owner's number is known at the decision: until then its frames have no identity.
         self.identity = self._signature if named is None or named.owner is None else None
 
-    def stage(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:  # noqa: ARG002 - a stage is for any
+    def stage(self, topic: TopicInfo, partition: int, frame: Frame) -> StagedExtent:  # noqa: ARG002 - a stage is for any
         return self._stage.append(frame)
 
     def check(self, staged: Staged) -> None:

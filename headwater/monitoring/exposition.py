@@ -16,7 +16,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[tuple[str, str], ...]
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One number of a family. The suffix is for the parts of a histogram."""
 
     labels: Labels
@@ -31,7 +31,7 @@ class Family:
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     meaning: str
-    samples: Sequence[Sample] = field(default_factory=tuple)
+    samples: Sequence[MetricSample] = field(default_factory=tuple)
 
 
 def exposition(families: Iterable[Family]) -> str:
@@ -69,7 +69,7 @@ class Histogram:
             counts[place] += 1
             self._sums[labels] = self._sums.get(labels, 0.0) + value
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[MetricSample]:
         """The buckets, each with all that is below it, and the sum and the count of each set of labels."""
         with self._mutex:
             found = [(labels, list(counts), self._sums[labels]) for labels, counts in self._counts.items()]
@@ -79,6 +79,6 @@ class Histogram:
             for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
                 below += count
                 limit = "+Inf" if bound == float("inf") else f"{bound:g}"
-                samples.append(Sample((*labels, ("le", limit)), below, "_bucket"))
-            samples += [Sample(labels, total, "_sum"), Sample(labels, below, "_count")]
+                samples.append(MetricSample((*labels, ("le", limit)), below, "_bucket"))
+            samples += [MetricSample(labels, total, "_sum"), MetricSample(labels, below, "_count")]
         return samples

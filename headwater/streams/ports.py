@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headwater.streams.group import Assignment, Commit, GroupInfo, PartitionsOf, PositionClaim, TopicKey
     from headwater.streams.position import Position
     from headwater.streams.receipt import Outcome
-    from headwater.streams.staging import Extent, Output, OutputKey, Staged
+    from headwater.streams.staging import Output, OutputKey, Staged, StagedExtent
     from headwater.streams.steward import StewardReport
     from headwater.streams.stopping import Stop
     from headwater.streams.store import Store
@@ -150,10 +150,10 @@ class Fetcher(Protocol):
 class FrameStage(Protocol):
     """A place for frames that one process writes, and a transaction of another publishes. For one thread."""
 
-    def append(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+    def append(self, topic: TopicInfo, partition: int, frame: Frame) -> StagedExtent:
         """Keep a frame, and return its place in the stage."""
 
-    def leave(self, outputs: Mapping[OutputKey, Sequence[Extent]], records: int) -> Staged:
+    def leave(self, outputs: Mapping[OutputKey, Sequence[StagedExtent]], records: int) -> Staged:
         """Make all frames durable and leave them to a transaction. `outputs` are their places by partition."""
 
     def discard(self) -> None:
@@ -167,7 +167,7 @@ class PendingTransaction(Protocol):
     def identity(self) -> Identity | None:
         """The identity that frames are encoded with; None if they get theirs with the decision."""
 
-    def stage(self, topic: TopicInfo, partition: int, frame: Frame) -> Extent:
+    def stage(self, topic: TopicInfo, partition: int, frame: Frame) -> StagedExtent:
         """Keep a frame until the decision, and return its place. The caller serialises the calls."""
 
     def check(self, staged: Staged) -> None:

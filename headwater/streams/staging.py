@@ -21,7 +21,7 @@ OutputKey = tuple[str, bytes, int]
 """A topic's name and uuid, and the number of one of its partitions."""
 
 
-class Extent(NamedTuple):
+class StagedExtent(NamedTuple):
     """The place of a staged frame: its file (the decision's own if that has no name), its position and its length."""
 
     file: str
@@ -35,7 +35,7 @@ class Output(NamedTuple):
     topic: str
     uuid: bytes
     partition: int
-    extents: Sequence[Extent]
+    extents: Sequence[StagedExtent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Staging:
 
     def __init__(self, stage: FrameStage) -> None:
         self._stage = stage
-        self._outputs: dict[OutputKey, list[Extent]] = {}
+        self._outputs: dict[OutputKey, list[StagedExtent]] = {}
         self._records = 0
 
     def append(self, topic: TopicInfo, partition: int, frame: Frame) -> None:

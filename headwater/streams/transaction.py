@@ -34,7 +34,7 @@ from headwater.streams.catalog import TopicInfo
 from headwater.streams.group import Commit, PositionClaim, TopicKey
 from headwater.streams.producer import Producer
 from headwater.streams.receipt import Outcome
-from headwater.streams.staging import Extent, Output, OutputKey, Staged
+from headwater.streams.staging import Output, OutputKey, Staged, StagedExtent
 from headwater.streams.topic import Topic, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ STAGES_KEPT: Final = 24 * 60 * 60.0
 class _StagedFrame(NamedTuple):
     """One frame in the stage, and the outcome that learns its place in the log."""
 
-    extent: Extent
+    extent: StagedExtent
     records: int
     outcome: Outcome
 
 
-StageFrame = Callable[[TopicInfo, int, Frame], Extent]
+StageFrame = Callable[[TopicInfo, int, Frame], StagedExtent]
 """Stages a frame for a partition of a topic, and returns its place in the stage."""
 
 

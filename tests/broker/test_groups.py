@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from headwater.broker import arrivals
-from headwater.broker.backend import GroupMember, PolledPartition
+from headwater.broker.backend import NamedMember, PolledPartition
 from headwater.broker.standalone.groups import StoredGroups
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import CommitRefused, StaleMember
@@ -242,10 +242,10 @@ def test_a_poll_returns_the_next_records(broker: Served) -> None:
 
 
 def test_a_poll_waits_for_records(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[GroupMember] = []
+    looks: list[NamedMember] = []
     look = StoredGroups._read_for
 
-    def counted(self: StoredGroups, member: GroupMember, max_records: int) -> list[PolledPartition]:
+    def counted(self: StoredGroups, member: NamedMember, max_records: int) -> list[PolledPartition]:
         looks.append(member)
         return look(self, member, max_records)
 

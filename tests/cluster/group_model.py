@@ -237,7 +237,7 @@ class GroupBroker(Broker):
         self.ask_rules(take_out, lambda _: None)
 
 
-class GroupMember(Process):
+class NamedMember(Process):
     """A member: it joins, settles, commits more and more, and leaves. Each until it is answered."""
 
     def __init__(self, world: World, number: int, cluster: GroupCluster) -> None:
@@ -362,7 +362,7 @@ class GroupCluster(Cluster):
             broker.told, broker.sequences = self.told, sequences
         self._faults[self._leadership_moves] = self.world.random.random() ** 2
         self._faults[self._leader_sleeps] = self.world.random.random() ** 3
-        self.clients = [GroupMember(self.world, number, self) for number in range(5)]  # type: ignore[misc]
+        self.clients = [NamedMember(self.world, number, self) for number in range(5)]  # type: ignore[misc]
 
     def _leadership_moves(self) -> None:
         """Another one is to lead, as when leadership is given back: the one before lives on, and may lead again."""

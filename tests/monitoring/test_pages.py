@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.monitoring.exposition import Family, Histogram, Sample, exposition
+from headwater.monitoring.exposition import Family, Histogram, MetricSample, exposition
 from headwater.monitoring.pages import Page, PageServer, Request
 from tests.support.certificates import Authority, needs_openssl
 
@@ -135,5 +135,5 @@ def test_a_histogram_counts_what_is_below_each_bound() -> None:
 
 
 def test_labels_cannot_break_a_line() -> None:
-    text = exposition([Family("f", "gauge", "m", [Sample((("topic", 'a"\\\nb'),), 1)])])
+    text = exposition([Family("f", "gauge", "m", [MetricSample((("topic", 'a"\\\nb'),), 1)])])
     assert text.splitlines()[-1] == 'f{topic="a\\"\\\\\\nb"} 1'

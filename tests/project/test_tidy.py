@@ -225,3 +225,15 @@ def test_headless_sentences_are_noticed(name: str, text: str, lines: list[int]) 
 )
 def test_what_is_looked_for_is_found(pattern: re.Pattern[str], text: str, found: bool) -> None:
     assert bool(pattern.search(text)) is found
+
+
+def test_a_class_name_occurs_once() -> None:
+    """The asyncio twins of public classes share their names on purpose."""
+    places: dict[str, list[str]] = {}
+    for path, text in written_by_hand().items():
+        name = str(path.relative_to(ROOT))
+        if name.startswith("headwater/") and not name.startswith("headwater/aio/") and path.suffix == ".py":
+            for item in ast.parse(text).body:
+                if isinstance(item, ast.ClassDef):
+                    places.setdefault(item.name, []).append(name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

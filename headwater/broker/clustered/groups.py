@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from headwater.broker.arrivals import GROUP
-from headwater.broker.backend import GroupMember, NamedPartition, PolledPartition
+from headwater.broker.backend import NamedMember, NamedPartition, PolledPartition
 from headwater.broker.clustered.coordinator import Coordination, Coordinator, LoggedSessions
 from headwater.broker.clustered.peers import GroupReader, GroupReaders, Peers, Start
 from headwater.broker.clustered.polling import ClusterPolling
@@ -150,7 +150,7 @@ class CoordinatedGroups:
     # Polling.
 
     async def read_for(
-        self, member: GroupMember, partitions: Sequence[TopicPartition], max_records: int, wait: float
+        self, member: NamedMember, partitions: Sequence[TopicPartition], max_records: int, wait: float
     ) -> Sequence[PolledPartition]:
         """See GroupHome."""
         if not self.has(member.group):

@@ -19,7 +19,7 @@ from headwater.broker.backend import (
     AppliedWrite,
     Authorise,
     CommittedTransaction,
-    GroupMember,
+    NamedMember,
     NamedPartition,
     NamedTopic,
     NewPosition,
@@ -246,7 +246,7 @@ class ClusterTransactions:
         return _committed(writes, verdict, 0)
 
     async def _commit_progress(
-        self, transaction: TransactionCommit, member: GroupMember, writes: tuple[PartitionWrites, ...]
+        self, transaction: TransactionCommit, member: NamedMember, writes: tuple[PartitionWrites, ...]
     ) -> CommittedTransaction:
         """Decide together with the positions of a consumer, in the log of its group."""
         if transaction.writer:
@@ -368,7 +368,7 @@ class GroupProgress:
     """The progress of a consumer in a transaction, which is decided where its group is kept."""
 
     def __init__(
-        self, groups: CoordinatedGroups, rules: GroupRules, member: GroupMember, inputs: Sequence[NewPosition]
+        self, groups: CoordinatedGroups, rules: GroupRules, member: NamedMember, inputs: Sequence[NewPosition]
     ) -> None:
         self._groups = groups
         self._rules = rules

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from headwater.broker.backend import GroupMember, NamedPartition, NewMember, NewPosition
+from headwater.broker.backend import NamedMember, NamedPartition, NewMember, NewPosition
 from headwater.broker.core import Core
 from headwater.broker.rpc.call import Call
 from headwater.broker.rpc.messages import pack_partitions, pack_record
@@ -196,8 +196,8 @@ class GroupMethods:
 def _member(
     request: pb.SettleGroupRequest | pb.HeartbeatRequest | pb.LeaveGroupRequest | pb.CommitRequest | pb.PollRequest,
     call: Call,
-) -> GroupMember:
-    return GroupMember(request.group, request.member_id, call.caller.name)
+) -> NamedMember:
+    return NamedMember(request.group, request.member_id, call.caller.name)
 
 
 def new_positions(positions: Iterable[pb.Advance]) -> list[NewPosition]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from headwater.broker.backend import CommittedTransaction, GroupMember, NamedPartition, TransactionCommit
+from headwater.broker.backend import CommittedTransaction, NamedMember, NamedPartition, TransactionCommit
 from headwater.broker.core import Core
 from headwater.broker.limits.admission import Admission
 from headwater.broker.rpc.call import Call, check_readable
@@ -60,7 +60,7 @@ class TransactionMethods:
         transaction = TransactionCommit(
             [staged.token for staged in request.staged],
             request.request_id,
-            GroupMember(request.group, request.member_id, call.caller.name) if request.group else None,
+            NamedMember(request.group, request.member_id, call.caller.name) if request.group else None,
             new_positions(request.inputs),
             request.writer or None,
             request.sequence if request.HasField("sequence") else None,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from headwater.broker.arrivals import GROUP, Key
-from headwater.broker.backend import GroupMember, NamedPartition, PolledPartition
+from headwater.broker.backend import NamedMember, NamedPartition, PolledPartition
 from headwater.broker.runtime import Runtime
 from headwater.broker.sessions import Session, Sessions, sessions_of
 from headwater.core.errors import HeadwaterError, StaleMember, StoreClosed, UnknownTopic
@@ -109,7 +109,7 @@ class StoredGroups:
     # Polling.
 
     async def read_for(
-        self, member: GroupMember, partitions: Sequence[TopicPartition], max_records: int, wait: float
+        self, member: NamedMember, partitions: Sequence[TopicPartition], max_records: int, wait: float
     ) -> Sequence[PolledPartition]:
         """See GroupHome."""
         keys: list[Key] = [*partitions, (member.group, GROUP)]
@@ -119,7 +119,7 @@ class StoredGroups:
                 await waiter.wait(wait)
             return found
 
-    def _read_for(self, member: GroupMember, max_records: int) -> list[PolledPartition]:
+    def _read_for(self, member: NamedMember, max_records: int) -> list[PolledPartition]:
         if not self.has(member.group):
             raise StaleMember(f"there is no group {member.group!r}: join it first")
         group = self.get(member.group)

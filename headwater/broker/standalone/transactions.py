@@ -33,7 +33,7 @@ from headwater.broker.stored import topic_of
 from headwater.core.errors import HeadwaterError, StoreError
 from headwater.streams.group import Commit, PositionClaim, TopicKey
 from headwater.streams.ports import GroupCoordinator
-from headwater.streams.staging import Extent, Output, Staged, Staging
+from headwater.streams.staging import Output, Staged, StagedExtent, Staging
 from headwater.streams.store import Store
 from headwater.streams.topic import TopicPartition
 from headwater.streams.transaction import begin_transaction
@@ -98,7 +98,7 @@ class StoreTransactions:
         for token in tokens:
             outputs, records = json.loads(self._secrets.unseal(token))
             written = [
-                Output(topic, bytes.fromhex(uuid), number, tuple(Extent(*extent) for extent in extents))
+                Output(topic, bytes.fromhex(uuid), number, tuple(StagedExtent(*extent) for extent in extents))
                 for topic, uuid, number, extents in outputs
             ]
             found.append(Staged(tuple(written), records))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
-from headwater.monitoring.exposition import CONTENT_TYPE, Family, Labels, Sample, exposition
+from headwater.monitoring.exposition import CONTENT_TYPE, Family, Labels, MetricSample, exposition
 from headwater.monitoring.pages import Page, PageServer, Request
 from headwater.spark.pipeline.progress import BatchProgress, Summary
 
@@ -78,7 +78,7 @@ class Metrics:
         """All of it, as Prometheus reads it."""
         with self._mutex:
             return exposition(
-                Family(f"{_PREFIX}{name}", kind, meaning, [Sample(*one) for one in self._values[name].items()])
+                Family(f"{_PREFIX}{name}", kind, meaning, [MetricSample(*one) for one in self._values[name].items()])
                 for name, (kind, meaning) in _HELP.items()
             )
 
