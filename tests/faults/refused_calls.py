@@ -183,6 +183,18 @@ def _open(scene: Scene) -> None:
     hw.open(scene.root / "store").close()
 
 
+def _lead(scene: Scene) -> None:
+    scene.log.lead(1)
+    with scene.log.leading(1):
+        scene.log.append(encode([b"x" * 3000]))
+
+
+def _follow(scene: Scene) -> None:
+    scene.log.follow(1)
+    with scene.log.following(1):
+        scene.log.copy([])
+
+
 def _stewarding(scene: Scene) -> None:
     with scene.store.stewarding():
         pass
@@ -345,12 +357,17 @@ _PARTITION: Final[dict[str, Call]] = {
     "close": lambda s: s.log.close(),
     "closed": lambda s: s.log.closed(),
     "compact": lambda s: s.store.topic("compacted").partition(0).compact(),
+    "config": lambda s: s.log.config,
     "configure": lambda s: s.log.configure(s.log.config),
     "copy": lambda s: s.log.copy([]),
     "delete_before": lambda s: s.log.delete_before(1),
+    "follow": lambda s: s.log.follow(1),
+    "following": _follow,
     "forget_damage": lambda s: s.log.forget_damage(0, 1),
     "frames": lambda s: list(s.log.frames()),
+    "guard": lambda s: s.log.guard,
     "lead": lambda s: s.log.lead(1),
+    "leading": _lead,
     "learn_producers": lambda s: s.log.learn_producers(s.log.producers_at(s.log.bounds().end)),
     "locate": lambda s: s.log.locate(0, 1, 1000),
     "mending": _mend,
