@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -12,6 +14,9 @@ from headwater.core.config import TopicConfig
 from headwater.core.errors import InvalidRecord
 from headwater.core.limits import check_sizes
 from headwater.core.schema import Schema
+
+_MICROSECONDS: Final = {"s": 1_000_000, "ms": 1000}
+"""The microseconds in a unit of a time, if it is coarser than Python's."""
 
 
 def check_row(row: Any, schema: Schema) -> dict[str, Any]:
@@ -30,8 +35,32 @@ def check_row(row: Any, schema: Schema) -> dict[str, Any]:
             pa.scalar(value, field.type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidRecord(f"column {field.name!r} must be {field.type}: {error}") from error
+        if _loses_something(value, field.type):
+            raise InvalidRecord(f"column {field.name!r} must be {field.type}, and {value!r:.60} would be cut to fit")
         checked[field.name] = value
     return checked
+
+
+def _loses_something(value: Any, kind: Any) -> bool:
+    """Return whether Arrow, which takes the value, would cut off a fraction or a time of day."""
+    types = pa.types
+    if value is None or isinstance(value, int | str | bytes):
+        return False
+    if isinstance(value, float | Decimal):
+        return types.is_integer(kind) and value != int(value)
+    if isinstance(value, date | time | timedelta):
+        if types.is_date(kind):
+            return isinstance(value, datetime) and value.time() != time.min
+        rest = value.microseconds if isinstance(value, timedelta) else getattr(value, "microsecond", 0)
+        return bool(rest % _MICROSECONDS.get(getattr(kind, "unit", ""), 1))
+    if types.is_struct(kind) and isinstance(value, Mapping):
+        return any(_loses_something(value.get(field.name), field.type) for field in kind)
+    if types.is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return any(_loses_something(k, kind.key_type) or _loses_something(v, kind.item_type) for k, v in pairs)
+    if types.is_nested(kind) and isinstance(value, Sequence):
+        return any(_loses_something(item, kind.value_type) for item in value)
+    return False
 
 
 def check_marker(schema: Schema) -> None:

@@ -6,6 +6,8 @@ import gc
 import threading
 import zlib
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -606,6 +608,39 @@ def test_a_table_that_does_not_fit_is_refused_by_its_columns(open_store: OpenSto
     with store.producer("trades") as out, pytest.raises(InvalidRecord, match=message):
         out.send_batch(data)
     assert topic.statistics().records == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 1.5),
+        (pa.int32(), Decimal("0.1")),
+        (pa.list_(pa.int64()), [1, 2.5]),
+        (pa.struct([("a", pa.list_(pa.int8()))]), {"a": [0.5]}),
+        (pa.map_(pa.string(), pa.int64()), {"a": 0.5}),
+        (pa.date32(), datetime(2026, 1, 1, 12, tzinfo=UTC)),
+        (pa.timestamp("ms"), datetime(2026, 1, 1, microsecond=1, tzinfo=UTC)),
+        (pa.duration("s"), timedelta(milliseconds=1)),
+    ],
+    ids=str,
+)
+def test_a_value_that_would_be_cut_is_refused(kind: Any, value: Any) -> None:
+    with hw.open("memory://") as store:
+        topic = store.create_topic("t", schema=pa.schema([("column", kind)]))
+        with store.producer("t") as out:
+            with pytest.raises(InvalidRecord, match=r"'column' must be .* would be cut to fit"):
+                out.send({"column": value})
+            with pytest.raises(InvalidRecord, match=r"'column' must be .* would be cut to fit"):
+                out.send_batch([{"column": value}])
+        assert topic.partition(0).bounds().end == 0
+
+
+def test_a_number_that_is_whole_fits_a_column_of_integers() -> None:
+    with hw.open("memory://") as store:
+        topic = store.create_topic("t", schema=pa.schema([("x", pa.int64()), ("day", pa.date32())]))
+        with store.producer("t") as out:
+            out.send({"x": 2.0, "day": datetime(2026, 1, 1, tzinfo=UTC)})
+        assert [record.value for record in topic.partition(0).records()] == [{"x": 2, "day": date(2026, 1, 1)}]
 
 
 def test_a_typed_delete_marker_needs_columns_that_can_be_null(open_store: OpenStore) -> None:
