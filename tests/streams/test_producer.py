@@ -624,8 +624,8 @@ def test_a_table_that_does_not_fit_is_refused_by_its_columns(open_store: OpenSto
     ],
     ids=str,
 )
-def test_a_value_that_would_be_cut_is_refused(kind: Any, value: Any) -> None:
-    with hw.open("memory://") as store:
+def test_a_value_that_would_be_cut_is_refused(tmp_path: Path, kind: Any, value: Any) -> None:
+    with hw.open(tmp_path / "store") as store:
         topic = store.create_topic("t", schema=pa.schema([("column", kind)]))
         with store.producer("t") as out:
             with pytest.raises(InvalidRecord, match=r"'column' must be .* would be cut to fit"):
@@ -635,8 +635,8 @@ def test_a_value_that_would_be_cut_is_refused(kind: Any, value: Any) -> None:
         assert topic.partition(0).bounds().end == 0
 
 
-def test_a_number_that_is_whole_fits_a_column_of_integers() -> None:
-    with hw.open("memory://") as store:
+def test_a_number_that_is_whole_fits_a_column_of_integers(tmp_path: Path) -> None:
+    with hw.open(tmp_path / "store") as store:
         topic = store.create_topic("t", schema=pa.schema([("x", pa.int64()), ("day", pa.date32())]))
         with store.producer("t") as out:
             out.send({"x": 2.0, "day": datetime(2026, 1, 1, tzinfo=UTC)})
