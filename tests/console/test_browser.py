@@ -153,7 +153,10 @@ def test_a_message_is_produced_by_hand_and_found_by_filters(opened: Opened) -> N
     browser.type("input[aria-label=Filter]", "key = 'you'\n")
     browser.find(".vt-empty", "No messages.")
     browser.find("input[aria-label=Filter]").clear()
-    browser.type("input[aria-label=Filter]", "nonsense =\n")
+    browser.type("input[aria-label=Filter]", "key =\n")
+    browser.find(".problem", "a column is expected, not the end, at character 6")
+    browser.find("input[aria-label=Filter]").clear()
+    browser.type("input[aria-label=Filter]", "nonsense = 1\n")
     browser.find(".problem", "there is no column 'nonsense'")
 
 
