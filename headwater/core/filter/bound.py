@@ -40,6 +40,7 @@ _PYTHON: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_JSON_FUNCTIONS: Final[dict[str, Callable[[str], Any]]] = {"length": len, "lower": str.lower}
 
 
 class BoundFilter:
@@ -74,7 +75,7 @@ class _Rows:
         self.partition = partition
         self._documents: dict[tuple[str, ...], list[Any]] = {}
 
-    def documents(self, within: _Operand) -> list[Any]:
+    def documents(self, within: _TypedOperand) -> list[Any]:
         """The JSON documents of a column, parsed once for all paths into it."""
         documents = self._documents.get(within.path)
         if documents is None:
@@ -86,7 +87,7 @@ class _Rows:
 
 
 class _Operand(ABC):
-    """A value of each record. Its type is None if it is JSON, where each record may have another one."""
+    """A value of each record. Its type is None in JSON, where each record may have another one."""
 
     def __init__(self, path: tuple[str, ...], type_: Any, at: int) -> None:
         self.path = path
@@ -99,23 +100,33 @@ class _Operand(ABC):
         return ".".join(self.path)
 
     @abstractmethod
-    def array(self, rows: _Rows) -> pa.Array:
-        """The values of a batch."""
+    def values(self, rows: _Rows) -> list[Any]:
+        """The values of a batch as Python's own."""
 
     @abstractmethod
     def value(self, record: Record, partition: int) -> Any:
         """The value of one record."""
 
+    def is_null(self, rows: _Rows) -> pa.Array:
+        """True for each record of a batch that has no value here."""
+        return pa.array([value is None for value in self.values(rows)], pa.bool_())
+
+
+class _TypedOperand(_Operand):
+    """An operand whose values are all of one type, so that Arrow can hold them."""
+
+    @abstractmethod
+    def array(self, rows: _Rows) -> pa.Array:
+        """The values of a batch."""
+
     def values(self, rows: _Rows) -> list[Any]:
-        """The values of a batch as Python's own."""
         return self.array(rows).to_pylist()  # type: ignore[no-any-return]
 
     def is_null(self, rows: _Rows) -> pa.Array:
-        """True for each record of a batch that has no value here."""
         return pc.is_null(self.array(rows))
 
 
-class _ColumnOperand(_Operand):
+class _ColumnOperand(_TypedOperand):
     def __init__(self, column: str, type_: Any, at: int, get: Callable[[Record], Any]) -> None:
         super().__init__((column,), type_, at)
         self._column = column
@@ -140,7 +151,7 @@ class _HeadersOperand(_ColumnOperand):
         return super().value(record, partition) or None
 
 
-class _PartitionOperand(_Operand):
+class _PartitionOperand(_TypedOperand):
     def array(self, rows: _Rows) -> pa.Array:
         return pa.repeat(pa.scalar(rows.partition, _PARTITION), rows.batch.num_rows)
 
@@ -155,8 +166,10 @@ class _RowOperand(_Operand):
         super().__init__(("value",), pa.struct([]), at)
         self._columns = columns
 
-    def array(self, rows: _Rows) -> pa.Array:
-        raise NotImplementedError  # it compares with nothing
+    def values(self, rows: _Rows) -> list[Any]:
+        nulls = self.is_null(rows).to_pylist()
+        listed = rows.batch.select(self._columns).to_pylist()
+        return [None if null else row for null, row in zip(nulls, listed, strict=True)]
 
     def is_null(self, rows: _Rows) -> pa.Array:
         mask = pc.is_null(rows.batch.column(self._columns[0]))
@@ -168,10 +181,10 @@ class _RowOperand(_Operand):
         return record.value
 
 
-class _StructOperand(_Operand):
+class _StructOperand(_TypedOperand):
     """A field of a struct."""
 
-    def __init__(self, parent: _Operand, field: str, type_: Any) -> None:
+    def __init__(self, parent: _TypedOperand, field: str, type_: Any) -> None:
         super().__init__((*parent.path, field), type_, parent.at)
         self._parent = parent
         self._field = field
@@ -184,10 +197,10 @@ class _StructOperand(_Operand):
         return None if parent is None else parent[self._field]
 
 
-class _HeaderOperand(_Operand):
+class _HeaderOperand(_TypedOperand):
     """The value of one header; the last one, should there be several of the name."""
 
-    def __init__(self, headers: _Operand, name: str, at: int) -> None:
+    def __init__(self, headers: _TypedOperand, name: str, at: int) -> None:
         super().__init__((*headers.path, name), HEADERS.item_type, at)
         self._headers = headers
         self._header = name
@@ -203,16 +216,10 @@ class _HeaderOperand(_Operand):
 class _JsonOperand(_Operand):
     """A place in the JSON that a text or binary column holds. Nothing is there in what is no JSON."""
 
-    def __init__(self, parent: _Operand, path: tuple[str, ...]) -> None:
+    def __init__(self, parent: _TypedOperand, path: tuple[str, ...]) -> None:
         super().__init__((*parent.path, *path), None, parent.at)
         self._parent = parent
         self._path_within = path
-
-    def array(self, rows: _Rows) -> pa.Array:
-        raise NotImplementedError  # its values are of no one type
-
-    def is_null(self, rows: _Rows) -> pa.Array:
-        return pa.array([value is None for value in self.values(rows)], pa.bool_())
 
     def values(self, rows: _Rows) -> list[Any]:
         return [self._within(document) for document in rows.documents(self._parent)]
@@ -235,55 +242,54 @@ def _document(text: bytes | str | None) -> Any:
         return None
 
 
-class _LowerOperand(_Operand):
-    """A text in lower case."""
+class _JsonFunction(_Operand):
+    """A function of a text in JSON. Other values have none."""
 
-    def __init__(self, argument: _Operand, at: int) -> None:
-        super().__init__(("lower(" + argument.name + ")",), argument.type, at)
+    def __init__(self, name: str, work: Callable[[str], Any], argument: _Operand, at: int) -> None:
+        super().__init__((f"{name}({argument.name})",), None, at)
+        self._work = work
         self._argument = argument
 
-    def is_null(self, rows: _Rows) -> pa.Array:
-        return pa.array([value is None for value in self.values(rows)], pa.bool_())
+    def values(self, rows: _Rows) -> list[Any]:
+        return [self._of(value) for value in self._argument.values(rows)]
+
+    def value(self, record: Record, partition: int) -> Any:
+        return self._of(self._argument.value(record, partition))
+
+    def _of(self, value: Any) -> Any:
+        return self._work(value) if isinstance(value, str) else None
+
+
+class _LowerOperand(_TypedOperand):
+    """A text in lower case."""
+
+    def __init__(self, argument: _TypedOperand, at: int) -> None:
+        super().__init__((f"lower({argument.name})",), argument.type, at)
+        self._argument = argument
 
     def array(self, rows: _Rows) -> pa.Array:
         return pc.utf8_lower(self._argument.array(rows))
 
-    def values(self, rows: _Rows) -> list[Any]:
-        if self.type is not None:
-            return super().values(rows)
-        return [value.lower() if isinstance(value, str) else None for value in self._argument.values(rows)]
-
     def value(self, record: Record, partition: int) -> Any:
         value = self._argument.value(record, partition)
-        if self.type is None:
-            return value.lower() if isinstance(value, str) else None
         return pc.utf8_lower(pa.scalar(value, self.type)).as_py()  # Python knows other lower cases
 
 
-class _LengthOperand(_Operand):
+class _LengthOperand(_TypedOperand):
     """The number of characters of a text, or of bytes."""
 
-    def __init__(self, argument: _Operand, at: int) -> None:
-        type_ = None if argument.type is None else pa.int64()
-        super().__init__(("length(" + argument.name + ")",), type_, at)
+    def __init__(self, argument: _TypedOperand, at: int) -> None:
+        super().__init__((f"length({argument.name})",), pa.int64(), at)
         self._argument = argument
-
-    def is_null(self, rows: _Rows) -> pa.Array:
-        return pa.array([value is None for value in self.values(rows)], pa.bool_())
 
     def array(self, rows: _Rows) -> pa.Array:
         array = TextKind(self._argument.type).array(self._argument.array(rows))
         binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
         return (pc.binary_length if binary else pc.utf8_length)(array).cast(pa.int64())
 
-    def values(self, rows: _Rows) -> list[Any]:
-        if self.type is not None:
-            return super().values(rows)
-        return [len(value) if isinstance(value, str) else None for value in self._argument.values(rows)]
-
     def value(self, record: Record, partition: int) -> Any:
         value = self._argument.value(record, partition)
-        return len(value) if isinstance(value, bytes | str) else None
+        return None if value is None else len(value)
 
 
 # Conditions: true, false or null for each record.
@@ -302,7 +308,7 @@ class _Condition(ABC):
 class _Compared(_Condition):
     """An operand of one type against a literal, which was converted to that type."""
 
-    def __init__(self, operand: _Operand, kind: ColumnKind, sign: str, literal: parsed.Literal) -> None:
+    def __init__(self, operand: _TypedOperand, kind: ColumnKind, sign: str, literal: parsed.Literal) -> None:
         self._operand = operand
         self._kind = kind
         self._sign, self._value = kind.bind(sign, literal, operand.name)
@@ -319,7 +325,7 @@ class _Compared(_Condition):
 class _AnyOf(_Condition):
     """Membership in a list of literals."""
 
-    def __init__(self, operand: _Operand, kind: ColumnKind, literals: tuple[parsed.Literal, ...]) -> None:
+    def __init__(self, operand: _TypedOperand, kind: ColumnKind, literals: tuple[parsed.Literal, ...]) -> None:
         self._operand = operand
         self._kind = kind
         bound = [kind.bind("=", literal, operand.name) for literal in literals]
@@ -339,7 +345,7 @@ class _AnyOf(_Condition):
 class _ColumnsCompared(_Condition):
     """Two operands that Arrow compares as values of one type."""
 
-    def __init__(self, left: _Operand, sign: str, right: _Operand, common: Any) -> None:
+    def __init__(self, left: _TypedOperand, sign: str, right: _TypedOperand, common: Any) -> None:
         self._left = left
         self._sign = sign
         self._right = right
@@ -349,7 +355,7 @@ class _ColumnsCompared(_Condition):
         left, right = (self._array(operand, rows) for operand in (self._left, self._right))
         return getattr(pc, _ARROW[self._sign])(left, right)
 
-    def _array(self, operand: _Operand, rows: _Rows) -> pa.Array:
+    def _array(self, operand: _TypedOperand, rows: _Rows) -> pa.Array:
         kind = kind_of(operand.type)
         assert kind is not None
         array = kind.array(operand.array(rows))
@@ -405,9 +411,9 @@ class _Searched(_Condition):
             raise InvalidFilter(str(error), search.pattern.at) from None
 
     def mask(self, rows: _Rows) -> pa.Array:
-        if self._operand.type is None:
-            return self._searching.mask(pa.array(map(_json_text, self._operand.values(rows)), pa.string()))
-        return self._searching.mask(self._kind.array(self._operand.array(rows)))
+        if isinstance(self._operand, _TypedOperand):
+            return self._searching.mask(self._kind.array(self._operand.array(rows)))
+        return self._searching.mask(pa.array(map(_json_text, self._operand.values(rows)), pa.string()))
 
     def holds(self, record: Record, partition: int) -> bool | None:
         value = self._operand.value(record, partition)
@@ -432,7 +438,7 @@ class _True(_Condition):
         self._operand = operand
 
     def mask(self, rows: _Rows) -> pa.Array:
-        if self._operand.type is not None:
+        if isinstance(self._operand, _TypedOperand):
             return self._operand.array(rows)
         return pa.array(
             [value if isinstance(value, bool) else None for value in self._operand.values(rows)], pa.bool_()
@@ -564,7 +570,7 @@ class _Binder:
     def _membership(self, operand: _Operand, values: tuple[parsed.Literal, ...]) -> _Condition:
         if operand.type is None:
             return _Some([_ValuesCompared(operand, "=", value) for value in values])
-        return _AnyOf(operand, self._kind(operand), values)
+        return _AnyOf(*self._typed(operand), values)
 
     @staticmethod
     def _search(operand: _Operand, search: parsed.Search) -> _Condition:
@@ -576,14 +582,15 @@ class _Binder:
         if isinstance(other, parsed.Literal):
             if left.type is None:
                 return _ValuesCompared(left, sign, other)
-            return _Compared(left, self._kind(left), sign, other)
+            return _Compared(*self._typed(left), sign, other)
         right = self._operand(other, text_expected=True)
         if left.type is None or right.type is None:
             for operand in (left, right):
-                if operand.type is not None and not (_is_text(operand.type) or self._kind(operand).plain):
+                if operand.type is not None and not (_is_text(operand.type) or self._typed(operand)[1].plain):
                     raise InvalidFilter(f"{operand.name} is {operand.type}, which nothing in JSON is", operand.at)
             return _ValuesCompared(left, sign, right)
-        common = self._kind(left).common(self._kind(right))
+        (left, left_kind), (right, right_kind) = self._typed(left), self._typed(right)
+        common = left_kind.common(right_kind)
         if common is not None:
             return _ColumnsCompared(left, sign, right, common)
         if _is_number(left.type) and _is_number(right.type):
@@ -591,13 +598,13 @@ class _Binder:
         raise InvalidFilter(f"{right.name} is {right.type} and {left.name} is {left.type}", right.at)
 
     @staticmethod
-    def _kind(operand: _Operand) -> ColumnKind:
+    def _typed(operand: _Operand) -> tuple[_TypedOperand, ColumnKind]:
         kind = kind_of(operand.type)
-        if kind is None:
+        if kind is None or not isinstance(operand, _TypedOperand):
             raise InvalidFilter(
                 f"{operand.name} is {operand.type}, which compares with nothing: name a part of it", operand.at
             )
-        return kind
+        return operand, kind
 
     # Operands.
 
@@ -624,10 +631,13 @@ class _Binder:
 
     def _function(self, function: parsed.Function) -> _Operand:
         argument = self._operand(function.argument)
-        if function.name == "length" and (argument.type is None or _is_text(argument.type)):
-            return _LengthOperand(argument, function.at)
-        if function.name == "lower" and (argument.type is None or _is_text(argument.type, binary=False)):
-            return _LowerOperand(argument, function.at)
+        if argument.type is None:
+            return _JsonFunction(function.name, _JSON_FUNCTIONS[function.name], argument, function.at)
+        if isinstance(argument, _TypedOperand):
+            if function.name == "length" and _is_text(argument.type):
+                return _LengthOperand(argument, function.at)
+            if function.name == "lower" and _is_text(argument.type, binary=False):
+                return _LowerOperand(argument, function.at)
         raise InvalidFilter(f"{function.name} is for text, and {argument.name} is {argument.type}", function.at)
 
     def _resolve(self, column: parsed.Column, text_expected: bool) -> tuple[str | None, tuple[str, ...]]:
@@ -648,7 +658,7 @@ class _Binder:
         hint = f"; for a text, write '{name}'" if text_expected else ""
         raise InvalidFilter(f"there is no column {name!r:.60}; there are {', '.join(names)}{hint}", column.at)
 
-    def _column(self, name: str, at: int) -> _Operand:
+    def _column(self, name: str, at: int) -> _TypedOperand:
         schema = self._schema
         if name == schema.system("partition"):
             return _PartitionOperand((name,), _PARTITION, at)

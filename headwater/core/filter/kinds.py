@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -22,7 +23,7 @@ _NAIVE_EPOCH: Final = _EPOCH.replace(tzinfo=None)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class ColumnKind:
+class ColumnKind(ABC):
     """The values of a column as comparable ones: in Arrow as an array of `carrier`, in Python as plain objects."""
 
     plain = True
@@ -52,8 +53,9 @@ class ColumnKind:
             detail = f": {error}" if isinstance(error, HeadwaterError) else ""
             raise InvalidFilter(f"{name} is {self.type}, and {shown!r:.60} is not{detail}", literal.at) from None
 
+    @abstractmethod
     def _bind(self, sign: str, value: Fraction | str | bool) -> tuple[str, Any]:
-        raise NotImplementedError
+        """Do what `bind` does. Any error of a conversion means that the two do not compare."""
 
     def common(self, other: ColumnKind) -> Any:
         """Return the type in which Arrow compares both without a loss; None if there is none."""
