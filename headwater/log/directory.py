@@ -175,7 +175,8 @@ class DirectoryPartition(Partition):
         Frames of identified producers are recognised as repeats here. Where one does not fit, the whole groups before
         it stay. Below `compacted_until` the other one has been compacted, and offsets may be missing. Below
         `joined_until`, by default the same, one of the two has, and the first frame may begin before the end. Else
-        either is an error. The copies are durable when this returns, whatever the mode: a follower tells its leader so.
+        either is an error. Everything up to the new end is durable when this returns, whatever the mode, also if there
+        was nothing to copy: a follower tells its leader so.
         """
         tickets: list[Ticket] = []
         group: list[tuple[Frame, FrameHeader]] = []
@@ -190,6 +191,9 @@ class DirectoryPartition(Partition):
                 group = []
         if group:
             raise PartitionError(f"{self}: the frames to be copied end within a group")
+        if not tickets:
+            self.sync()
+            return
         self._writer.commit(tickets, durable=True)
         for ticket in tickets:
             ticket.outcome()

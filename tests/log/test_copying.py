@@ -159,3 +159,11 @@ def test_a_power_loss_while_it_restarts_leaves_the_old_log_or_the_new_one(tmp_pa
         start, end, _ = after.bounds()
         assert (start, end) in [(0, 2), (0, 9), (9, 9)]
         assert after.append(encode([b"next"])).base_offset == end
+
+
+def test_what_was_appended_before_is_durable_also_if_there_is_nothing_to_copy(tmp_path: Path) -> None:
+    with opened(tmp_path / "deposed", sync="never") as partition:
+        partition.append(encode([b"as the leader"]))
+        assert partition.bounds().durable_end == 0
+        partition.copy([])
+        assert partition.bounds().durable_end == partition.bounds().end == 1
