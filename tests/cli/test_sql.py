@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+import headwater
 from tests.support.command import Command, hw, local_hw
 
 __all__ = ["hw", "local_hw"]
@@ -82,7 +83,8 @@ def test_what_is_no_format_is_refused(local_hw: Command) -> None:
 
 def test_damage_is_named_in_one_line(local_hw: Command) -> None:
     local_hw("topic", "create", "orders")
-    local_hw("produce", "orders", stdin="x\n" * 1000)
+    with headwater.open(local_hw.store) as store, store.producer("orders") as out:
+        out.send_batch([b"x"] * 1000)  # one frame
     (segment,) = (Path(local_hw.store) / "orders" / "0").glob("*.log")
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 1

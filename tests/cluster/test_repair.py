@@ -12,7 +12,7 @@ from headwater.log import Damage
 from tests.cluster.cluster import ClusterProcesses
 from tests.cluster.damage import LOSSES, flip, frames_in, lose
 from tests.support.etcd_server import needs_etcd
-from tests.support.patience import wait_until
+from tests.support.patience import Patience, wait_until
 
 pytestmark = needs_etcd
 
@@ -58,6 +58,14 @@ def read(cluster: ClusterProcesses) -> list[bytes | None]:
         return [record.value for record in store.topic("numbers").partition(0).records()]
 
 
+def holds(cluster: ClusterProcesses, broker: int, values: list[bytes]) -> bool:
+    """Return whether a replica holds these values, all intact."""
+    try:
+        return [value for _, value in cluster.records(broker, "numbers")] == values
+    except hw.Damaged:
+        return False
+
+
 def check_lines(cluster: ClusterProcesses) -> None:
     """Look how much each broker has complained in its last life."""
     for broker in cluster.brokers:
@@ -79,10 +87,11 @@ def test_different_damage_on_two_replicas_and_the_third_is_empty(cluster: Cluste
     after = cluster.wait("numbers", in_sync={0, 1, 2})
     assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
     assert read(cluster) == values
-    cluster.let_lead(follower, "numbers")  # whose damage nobody may have met so far
-    assert read(cluster) == values
-    for copy in cluster.wait_for_copies("numbers").values():
-        assert [value for _, value in copy] == values
+    patience = Patience(300)
+    while not all(holds(cluster, broker, values) for broker in range(3)):
+        cluster.let_lead(follower, "numbers")  # whose damage nobody may have met so far, and it may not lead for long
+        assert read(cluster) == values
+        assert not patience.exhausted()
     check_lines(cluster)
 
 
@@ -139,6 +148,14 @@ def test_a_lost_segment_is_fetched_again_and_its_hole_is_not_copied(cluster: Clu
     check_lines(cluster)
 
 
+def newest(cluster: ClusterProcesses, broker: int) -> dict[bytes | None, bytes | None] | None:
+    """Return the newest value of each key in a replica; None while it is damaged."""
+    try:
+        return {record.key: record.value for record in cluster.stored(broker, "numbers")}
+    except hw.Damaged:
+        return None
+
+
 @LOST
 def test_a_lost_segment_of_a_compacted_topic(cluster: ClusterProcesses, how: str) -> None:
     expected: dict[bytes | None, bytes | None] = {}
@@ -156,7 +173,5 @@ def test_a_lost_segment_of_a_compacted_topic(cluster: ClusterProcesses, how: str
     with hw.open(cluster.address) as store:
         records = store.topic("numbers").partition(0).records()
         assert {record.key: record.value for record in records} == expected
-    for broker in range(3):
-        newest = {record.key: record.value for record in cluster.stored(broker, "numbers")}
-        assert newest == expected, f"broker {broker}"
+    wait_until(lambda: all(newest(cluster, broker) == expected for broker in range(3)), "not each replica is repaired")
     check_lines(cluster)

@@ -373,8 +373,7 @@ def test_a_damaged_segment_is_shown(opened: Opened) -> None:
     store.create_topic("hurt")
     for number in range(5):
         with store.producer("hurt") as out:
-            for index in range(20):
-                out.send(b"record %d of %d" % (index, number) * 10)
+            out.send_batch([b"record %d of %d" % (index, number) * 10 for index in range(20)])  # one frame
     (file,) = (Path(str(store)) / "hurt" / "0").glob("*.log")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1

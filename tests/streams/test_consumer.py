@@ -25,10 +25,9 @@ def store(handle: Handles) -> Store:
 
 
 def fill(store: Store, topic: str, count: int, *, partition: int = 0, first: int = 0) -> None:
-    """Records whose values are their numbers."""
+    """Append records whose values are their numbers, as one frame."""
     with store.producer(topic) as out:
-        for number in range(first, first + count):
-            out.send(str(number).encode(), partition=partition)
+        out.send_batch([str(number).encode() for number in range(first, first + count)], partition=partition)
 
 
 def take(inbox: hw.Consumer, count: int) -> list[int]:
