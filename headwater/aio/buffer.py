@@ -42,8 +42,8 @@ class _TellingAppender:
     def pending(self) -> int:
         return self._appender.pending
 
-    def settle(self) -> None:
-        self._appender.settle()
+    def flush(self) -> None:
+        self._appender.flush()
 
     def sync(self, topic: Topic) -> None:
         self._appender.sync(topic)

@@ -185,7 +185,7 @@ class Processing(SyncProcessing):
 
     def _conclude(self) -> None:
         self._acknowledge_done()
-        self._settle()
+        self._commit_done()
 
     def _acknowledge_done(self) -> None:
         while self._done:

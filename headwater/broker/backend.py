@@ -29,7 +29,7 @@ from headwater.core.schema import RAW, Schema
 from headwater.log import Appended, Bounds, Partition, SegmentFacts
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.group import GroupInfo
-from headwater.streams.membership import Settled
+from headwater.streams.membership import Rebalanced
 from headwater.streams.steward import StewardReport
 from headwater.streams.topic import TopicPartition, TopicStatistics
 
@@ -304,7 +304,7 @@ class GroupService(Protocol):
 
     async def rebalance(
         self, member: NamedMember, max_poll_interval: float | None, holding: Collection[TopicPartition]
-    ) -> tuple[int, Settled]:
+    ) -> tuple[int, Rebalanced]:
         """Give up and take on partitions, as the assignment says; return the generation and the outcome.
 
         `holding` are partitions that the member has yet to finish with. A member whose handler does not come back

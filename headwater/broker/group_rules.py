@@ -13,7 +13,7 @@ from headwater.core.config import BrokerConfig
 from headwater.core.errors import InvalidConfiguration, StaleMember
 from headwater.core.options import HOUR
 from headwater.streams.group import Commit, TopicKey
-from headwater.streams.membership import Member, Settled
+from headwater.streams.membership import Member, Rebalanced
 from headwater.streams.ports import GroupCoordinator
 from headwater.streams.topic import TopicPartition
 
@@ -75,15 +75,15 @@ class GroupRules:
 
     def rebalance(
         self, member: NamedMember, max_poll_interval: float | None, holding: Iterable[TopicPartition]
-    ) -> tuple[int, int, Settled]:
+    ) -> tuple[int, int, Rebalanced]:
         """Return the generation before, the generation after, and the outcome. See GroupService."""
         group = self.known(member.group)
         session = group.session(member.member_id, member.owner)
         session.max_poll_interval = interval = max_poll_interval or _MAX_POLL_INTERVAL
         group.heard(member.member_id, polled=True)
         before = group.generation()
-        generation, settled = group.settle(member.member_id, self._shelf.partitions_of, interval, holding)
-        return before, generation, settled
+        generation, rebalanced = group.rebalance(member.member_id, self._shelf.partitions_of, interval, holding)
+        return before, generation, rebalanced
 
     def heartbeat(self, member: NamedMember, *, polled: bool) -> int:
         """See GroupService."""
@@ -159,10 +159,10 @@ class GroupRules:
         """The generation, and the partitions that a member owns in it. It is done with the records of its last poll."""
         group = self.known(member.group)
         session = group.session(member.member_id, member.owner)
-        _, generation, settled = self.rebalance(member, session.max_poll_interval, ())
-        for partition in set(session.reading) - (settled.owned - settled.taken):
+        _, generation, rebalanced = self.rebalance(member, session.max_poll_interval, ())
+        for partition in set(session.reading) - (rebalanced.owned - rebalanced.taken):
             del session.reading[partition]
-        return generation, sorted(settled.owned)
+        return generation, sorted(rebalanced.owned)
 
 
 def _present(group: GroupCoordinator, key: TopicKey) -> int:

@@ -20,7 +20,7 @@ from headwater.broker.runtime import Runtime
 from headwater.broker.security.access import Access
 from headwater.core.config import BrokerConfig
 from headwater.streams.group import GroupInfo
-from headwater.streams.membership import Settled
+from headwater.streams.membership import Rebalanced
 from headwater.streams.topic import TopicPartition
 
 _R = TypeVar("_R")
@@ -95,14 +95,14 @@ class Groups:
 
     async def rebalance(
         self, member: NamedMember, max_poll_interval: float | None, holding: Collection[TopicPartition]
-    ) -> tuple[int, Settled]:
+    ) -> tuple[int, Rebalanced]:
         """See GroupService."""
-        before, generation, settled = await self._home.change(
+        before, generation, rebalanced = await self._home.change(
             member.group, lambda: self.rules.rebalance(member, max_poll_interval, holding)
         )
         if generation != before:
             self._tell(member.group)
-        return generation, settled
+        return generation, rebalanced
 
     async def heartbeat(self, member: NamedMember, known: int, wait: float, *, polled: bool) -> int:
         """See GroupService."""

@@ -56,9 +56,9 @@ class ClusterSender:
     def pending(self) -> int:
         return sum(appender.pending for appender in self._all())
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         for appender in self._all():
-            appender.settle()
+            appender.flush()
 
     def sync(self, topic: Topic) -> None:
         for appender in self._all():

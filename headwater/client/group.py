@@ -15,7 +15,7 @@ from headwater.client.joint_commits import commit
 from headwater.core.errors import HeadwaterError, PartitionForked, StaleMember, StoreClosed
 from headwater.log.entropy import random_bytes
 from headwater.streams.group import Assignment, Commit, GroupInfo, PartitionsOf, TopicKey
-from headwater.streams.membership import Member, Settled
+from headwater.streams.membership import Member, Rebalanced
 from headwater.streams.position import Position
 from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
@@ -178,7 +178,7 @@ class RemoteGroup:
         request = pb.LeaveGroupRequest(group=self.name, member_id=member_id)
         self._connection.call("LeaveGroup", request, timeout=_FAREWELL)
 
-    def settle(
+    def rebalance(
         self,
         member_id: str,
         partitions_of: PartitionsOf,  # noqa: ARG002 - the broker knows its topics
@@ -203,7 +203,7 @@ class RemoteGroup:
         owned = _places(response.owned)
         # Where the first answer was lost, nobody knows what it said was taken: then all of it is read anew.
         taken = owned if lost else _places(response.taken)
-        return Assignment(response.generation, Settled(owned, taken, _places(response.leaving), response.waiting))
+        return Assignment(response.generation, Rebalanced(owned, taken, _places(response.leaving), response.waiting))
 
     def touch(self, member_id: str) -> None:
         """Settling and asking for records tell the broker of it."""

@@ -330,7 +330,7 @@ class Sender:
                 self._bytes -= sent.frame.length
                 lane.renumber = lane.renumber or error is not None
             quiet = bool(lane.waiting) and not lane.flying
-            # Before anybody is woken: who waits in `settle` finds the outcome.
+            # Before anybody is woken: who waits in `flush` finds the outcome.
             if error is None and not sent.outcome.done:
                 sent.outcome.succeed(Appended(response.base_offset, response.end_offset, response.duplicate))
             elif error is not None and not later:
@@ -441,7 +441,7 @@ class Sender:
         with self._changed:
             return sum(one.frame.record_count for lane in self._lanes.values() for one in (*lane.flying, *lane.waiting))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: not any(self._lanes.values()))
 

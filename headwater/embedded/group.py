@@ -50,7 +50,7 @@ class EmbeddedGroup(ABC):
             with self._changing() as membership:
                 for other in [key for key, one in membership.members.items() if one.static]:
                     if not self._lives(other, 0):
-                        membership.remove(other)  # nobody else looks: those with fixed shares do not settle
+                        membership.remove(other)  # nobody else looks: those with fixed shares do not rebalance
                 membership.join(member_id, Member(topics, self._clock.now_ns(), client, static))
                 membership.assign(partitions_of)
         except BaseException:
@@ -67,7 +67,7 @@ class EmbeddedGroup(ABC):
             # Even if nothing can be written: the others take out who lives no more.
             self._end_life(member_id)
 
-    def settle(
+    def rebalance(
         self,
         member_id: str,
         partitions_of: PartitionsOf,
@@ -82,8 +82,8 @@ class EmbeddedGroup(ABC):
                 if other != member_id and not self._lives(other, oldest):
                     membership.remove(other)
             membership.assign(partitions_of)
-            settled = membership.settle(member_id, holding)
-            return Assignment(membership.generation, settled)
+            rebalanced = membership.rebalance(member_id, holding)
+            return Assignment(membership.generation, rebalanced)
 
     def describe(self) -> GroupInfo:
         membership = self._read()

@@ -17,7 +17,7 @@ from headwater.spark.address import open_existing
 from headwater.spark.archive import PartitionArchive
 from headwater.spark.columns import Conversion
 from headwater.spark.options import SourceOptions
-from headwater.spark.worker import settle
+from headwater.spark.worker import freeze_garbage
 from headwater.streams import Topic
 
 _log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def read(task: OffsetRange, options: SourceOptions, wanted: StructType) -> Itera
                 return
             conversion = Conversion(topic.schema, wanted, task.topic, task.partition)
             yield from conversion.batches(_stored(topic, task, conversion.columns, options))
-        settle()
+        freeze_garbage()
     except DataLost:
         raise
     except (HeadwaterError, OSError, pa.ArrowException) as error:

@@ -21,7 +21,7 @@ from headwater.spark.address import open_existing
 from headwater.spark.framing import Framing, Pin
 from headwater.spark.layout import check_layout, topic_column
 from headwater.spark.sink_options import SinkOptions
-from headwater.spark.worker import settle
+from headwater.spark.worker import freeze_garbage
 from headwater.streams import Staged, Transaction
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class SinkPlan:
             )
             framing.stage(batches)
             written = StagedRows(staging.seal(), query)
-        settle()
+        freeze_garbage()
         return written
 
     def drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -18,7 +18,7 @@ def begin() -> None:
 
 
 @cache
-def settle() -> None:
+def freeze_garbage() -> None:
     """Keep the garbage collector away from everything that a worker holds after its first piece of work.
 
     Spark collects garbage after every task. That goes through all imported modules for some 50 ms while the

@@ -19,7 +19,7 @@ class PromptAppender:
         """Nothing is ever on its way."""
         return 0
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Nothing is ever on its way."""
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:

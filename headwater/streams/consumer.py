@@ -254,7 +254,7 @@ class Consumer:
             return
         self._refreshing = True
         try:
-            self._take_over(self._share() if self._member.id is None else self._settle())
+            self._take_over(self._share() if self._member.id is None else self._rebalance())
             self._refreshed = now  # from when it asked, not from when it heard: others count from then, too
         finally:
             self._refreshing = False
@@ -266,23 +266,23 @@ class Consumer:
         everything = sorted(self._subscription.partitions())
         return {place for i, place in enumerate(everything) if i % total == number}
 
-    def _settle(self) -> AbstractSet[TopicPartition]:
+    def _rebalance(self) -> AbstractSet[TopicPartition]:
         """The partitions that are this member's now. Those that it loses are committed first, and then let go."""
         while True:
             try:
-                settled = self._member.settle(self.config.max_poll_interval, self._cursors)
+                rebalanced = self._member.rebalance(self.config.max_poll_interval, self._cursors)
             except StaleMember as error:
                 _log.warning("%s; it joins again", error)
                 self._forget(self._cursors.keys())
                 self._member.rejoin()
                 continue
             # A partition that was taken anew has another position, even if this consumer read it before: it was reset.
-            self._forget(settled.taken & self._cursors.keys())
-            kept = {place for place in settled.leaving if self._holding and self._cursors[place].touched}
+            self._forget(rebalanced.taken & self._cursors.keys())
+            kept = {place for place in rebalanced.leaving if self._holding and self._cursors[place].touched}
             self._owing = bool(kept)
-            if settled.leaving == kept:
-                return settled.owned | settled.leaving
-            self._revoke(settled.leaving - kept)
+            if rebalanced.leaving == kept:
+                return rebalanced.owned | rebalanced.leaving
+            self._revoke(rebalanced.leaving - kept)
 
     def _revoke(self, places: AbstractSet[TopicPartition]) -> None:
         """Give up partitions that are still this member's: the callback may acknowledge, and it is committed."""

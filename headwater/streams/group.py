@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headwater.streams.membership import Member, Settled
+from headwater.streams.membership import Member, Rebalanced
 from headwater.streams.position import Position
 from headwater.streams.topic import TopicPartition
 
@@ -48,7 +48,7 @@ class Assignment(NamedTuple):
     """The partitions of a member, as of a generation."""
 
     generation: int
-    settled: Settled
+    rebalanced: Rebalanced
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from headwater.log import Partition
 from headwater.streams.cursor import Cursor
 from headwater.streams.group import Commit, TopicKey, was_reset
-from headwater.streams.membership import Settled
+from headwater.streams.membership import Rebalanced
 from headwater.streams.ports import GroupCoordinator
 from headwater.streams.start import Start, resolve
 from headwater.streams.subscription import Subscription
@@ -65,16 +65,16 @@ class GroupMember:
         if self.group is not None and joined is not None:
             self.group.touch(joined)
 
-    def settle(self, max_poll_interval: float, holding: Iterable[TopicPartition]) -> Settled:
+    def rebalance(self, max_poll_interval: float, holding: Iterable[TopicPartition]) -> Rebalanced:
         """Return the partitions of this member now; raises StaleMember when it was taken out."""
         assert self.group is not None
         assert self.id is not None
         self.group.touch(self.id)
-        self.generation, settled = self.group.settle(
+        self.generation, rebalanced = self.group.rebalance(
             self.id, self._subscription.partitions_of, max_poll_interval, holding=holding
         )
-        self.waiting = settled.waiting
-        return settled
+        self.waiting = rebalanced.waiting
+        return rebalanced
 
     def rejoin(self) -> None:
         """Join again, as another member."""

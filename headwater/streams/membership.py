@@ -28,7 +28,7 @@ class Member:
     static: bool = False
 
 
-class Settled(NamedTuple):
+class Rebalanced(NamedTuple):
     """The partitions of a member."""
 
     owned: frozenset[TopicPartition]
@@ -82,7 +82,7 @@ class Membership:
         self.generation += 1
         return True
 
-    def settle(self, member_id: str, holding: Iterable[TopicPartition] = ()) -> Settled:
+    def rebalance(self, member_id: str, holding: Iterable[TopicPartition] = ()) -> Rebalanced:
         """Take what is free of what should be this member's, and let go what should not be and it does not hold."""
         mine = {place for place, chosen in self.target.items() if chosen == member_id}
         before = {place for place, owner in self.owners.items() if owner == member_id}
@@ -92,7 +92,7 @@ class Membership:
         for place in mine:
             self.owners.setdefault(place, member_id)
         owned = {place for place in mine if self.owners[place] == member_id}
-        return Settled(frozenset(owned), frozenset(owned - before), frozenset(leaving), owned != mine)
+        return Rebalanced(frozenset(owned), frozenset(owned - before), frozenset(leaving), owned != mine)
 
     # As JSON.
 

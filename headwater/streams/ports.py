@@ -48,7 +48,7 @@ class Appender(Protocol):
     def pending(self) -> int:
         """The number of records that are on their way."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Return when all frames that are on their way have arrived, or have failed."""
 
     def sync(self, topic: Topic) -> None:
@@ -248,7 +248,7 @@ class GroupCoordinator(Protocol):
     def leave(self, member_id: str, partitions_of: PartitionsOf) -> None:
         """Stop being a member; its partitions go to the others."""
 
-    def settle(
+    def rebalance(
         self,
         member_id: str,
         partitions_of: PartitionsOf,

@@ -163,11 +163,11 @@ class Processing:
             pass
         finally:
             whole = not self._waiting
-            self._settle()
+            self._commit_done()
         if whole and self._on_batch is not None:
             self._on_batch(records)
 
-    def _settle(self) -> None:
+    def _commit_done(self) -> None:
         """Commit what is done, and go back to what is not, for whoever polls next."""
         left = [record for piece in self._waiting for record in piece]
         self._waiting = []

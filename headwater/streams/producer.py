@@ -103,9 +103,9 @@ class Producer:
                 self._batches.append(Batch(number))
                 self._writing.append(threading.Lock())
             self._count = info.partitions
-            self._settle()
+            self._choose_way()
 
-    def _settle(self) -> None:
+    def _choose_way(self) -> None:
         """Decide which records may go the short way through `send`. The mutex is held."""
         self._unready = self._closed or self._error is not None or self._limits.compact
         self._plain = self._max_value if self._raw and not self._unready else -1
@@ -419,12 +419,12 @@ class Producer:
     def _keep_error(self, error: BaseException) -> None:
         with self._mutex:
             self._error = error
-            self._settle()
+            self._choose_way()
 
     def _take_error(self) -> BaseException | None:
         with self._mutex:
             error, self._error = self._error, None
-            self._settle()
+            self._choose_way()
         return error
 
     def _raise_pending(self) -> None:
@@ -455,7 +455,7 @@ class Producer:
                         pass  # one that another thread is writing counts as pending too
             except Exception as error:  # noqa: BLE001 - raised below, when the others are written
                 first = first or error
-        self._appender.settle()
+        self._appender.flush()
         if (first := self._take_error() or first) is not None:
             raise first
 
@@ -480,7 +480,7 @@ class Producer:
             if self._closed:
                 return
             self._closed = True
-            self._settle()
+            self._choose_way()
         try:
             self._write_all()
         finally:
@@ -492,7 +492,7 @@ class Producer:
         """Take no more, and forget what is pending: it was part of something that was given up."""
         with self._mutex:
             self._closed = True
-            self._settle()
+            self._choose_way()
             pending = [batch for batch in self._batches if batch.values]
             self._batches = [Batch(number) for number in range(self._count)]
         for batch in pending:
@@ -504,7 +504,7 @@ class Producer:
         self._mutex = threading.Lock()
         self._batches = [Batch(number) for number in range(self._count)]
         self._closed = True
-        self._settle()
+        self._choose_way()
 
     def __enter__(self) -> Self:
         return self

@@ -306,7 +306,7 @@ class NamedMember(Process):
             member, self._member, self._owned = self._member, "", frozenset()
             return lambda coordinator: coordinator.group(GROUP).leave(member, partitions_of), lambda _: None
         if chosen < 0.2 or not self._owned:
-            return self._settle(self._member, self._owned if random.random() < 0.5 else frozenset())
+            return self._rebalance(self._member, self._owned if random.random() < 0.5 else frozenset())
         return self._commit(self._member, self._owned)
 
     def _join(self, member: str) -> tuple[Callable[[Coordinator], Any], Callable[[Any], None]]:
@@ -317,15 +317,15 @@ class NamedMember(Process):
 
         return rule, lambda _: None
 
-    def _settle(
+    def _rebalance(
         self, member: str, holding: frozenset[TopicPartition]
     ) -> tuple[Callable[[Coordinator], Any], Callable[[Any], None]]:
         def told(found: Any) -> None:
             if isinstance(found, tuple):
-                generation, settled = found
-                self._cluster.told.owns(generation, settled.owned, member)
+                generation, rebalanced = found
+                self._cluster.told.owns(generation, rebalanced.owned, member)
 
-        return lambda coordinator: coordinator.group(GROUP).settle(member, partitions_of, FOREVER, holding), told
+        return lambda coordinator: coordinator.group(GROUP).rebalance(member, partitions_of, FOREVER, holding), told
 
     def _commit(
         self, member: str, places: frozenset[TopicPartition]

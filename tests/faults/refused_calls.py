@@ -317,7 +317,7 @@ _COORDINATOR: Final[dict[str, Call]] = {
     "release": lambda _: None,
     "reset": lambda s: s.coordinator.reset(s.commits(1)),
     "rest": lambda s: s.coordinator.rest(),
-    "settle": lambda s: s.coordinator.settle(s.member, lambda _: [PLACE], 300),
+    "rebalance": lambda s: s.coordinator.rebalance(s.member, lambda _: [PLACE], 300),
     "touch": lambda s: s.coordinator.touch(s.member),
 }
 _TRANSACTION: Final[dict[str, Call]] = {

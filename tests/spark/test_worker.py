@@ -9,24 +9,24 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from headwater.spark.worker import begin, settle
+from headwater.spark.worker import begin, freeze_garbage
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    settle.cache_clear()
+    freeze_garbage.cache_clear()
     yield
     gc.unfreeze()
-    settle.cache_clear()
+    freeze_garbage.cache_clear()
 
 
 def test_a_worker_of_spark_settles_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
-    settle()
+    freeze_garbage()
     settled = gc.get_freeze_count()
     assert settled
     more = [[number] for number in range(1000)]
-    settle()
+    freeze_garbage()
     assert gc.get_freeze_count() <= settled, more  # some may be gone, as others work in this process
 
 
@@ -38,5 +38,5 @@ def test_a_worker_passes_over_what_is_imported_before_it_imports_more(monkeypatc
 
 def test_a_program_of_the_user_is_left_alone() -> None:
     begin()
-    settle()
+    freeze_garbage()
     assert gc.get_freeze_count() == 0

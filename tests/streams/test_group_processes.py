@@ -151,17 +151,17 @@ def test_a_dead_members_partitions_are_taken_over_within_the_refresh_interval(
         wait_for_members(store, 2)
         crew["victim"].kill()
         crew["victim"].join()
-        settled, settle = 0, survivor._settle
+        rebalanced, rebalance = 0, survivor._rebalance
 
         def counted() -> AbstractSet[TopicPartition]:
-            nonlocal settled
-            settled += 1
-            return settle()
+            nonlocal rebalanced
+            rebalanced += 1
+            return rebalance()
 
-        monkeypatch.setattr(survivor, "_settle", counted)
+        monkeypatch.setattr(survivor, "_rebalance", counted)
         while len(survivor.assignment()) < PARTITIONS:
             survivor.poll(timeout=0.01)
-        assert settled <= 2, "at the next look, or the one after that if it was looking"
+        assert rebalanced <= 2, "at the next look, or the one after that if it was looking"
 
 
 def _send(directory: Path, wanted: Connection) -> None:

@@ -61,12 +61,12 @@ class GroupMachine(RuleBasedStateMachine):
     def settle_one(self, member_id: str, holds_on: bool) -> bool:
         """Settle a member, and return whether it waits for others."""
         before = self.held[member_id]
-        settled = self.group.settle(member_id, before)
+        settled = self.group.rebalance(member_id, before)
         assert settled.leaving <= before
         assert settled.taken == settled.owned - before
         if settled.leaving and not holds_on:
             self.held[member_id] = before - settled.leaving
-            settled = self.group.settle(member_id, self.held[member_id])
+            settled = self.group.rebalance(member_id, self.held[member_id])
             assert not settled.leaving
         self.held[member_id] = settled.owned | settled.leaving
         return settled.waiting

@@ -308,7 +308,7 @@ class ClusterTransactions:
         if dry_run:
             return sum(len(decider.undone) for decider in deciders)
         try:
-            return sum([await decider.settle() for decider in deciders])
+            return sum([await decider.complete() for decider in deciders])
         except NotLeading:
             raise Refused("another broker coordinates some of it now: try again") from None
 

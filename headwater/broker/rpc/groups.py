@@ -104,13 +104,13 @@ class GroupMethods:
         call.check("read", "group", request.group)
         holding = [TopicPartition(named.topic, named.partition) for named in request.holding]
         interval = request.max_poll_interval_ms / 1000 or None
-        generation, settled = await self._groups.rebalance(_member(request, call), interval, holding)
+        generation, rebalanced = await self._groups.rebalance(_member(request, call), interval, holding)
         return pb.SettleGroupResponse(
             generation=generation,
-            owned=pack_partitions(settled.owned),
-            leaving=pack_partitions(settled.leaving),
-            taken=pack_partitions(settled.taken),
-            waiting=settled.waiting,
+            owned=pack_partitions(rebalanced.owned),
+            leaving=pack_partitions(rebalanced.leaving),
+            taken=pack_partitions(rebalanced.taken),
+            waiting=rebalanced.waiting,
         )
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:

@@ -113,7 +113,7 @@ class LocalReplica:
         if self.replica.epoch != before:
             self._changed_role()
         else:
-            self.settle()
+            self.tell_progress()
             self.wake()  # others may be in sync by now, or fewer
 
     def _changed_role(self) -> None:
@@ -182,9 +182,9 @@ class LocalReplica:
         self.replica.synced()
         if self.log.end != before:
             self.wake()
-        self.settle()
+        self.tell_progress()
 
-    def settle(self) -> None:
+    def tell_progress(self) -> None:
         """Tell those whose records are acknowledged by now, and those who read."""
         high_watermark = self.replica.high_watermark
         if self.leads:
@@ -204,7 +204,7 @@ class LocalReplica:
         before = self.replica.high_watermark, self.replica.readable
         response = self.replica.fetch(request, time.monotonic())
         if (self.replica.high_watermark, self.replica.readable) != before:
-            self.settle()
+            self.tell_progress()
         return response
 
     async def frames(

@@ -174,7 +174,7 @@ class Decider:
             raise NotLeading
         return await asyncio.shield(found.done)
 
-    async def settle(self) -> int:
+    async def complete(self) -> int:
         """Return when everything is done that is decided by now; how much that was. Raises NotLeading."""
         numbers = [ruling.number for ruling in self._transaction_log.undone()]
         for number in numbers:

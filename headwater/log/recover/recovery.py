@@ -306,7 +306,7 @@ class Recovery:
                 self._lost(active.path, tail.position, tail.end, tail.floor, "the end of the log is missing")
                 inventory.closed.append(described(active, tail.floor, self._clock.now_ns()))
                 return self._begin(state, tail.floor, inventory)
-            return self._settle(state, active, file, tail, same)
+            return self._adopt_tail(state, active, file, tail, same)
         finally:
             self._disk.close(fd)
 
@@ -334,7 +334,7 @@ class Recovery:
             return False
         return stamp == state.durable_stamp
 
-    def _settle(self, state: State, active: Segment, file: FrameFile, tail: LogTail, same: bool) -> State:
+    def _adopt_tail(self, state: State, active: Segment, file: FrameFile, tail: LogTail, same: bool) -> State:
         """Make the adopted run durable and remove what is behind it."""
         if state.sequence:
             self.report.adopted_records = max(tail.end - state.end, 0)
