@@ -122,14 +122,15 @@ faults: $(STAMP) ## every fault proof in full; takes hours
 	$(BIN)/python -m tests.faults all
 
 # Each proof leaves its record when it ends, and those that are recorded for the code as it is are not run again: so it
-# can be interrupted. PROOF_FLAGS="--rows 1-13 --force" chooses, or runs them again.
+# can be interrupted. PROOF_FLAGS="--rows 1-13 --force" chooses, or runs them again; "--missing" runs those without any
+# record. A record names its commit.
 PROOF_BUDGET := 2h
 PROOF_FLAGS ?=
-PROOFS := build/proofs
+PROOFS := docs/proofs
 
 proofs: $(STAMP) ## every fault proof in full, two side by side, each for two hours at most; writes docs/proofs.md
 	$(BIN)/python -m tests.faults all --budget $(PROOF_BUDGET) --jobs 2 --into $(PROOFS) $(PROOF_FLAGS); \
-	  status=$$?; $(BIN)/python -m tests.faults.report $(PROOFS)/*.json > build/proofs.md && mv build/proofs.md docs/proofs.md; exit $$status
+	  status=$$?; $(BIN)/python -m tests.faults.report $(PROOFS)/*.json > $(PROOFS).tmp && mv $(PROOFS).tmp docs/proofs.md; exit $$status
 
 mutants: $(STAMP) ## take promises away one by one and see that tests notice; takes hours
 	$(BIN)/python -m tests.mutants --json build/mutants.json

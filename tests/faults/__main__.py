@@ -27,7 +27,7 @@ from rich.table import Table
 import tests.faults
 from headwater.core.section import parse_seconds
 from tests.faults.proof import PROOFS, Proof
-from tests.faults.record import is_current, write_record
+from tests.faults.record import is_current, is_recorded, write_record
 from tests.faults.runner import Plan, Result
 from tests.faults.supervisor import run_apart
 from tests.faults.violation import Kind
@@ -63,7 +63,8 @@ def main(arguments: Sequence[str] | None = None, run: RunOne = run_apart) -> int
     if options.rows is not None:
         chosen = [proof for proof in chosen if proof.row in options.rows]
     if options.into is not None and not options.force:
-        chosen = [proof for proof in chosen if not is_current(_file_of(proof, options.into), plan)]
+        is_done = is_recorded if options.missing else is_current
+        chosen = [proof for proof in chosen if not is_done(_file_of(proof, options.into), plan)]
     console.print(f"seed: {seed}")
     results = []
     for result in _run_all(chosen, plan, options.jobs, run):
@@ -100,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="S", help="the seed of all chance; drawn when not given")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here")
     parser.add_argument("--into", type=Path, metavar="DIRECTORY", help="write a file for each proof here, when it ends")
-    parser.add_argument("--force", action="store_true", help="with --into, also what is recorded for this code already")
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--force", action="store_true", help="with --into, also what is recorded for this code already")
+    again.add_argument("--missing", action="store_true", help="with --into, only what is recorded for no code at all")
     parser.add_argument("--quick", action="store_true", help="the short form")
     parser.add_argument(
         "--for", dest="seconds", type=_duration, metavar="TIME", help="how long a soak lasts: 10min, 8h"

@@ -12,6 +12,8 @@ from typing import Any
 from benchmarks.machine import this_commit
 from tests.faults.runner import Plan, Result
 
+_KEYS = frozenset({"quick", "budget", "commit", "dirty", "violations"})
+
 ROOT = Path(__file__).parent.parent.parent
 _PROVED = ("headwater", "proto", "tests/faults", "tests/cluster", "tests/spark", "tests/*.py")
 """The files that a proof depends on. Other changes leave its record valid."""
@@ -37,15 +39,34 @@ def write_record(file: Path, plan: Plan, results: Sequence[Result]) -> None:
     temporary.replace(file)
 
 
+def is_recorded(file: Path, plan: Plan) -> bool:
+    """Return whether the file records the same plan without a violation, whatever the commit and the seed."""
+    document = _read(file)
+    return _has_plan(document, plan) and document["commit"] is not None and not document["violations"]
+
+
 def is_current(file: Path, plan: Plan) -> bool:
     """Return whether the file records the same plan on code that has not changed since. Its seed may be another."""
+    document = _read(file)
+    return (
+        _has_plan(document, plan)
+        and not document["dirty"]
+        and document["commit"] is not None
+        and _unchanged_since(document["commit"])
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return a record; an empty one if the file is none."""
     try:
-        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        same = (document["quick"], document["budget"]) == (plan.quick, plan.budget)
-        commit, dirty = document["commit"], document["dirty"]
-    except (OSError, ValueError, KeyError):
-        return False
-    return same and not dirty and commit is not None and _unchanged_since(commit)
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) and document.keys() >= _KEYS else {}
+
+
+def _has_plan(document: dict[str, Any], plan: Plan) -> bool:
+    return bool(document) and (document["quick"], document["budget"]) == (plan.quick, plan.budget)
 
 
 def _unchanged_since(commit: str) -> bool:

@@ -18,7 +18,7 @@ from tests.faults import Kind, Proof, Run, Unavailable, Violation, proof
 from tests.faults import __main__ as command
 from tests.faults.__main__ import load
 from tests.faults.proof import PROOFS
-from tests.faults.record import is_current
+from tests.faults.record import is_current, is_recorded
 from tests.faults.report import page
 from tests.faults.runner import FINDINGS_PER_RUN, GIVE_UP_AFTER, Plan, Result, run_proof
 from tests.faults.supervisor import run_apart
@@ -411,8 +411,21 @@ def test_what_is_recorded_for_the_code_as_it_is_is_not_proved_again(
     assert made == [0, 1, 2] * 2
     file.write_text(json.dumps(document | {"commit": "0" * 40, "dirty": False}))
     unchanged = False
+    assert main([*arguments, "--missing"]) == 0
+    assert made == [0, 1, 2] * 2
     assert main(arguments) == 0
     assert made == [0, 1, 2] * 3
+
+
+@pytest.mark.parametrize("change", [{"violations": 1}, {"commit": None}, {"quick": True}, {"budget": 5.0}])
+def test_what_has_no_good_record_is_missing(tmp_path: Path, change: dict[str, Any]) -> None:
+    file = tmp_path / "record.json"
+    good = {"commit": "0" * 40, "dirty": False, "quick": False, "budget": None, "violations": 0}
+    file.write_text(json.dumps(good))
+    assert is_recorded(file, Plan(seed=1))
+    file.write_text(json.dumps(good | change))
+    assert not is_recorded(file, Plan(seed=1))
+    assert not is_recorded(tmp_path / "none.json", Plan(seed=1))
 
 
 @pytest.mark.parametrize("change", [{"dirty": True}, {"commit": None}, {"quick": True}, {"budget": 5.0}])
@@ -421,7 +434,7 @@ def test_a_record_of_something_else_is_not_current(
 ) -> None:
     monkeypatch.setattr("tests.faults.record._unchanged_since", lambda _: True)
     file = tmp_path / "record.json"
-    good = {"commit": "0" * 40, "dirty": False, "quick": False, "budget": None}
+    good = {"commit": "0" * 40, "dirty": False, "quick": False, "budget": None, "violations": 0}
     file.write_text(json.dumps(good))
     assert is_current(file, Plan(seed=1))
     file.write_text(json.dumps(good | change))
