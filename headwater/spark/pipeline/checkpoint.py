@@ -39,15 +39,15 @@ class Checkpoint:
             lines = (self.path / "offsets" / str(batch)).read_text(encoding="utf-8").split("\n")
         except OSError:
             return None
-        found: dict[tuple[str, str], dict[int, int]] = {}
+        positions: dict[tuple[str, str], dict[int, int]] = {}
         for line in lines:
             # One line for each source; those of files and the one about the batch look different. A source that is in
             # the query twice is as far as the one that is behind.
-            for name, one in _topics(line).items():
-                known = found.setdefault((name, one.id), {})
-                for number, offset in one.partitions.items():
+            for name, topic in _topics(line).items():
+                known = positions.setdefault((name, topic.id), {})
+                for number, offset in topic.partitions.items():
                     known[number] = min(offset, known.get(number, offset))
-        return {name: TopicOffsets(uuid, partitions) for (name, uuid), partitions in found.items()}
+        return {name: TopicOffsets(uuid, partitions) for (name, uuid), partitions in positions.items()}
 
 
 def _topics(line: str) -> Offsets:
@@ -55,6 +55,6 @@ def _topics(line: str) -> Offsets:
         content = json.loads(line)
     except ValueError:
         return {}
-    if not isinstance(content, dict) or not all(isinstance(one, dict) and ID in one for one in content.values()):
+    if not isinstance(content, dict) or not all(isinstance(topic, dict) and ID in topic for topic in content.values()):
         return {}
     return from_json(content)

@@ -22,18 +22,18 @@ def checked(frame: DataFrame, node: Node) -> DataFrame:
         return frame
     from pyspark.sql import functions as fn
 
-    counts = [fn.count_if(~_kept(one)).alias(one.name) for one in node.expectations]
+    counts = [fn.count_if(~_kept(expectation)).alias(expectation.name) for expectation in node.expectations]
     counted = frame.observe(f"{_COUNTS}{node.name}", *counts)
     # One expression decides over a row: in several filters Spark would choose the order.
     verdict: Any = None
-    for one in node.expectations:
-        if one.otherwise == "fail":
-            start = f"{FAILED} {node.name}.{one.name}: a row breaks the rule {one.rule}: "
+    for expectation in node.expectations:
+        if expectation.otherwise == "fail":
+            start = f"{FAILED} {node.name}.{expectation.name}: a row breaks the rule {expectation.rule}: "
             failing = fn.raise_error(fn.concat(fn.lit(start), fn.to_json(fn.struct("*")))).cast("boolean")
-            verdict = _when(verdict, ~_kept(one), failing)
-    for one in node.expectations:
-        if one.otherwise == "drop":
-            verdict = _when(verdict, ~_kept(one), fn.lit(False))
+            verdict = _when(verdict, ~_kept(expectation), failing)
+    for expectation in node.expectations:
+        if expectation.otherwise == "drop":
+            verdict = _when(verdict, ~_kept(expectation), fn.lit(False))
     return counted if verdict is None else counted.where(verdict.otherwise(True))
 
 
@@ -41,8 +41,8 @@ def dropped(frame: DataFrame, node: Node, pipeline: str) -> DataFrame:
     """The rows that a node's rules take out, as records for a raw topic: JSON, with the reasons in headers."""
     from pyspark.sql import functions as fn
 
-    rules = [one for one in node.expectations if one.otherwise == "drop"]
-    broken = fn.concat_ws(",", *[fn.when(~_kept(one), fn.lit(one.name)) for one in rules])
+    rules = [expectation for expectation in node.expectations if expectation.otherwise == "drop"]
+    broken = fn.concat_ws(",", *[fn.when(~_kept(expectation), fn.lit(expectation.name)) for expectation in rules])
     key = next((fn.col(name) for name in ("key", "_key") if name in frame.columns), fn.lit(None)).cast("binary")
     headers = fn.array(
         _header("headwater-pipeline", fn.lit(pipeline)),
@@ -72,7 +72,9 @@ def broken_rule(message: str) -> str | None:
 
 def severities(nodes: Sequence[Node]) -> dict[str, str]:
     """Return what each rule does with rows that break it, by `step.rule`."""
-    return {f"{node.name}.{one.name}": one.otherwise for node in nodes for one in node.expectations}
+    return {
+        f"{node.name}.{expectation.name}": expectation.otherwise for node in nodes for expectation in node.expectations
+    }
 
 
 def _kept(expectation: Expectation) -> Column:

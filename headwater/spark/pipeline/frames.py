@@ -46,7 +46,7 @@ class Frames:
         bad = [
             dropped(self._all[node.name], node, declaration.name) for node in declaration.nodes.values() if drops(node)
         ]
-        return reduce(lambda one, other: one.unionByName(other), bad)
+        return reduce(lambda frame, other: frame.unionByName(other), bad)
 
     def _add(self, node: Node, frame: DataFrame) -> None:
         if node.watermark is not None:
@@ -67,8 +67,8 @@ class Frames:
             return self._files(source, reader)
         start = starts.get(source.name, source.start)
         reader = reader.format("headwater").option("store", source.store).options(**source.options)
-        found: DataFrame = reader.options(**{} if source.static else start_options(start)).load()
-        return found
+        frame: DataFrame = reader.options(**{} if source.static else start_options(start)).load()
+        return frame
 
     def _files(self, source: FileSource, reader: Any) -> DataFrame:
         reader = reader.format(source.format).options(**source.options)
@@ -79,8 +79,8 @@ class Frames:
             reader = reader.schema(self._spark.read.parquet(source.path).schema)
         if source.limit is not None and not source.static:
             reader = reader.option("maxFilesPerTrigger", source.limit)
-        found: DataFrame = reader.load(source.path)
-        return found
+        frame: DataFrame = reader.load(source.path)
+        return frame
 
     # Steps.
 
@@ -91,7 +91,7 @@ class Frames:
         function = step.function if callable(step.function) else self._imported(step.function)
         frame = function(*[self._good[name] for name in step.inputs])
         if not hasattr(frame, "writeStream"):
-            raise TypeError(f"the function gave {type(frame).__name__} and no DataFrame")
+            raise TypeError(f"the function returned {type(frame).__name__}, not a DataFrame")
         result: DataFrame = frame
         return result
 
@@ -99,12 +99,12 @@ class Frames:
         """A function by its name, `module:function`; modules beside the declaration are found, and sent to workers."""
         from pyspark import cloudpickle
 
-        place = str(self._declaration.directory)
-        if place not in sys.path:
-            sys.path.insert(0, place)
+        directory = str(self._declaration.directory)
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
         module_name, _, function_name = name.partition(":")
         module = importlib.import_module(module_name)
-        if str(getattr(module, "__file__", None) or "").startswith(place):
+        if str(getattr(module, "__file__", None) or "").startswith(directory):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         function: Function = getattr(module, function_name)
         return function

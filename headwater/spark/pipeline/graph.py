@@ -46,9 +46,9 @@ class Graph:
     def __init__(self, declaration: Declaration) -> None:
         self.name = declaration.name
         self.vertices = [
-            *(Vertex("source", one.name, _source(one), ()) for one in declaration.sources),
-            *(Vertex("step", one.name, _step(one), one.inputs) for one in declaration.steps),
-            *(Vertex("sink", one.name, _sink(one), (one.input,)) for one in declaration.sinks),
+            *(Vertex("source", source.name, _source(source), ()) for source in declaration.sources),
+            *(Vertex("step", step.name, _step(step), step.inputs) for step in declaration.steps),
+            *(Vertex("sink", sink.name, _sink(sink), (sink.input,)) for sink in declaration.sinks),
         ]
         if declaration.dead_letters is not None:
             dropping = tuple(node.name for node in declaration.nodes.values() if drops(node))
@@ -61,29 +61,29 @@ class Graph:
     def upstream(self, name: str) -> set[str]:
         """A name, and all that it is made of."""
         by_name = {vertex.name: vertex for vertex in self.vertices if vertex.kind != "sink"}
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = [name]
         while waiting:
-            one = waiting.pop()
-            if one in by_name and one not in found:
-                found.add(one)
-                waiting += by_name[one].inputs
-        return found
+            reached = waiting.pop()
+            if reached in by_name and reached not in names:
+                names.add(reached)
+                waiting += by_name[reached].inputs
+        return names
 
     def ordered(self) -> list[Vertex]:
         """The vertices in the order in which they are drawn: each branch to its end, before the next one."""
-        placed: dict[str, Vertex] = {}
+        drawn: dict[str, Vertex] = {}
 
-        def place(vertex: Vertex) -> None:
-            placed[vertex.key] = vertex
+        def draw(vertex: Vertex) -> None:
+            drawn[vertex.key] = vertex
             for consumer in () if vertex.kind == "sink" else self.consumers(vertex.name):
-                if consumer.key not in placed and all(name in placed for name in consumer.inputs):
-                    place(consumer)
+                if consumer.key not in drawn and all(name in drawn for name in consumer.inputs):
+                    draw(consumer)
 
         for vertex in self.vertices:
-            if vertex.key not in placed:
-                place(vertex)
-        return list(placed.values())
+            if vertex.key not in drawn:
+                draw(vertex)
+        return list(drawn.values())
 
     # Drawings.
 
@@ -146,7 +146,7 @@ class Graph:
 
 def drops(node: Node) -> bool:
     """Return whether a rule of a node drops rows."""
-    return any(one.otherwise == "drop" for one in node.expectations)
+    return any(expectation.otherwise == "drop" for expectation in node.expectations)
 
 
 def _quoted(text: str) -> str:
@@ -155,17 +155,17 @@ def _quoted(text: str) -> str:
 
 def _rules(node: Node) -> list[str]:
     parts = [f"watermark {node.watermark.column}"] if node.watermark is not None else []
-    return parts + [f"{one.otherwise} unless {one.name}" for one in node.expectations]
+    return parts + [f"{expectation.otherwise} unless {expectation.name}" for expectation in node.expectations]
 
 
 def _source(source: Source) -> str:
     if isinstance(source, TopicSource):
         start = source.start if isinstance(source.start, str) else "given offsets"
-        what = [f"topic {source.title}", *([] if source.static else [f"from {start}"])]
+        parts = [f"topic {source.title}", *([] if source.static else [f"from {start}"])]
     else:
         assert isinstance(source, FileSource)
-        what = [f"{source.format} {source.path}"]
-    return ", ".join([*what, *["static"] * source.static, *_rules(source)])
+        parts = [f"{source.format} {source.path}"]
+    return ", ".join([*parts, *["static"] * source.static, *_rules(source)])
 
 
 def _step(step: PipelineStep) -> str:
@@ -178,10 +178,10 @@ def _step(step: PipelineStep) -> str:
 
 def _sink(sink: Sink) -> str:
     if isinstance(sink, TopicSink):
-        what = f"topic {sink.topic}" if sink.topic is not None else "topics that rows name"
+        target = f"topic {sink.topic}" if sink.topic is not None else "topics that rows name"
     elif isinstance(sink, TableSink):
-        what = f"{sink.format} {sink.path}"
+        target = f"{sink.format} {sink.path}"
     else:
         assert isinstance(sink, ConsoleSink)
-        what = "console"
-    return what if sink.mode == "append" else f"{what}, {sink.mode}"
+        target = "console"
+    return target if sink.mode == "append" else f"{target}, {sink.mode}"

@@ -54,7 +54,7 @@ class PipelineJournal:
                 self._store.topic(JOURNAL).partition(0).retain()
             self._producer.send(json.dumps(entry).encode(), key=self._key)
         except HeadwaterError as error:
-            _log.warning("the journal of pipelines does not take an entry: %s", error)
+            _log.warning("the journal of pipelines refused an entry: %s", error)
         self._written += 1
 
     def close(self) -> None:

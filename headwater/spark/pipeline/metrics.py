@@ -78,7 +78,9 @@ class Metrics:
         """All of it, as Prometheus reads it."""
         with self._mutex:
             return exposition(
-                Family(f"{_PREFIX}{name}", kind, meaning, [MetricSample(*one) for one in self._values[name].items()])
+                Family(
+                    f"{_PREFIX}{name}", kind, meaning, [MetricSample(*sample) for sample in self._values[name].items()]
+                )
                 for name, (kind, meaning) in _HELP.items()
             )
 

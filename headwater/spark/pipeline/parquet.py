@@ -56,8 +56,8 @@ class ParquetTable:
             decided = self._adopt(query)
         if decided is None and last_batch is not None:
             raise InvalidConfiguration(
-                f"{self.private / _DECIDED}, which says what the table {self.path} has, is gone, and without it rows "
-                f"could be there twice: put it back, or begin anew (hw pipeline reset --tables)"
+                f"{self.private / _DECIDED} is missing: it says which batches the table {self.path} has, and without "
+                f"it rows could be written twice. Restore it, or begin anew (hw pipeline reset --tables)"
             )
         if decided is None:
             self._write(Decided(None, -1, []))
@@ -72,7 +72,7 @@ class ParquetTable:
             raise StoreError(f"{_foreign(self.path)}: another query has written to it since this one began")
         self._carry_out(decided)
         if new := decided.batch < batch:
-            decided = Decided(query, batch, [(file.name, file.place) for file in files])
+            decided = Decided(query, batch, [(file.name, file.path) for file in files])
             self._write(decided)
             self._carry_out(decided)
         TableStaging(self.private, query, self._disk).clear()
@@ -86,8 +86,8 @@ class ParquetTable:
 
     def _read(self) -> Decided | None:
         try:
-            found = json.loads((self.private / _DECIDED).read_bytes())
-            return Decided(found["query"], found["batch"], [(name, place) for name, place in found["files"]])
+            content = json.loads((self.private / _DECIDED).read_bytes())
+            return Decided(content["query"], content["batch"], [(name, path) for name, path in content["files"]])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -126,6 +126,6 @@ def _added(log: Path) -> list[str]:
 
 def _foreign(path: Path) -> str:
     return (
-        f"{path} has the output of another checkpoint, beside which every row would be there a second time: "
-        f"choose another directory, or remove it (hw pipeline reset --tables)"
+        f"{path} has the output of another checkpoint, so every row would be in it twice: "
+        f"choose another directory, or remove this one (hw pipeline reset --tables)"
     )

@@ -57,10 +57,12 @@ class Pipeline:
 
     def step(self, *inputs: str, name: str | None = None, **keys: Any) -> Callable[[_Function], _Function]:
         """Declare a step, as a decorator: the function gets the DataFrames of these names and gives another."""
-        place = _caller()
+        location = _caller()
 
         def declared(function: _Function) -> _Function:
-            self._add(("steps", name or function.__name__), {"python": function, "inputs": list(inputs), **keys}, place)
+            self._add(
+                ("steps", name or function.__name__), {"python": function, "inputs": list(inputs), **keys}, location
+            )
             return function
 
         return declared
@@ -69,8 +71,8 @@ class Pipeline:
         """Declare a sink: where the rows of a name go."""
         self._add(("sinks", name), {"from": source, **keys})
 
-    def _add(self, key: Key, keys: dict[str, Any], place: tuple[str, int] | None = None) -> None:
-        file, line = _caller() if place is None else place
+    def _add(self, key: Key, keys: dict[str, Any], location: tuple[str, int] | None = None) -> None:
+        file, line = _caller() if location is None else location
         if key[1] in self._document.content[key[0]]:
             raise InvalidPipeline([Problem(file, line, ".".join(key), "is declared already")])
         self._document.content[key[0]][key[1]] = keys
@@ -110,13 +112,15 @@ def _from_python(path: Path) -> Pipeline:
         # As it is now: what Python keeps compiled beside it may be of the same second, and not the same.
         exec(compile(path.read_bytes(), str(module.__file__), "exec"), vars(module))
     except SyntaxError as error:
-        raise InvalidPipeline([Problem(str(path), error.lineno or 1, "", f"is no Python: {error.msg}")]) from error
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
-    if len(found) != 1:
-        message = f"must make one Pipeline at its top level, not {len(found)}"
+        raise InvalidPipeline(
+            [Problem(str(path), error.lineno or 1, "", f"is not valid Python: {error.msg}")]
+        ) from error
+    pipelines = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
+    if len(pipelines) != 1:
+        message = f"must make exactly one Pipeline at its top level, not {len(pipelines)}"
         raise InvalidPipeline([Problem(str(path), 1, "", message)])
     _send_by_value(module)
-    return next(iter(found.values()))
+    return next(iter(pipelines.values()))
 
 
 def _send_by_value(module: Any) -> None:

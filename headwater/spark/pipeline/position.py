@@ -13,19 +13,19 @@ from headwater.spark.pipeline.checkpoint import Checkpoint
 from headwater.streams import Commit, Store, TopicPartition
 
 _log = logging.getLogger(__name__)
-Place = tuple[str, str, int]
+PartitionKey = tuple[str, str, int]
 """The name of a topic, its id, and the number of a partition."""
 
 
-def slowest(positions: Iterable[Offsets | None]) -> dict[Place, int]:
+def slowest(positions: Iterable[Offsets | None]) -> dict[PartitionKey, int]:
     """Return the position that all queries have reached: in each partition that of the slowest reader."""
-    found: dict[Place, int] = {}
+    lowest: dict[PartitionKey, int] = {}
     for offsets in positions:
-        for name, one in (offsets or {}).items():
-            for number, offset in one.partitions.items():
-                place = (name, one.id, number)
-                found[place] = min(offset, found.get(place, offset))
-    return found
+        for name, topic in (offsets or {}).items():
+            for number, offset in topic.partitions.items():
+                key = (name, topic.id, number)
+                lowest[key] = min(offset, lowest.get(key, offset))
+    return lowest
 
 
 class PipelinePosition:
@@ -39,11 +39,11 @@ class PipelinePosition:
         self._group = group
         self._stack = ExitStack()
         self._stores: list[Store] = [self._stack.enter_context(open_existing(address)) for address in stores]
-        self._shown: dict[Place, int] = {}
+        self._shown: dict[PartitionKey, int] = {}
 
     def show(self, checkpoints: Iterable[Checkpoint]) -> None:
         """Set the group to the position of the queries. Errors are logged, and stop no pipeline."""
-        positions = [one.done() for one in checkpoints]
+        positions = [checkpoint.done() for checkpoint in checkpoints]
         if None in positions:
             return
         done = slowest(positions)
@@ -57,21 +57,23 @@ class PipelinePosition:
                 return
         self._shown = done
 
-    def _commit(self, store: Store, done: dict[Place, int]) -> None:
+    def _commit(self, store: Store, done: dict[PartitionKey, int]) -> None:
         group = store.group(self._group)
         known = group.committed()
-        here = set(store.topic_names())
+        topics = set(store.topic_names())
         commits = {}
         for (name, uuid, number), offset in done.items():
             key = (bytes.fromhex(uuid), number)
-            if name not in here or store.describe_topic(name).uuid != key[0]:
+            if name not in topics or store.describe_topic(name).uuid != key[0]:
                 continue
             if key not in known or known[key].offset < offset:
                 commits[TopicPartition(name, number)] = Commit(key, offset)
         refused = group.commit(None, commits) if commits else ()
         if refused:
-            places = ", ".join(map(str, sorted(refused)))
-            _log.warning("group %r has consumers, and does not show where the pipeline is in %s", self._group, places)
+            partitions = ", ".join(map(str, sorted(refused)))
+            _log.warning(
+                "group %r has consumers, and does not show where the pipeline is in %s", self._group, partitions
+            )
 
     def rewind(self) -> None:
         """Set all positions to where their logs start: the pipeline begins anew, and retention keeps what is there."""

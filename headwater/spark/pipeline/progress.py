@@ -44,8 +44,8 @@ class BatchProgress:
             rows=progress["numInputRows"],
             seconds=progress.get("durationMs", {}).get("triggerExecution", 0) / 1000,
             lag=sum(_lag(source) for source in progress["sources"]),
-            state_rows=sum(one.get("numRowsTotal", 0) for one in operators),
-            state_bytes=sum(one.get("memoryUsedBytes", 0) for one in operators),
+            state_rows=sum(operator.get("numRowsTotal", 0) for operator in operators),
+            state_bytes=sum(operator.get("memoryUsedBytes", 0) for operator in operators),
             watermark=progress.get("eventTime", {}).get("watermark"),
             violations=violations(progress.get("observedMetrics") or {}),
         )
@@ -63,9 +63,9 @@ def _lag(source: dict[str, Any]) -> int:
         return 0
     return sum(
         max(0, offset - end[name].partitions.get(number, 0))
-        for name, one in latest.items()
+        for name, topic in latest.items()
         if name in end
-        for number, offset in one.partitions.items()
+        for number, offset in topic.partitions.items()
     )
 
 
@@ -97,10 +97,10 @@ class Summary:
 
     def add(self, batch: BatchProgress) -> None:
         """Count a batch in."""
-        one = self.sinks[batch.sink]
-        one.batches += 1
-        one.rows += batch.rows
-        one.lag = batch.lag
+        sink = self.sinks[batch.sink]
+        sink.batches += 1
+        sink.rows += batch.rows
+        sink.lag = batch.lag
         for rule, count in batch.violations.items():
             self.violations[rule] = self.violations.get(rule, 0) + count
 

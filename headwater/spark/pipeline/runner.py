@@ -255,17 +255,17 @@ class Query:
         last = self._query.lastProgress if self._query is not None else None
         if self._query is None or last is None or last["batchId"] <= self._seen:
             return []
-        found = []
+        batches = []
         for progress in self._query.recentProgress:
             document: dict[str, Any] = json.loads(progress.json)
             if document["batchId"] > self._seen and "addBatch" in document.get("durationMs", {}):
                 self._seen = document["batchId"]
-                found.append(self._own(BatchProgress.of(self.sink.name, document)))
-        if found:
+                batches.append(self._own(BatchProgress.of(self.sink.name, document)))
+        if batches:
             self.failures = 0
             if self._state.may_replace(self.sink.name):
                 self._state.has_replaced(self.sink.name)
-        return found
+        return batches
 
     def _own(self, batch: BatchProgress) -> BatchProgress:
         """A batch with the counts that are this sink's to tell: a step that several sinks read counts once."""
@@ -283,12 +283,12 @@ def _counted(declaration: Declaration, sinks: Sequence[Sink]) -> dict[str, set[s
     graph = Graph(declaration)
     dropping = {node.name for node in declaration.nodes.values() if drops(node)}
     taken: set[str] = set()
-    found = {}
+    steps = {}
     for sink in sinks:
         names = graph.upstream(sink.input) if sink.input else set().union(*map(graph.upstream, dropping))
-        found[sink.name] = names - taken
+        steps[sink.name] = names - taken
         taken |= names
-    return found
+    return steps
 
 
 def _reason(message: str) -> str:

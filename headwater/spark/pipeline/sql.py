@@ -28,7 +28,7 @@ def read_names(query: str) -> list[str]:
     tokens = _TOKEN.findall(_SKIPPED.sub(" '' ", query))
     words = [token.lower() for token in tokens]
     own = {words[at].strip("`") for at in range(len(words) - 2) if words[at + 1] == "as" and words[at + 2] == "("}
-    found: list[str] = []
+    names: list[str] = []
     in_function: list[bool] = []
     for at, word in enumerate(words):
         if word == "(":
@@ -38,13 +38,13 @@ def read_names(query: str) -> list[str]:
         elif word == ")" and in_function:
             in_function.pop()
         elif word == "join" or (word == "from" and not any(in_function[-1:]) and words[at - 1] != "distinct"):
-            found += [name for name in _relations(tokens, words, at + 1) if name.lower() not in own]
-    return list(dict.fromkeys(found))
+            names += [name for name in _relations(tokens, words, at + 1) if name.lower() not in own]
+    return list(dict.fromkeys(names))
 
 
 def _relations(tokens: list[str], words: list[str], at: int) -> list[str]:
     """The names of a FROM clause up to the end of its list: `a x, b AS y`."""
-    found = []
+    names = []
     expecting = True
     while at < len(words):
         word, after = words[at], words[at + 1] if at + 1 < len(words) else ""
@@ -55,8 +55,8 @@ def _relations(tokens: list[str], words: list[str], at: int) -> list[str]:
         elif expecting:
             expecting = False
             if _NAME.fullmatch(word) and after not in (".", "("):
-                found.append(tokens[at].strip("`"))
+                names.append(tokens[at].strip("`"))
             if after == ".":
                 at += 2
         at += 1
-    return found
+    return names

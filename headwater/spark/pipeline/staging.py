@@ -38,10 +38,11 @@ def private_directory(table: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A staged file: under which name, where in the table it belongs, and what it has."""
+    """A staged file, by the name that it is staged under, and the path that it gets in the table."""
 
     name: str
-    place: str
+    path: str
+    """Within the table."""
     rows: int
     size: int
 
@@ -65,13 +66,13 @@ class TableStaging:
     def move(self, files: Iterable[tuple[str, str]], table: Path) -> None:
         """Move files to their places in the table, whole as they are. Those that are there already stay."""
         changed = set()
-        for name, place in files:
-            source, target = self.directory / name, table / place
+        for name, path in files:
+            source, target = self.directory / name, table / path
             self.disk.make_directory(target.parent)
             if source.exists():
                 self.disk.rename(source, target)
             elif not target.exists():
-                raise FileNotFoundError(f"{source}, which was to become {target}, is gone")
+                raise FileNotFoundError(f"staged file {source} is missing: it was to be moved to {target}")
             changed.add(target.parent)
         for directory in sorted(changed):
             self.disk.sync_directory(directory)
@@ -88,7 +89,7 @@ class StagedFile:
 
     def __init__(self, directory: Path, schema: pa.Schema, folder: str, disk: Disk) -> None:
         self._name = uuid4().hex
-        self._place = str(Path(folder, f"part-{self._name}.parquet"))
+        self._path = str(Path(folder, f"part-{self._name}.parquet"))
         self._schema = schema
         self._rows = 0
         self._file = _DiskFile(disk, directory / self._name)
@@ -108,7 +109,7 @@ class StagedFile:
         self._file.sync()
         size = self._file.tell()
         self._file.let_go()
-        return DataFile(self._name, self._place, self._rows, size)
+        return DataFile(self._name, self._path, self._rows, size)
 
     def abandon(self) -> None:
         """Write no more. The rows written so far stay staged until they are cleared."""

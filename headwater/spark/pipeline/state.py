@@ -91,8 +91,8 @@ class PipelineState:
         if new and not set(new) <= set(known.get("queries", ())):
             known = {"queries": new, "starts": self._looked_up()}
             self._write("starts.json", known)
-        found: Starts = known.get("starts", {})
-        return found
+        starts: Starts = known.get("starts", {})
+        return starts
 
     def checkpoint(self, query: str) -> Checkpoint:
         """The checkpoint of a query."""
@@ -101,21 +101,21 @@ class PipelineState:
     def _looked_up(self) -> dict[str, dict[str, dict[str, int]]]:
         from headwater.spark.reader import chosen_topics, positions
 
-        found = {}
+        starts = {}
         for source in self._declaration.sources:
             if isinstance(source, TopicSource) and not source.static and source.start != "earliest":
                 given = {"store": source.store, **source.options, **start_options(source.start)}
                 options = SourceOptions.parse(given)
                 assert options.starting is not None
                 with open_existing(source.store) as store:
-                    found[source.name] = {
+                    starts[source.name] = {
                         topic.name: {
                             str(number): offset
                             for number, offset in positions(topic, options.starting, "latest", options).items()
                         }
                         for topic in chosen_topics(store, options)
                     }
-        return found
+        return starts
 
     # Starting anew.
 
@@ -139,10 +139,10 @@ class PipelineState:
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        return found
+        return content
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         """Durably, whole or not at all."""

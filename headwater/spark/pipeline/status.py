@@ -33,14 +33,14 @@ class PipelineStatus:
     def of(cls, declaration: Declaration) -> PipelineStatus:
         """Look."""
         state = PipelineState(declaration)
-        found = entries(declaration.store, declaration.name) if declaration.store is not None else []
-        summaries = [entry for entry in found if entry["kind"] == "summary"]
+        journal = entries(declaration.store, declaration.name) if declaration.store is not None else []
+        summaries = [entry for entry in journal if entry["kind"] == "summary"]
         return cls(
             pipeline=declaration.name,
             running=state.is_running(),
             lag=lag(declaration),
             sinks={sink.name: state.checkpoint(sink.name).last_batch for sink in all_sinks(declaration)},
-            last_batches={entry["sink"]: entry for entry in found if entry["kind"] == "batch"},
+            last_batches={entry["sink"]: entry for entry in journal if entry["kind"] == "batch"},
             last_run=summaries[-1] if summaries else None,
             last_error=summaries[-1]["error"] if summaries else None,
         )
@@ -52,8 +52,8 @@ class PipelineStatus:
 
 def streamed_stores(declaration: Declaration) -> list[str]:
     """The stores whose topics a pipeline streams."""
-    sources = [one for one in declaration.sources if isinstance(one, TopicSource) and not one.static]
-    return list(dict.fromkeys(source.store for source in sources))
+    streamed = [source for source in declaration.sources if isinstance(source, TopicSource) and not source.static]
+    return list(dict.fromkeys(source.store for source in streamed))
 
 
 def lag(declaration: Declaration) -> int:

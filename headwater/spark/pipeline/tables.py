@@ -78,7 +78,9 @@ class TableWriter(DataSourceStreamArrowWriter):
         task = TaskContext.get()
         query = task.getLocalProperty(_QUERY) if task is not None else None
         if not query:
-            raise StoreError("Spark does not tell its tasks which query they work for, so that nothing can count once")
+            raise StoreError(
+                "Spark does not tell its tasks the query that they work for, so rows cannot be written exactly once"
+            )
         files = self.stage(iterator, self.staging(query))
         return WrittenFile(query, tuple(files))
 
@@ -143,10 +145,10 @@ class DeltaWriter(TableWriter):
         if done is not None and done >= batch:
             staging.clear()
             return False
-        staging.move([(file.name, file.place) for file in files], self.directory())
+        staging.move([(file.name, file.path) for file in files], self.directory())
         now = int(time() * 1000)
         table.create_write_transaction(
-            [AddAction(file.place, file.size, {}, now, True, json.dumps({"numRecords": file.rows})) for file in files],
+            [AddAction(file.path, file.size, {}, now, True, json.dumps({"numRecords": file.rows})) for file in files],
             "append",
             self.schema,
             commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
@@ -178,9 +180,9 @@ class IcebergWriter(TableWriter):
         if int(table.properties.get(marker, -1)) >= batch:
             staging.clear()
             return False
-        staging.move([(file.name, file.place) for file in files], self.directory())
+        staging.move([(file.name, file.path) for file in files], self.directory())
         with table.transaction() as transaction:
-            transaction.add_files([str(self.directory() / file.place) for file in files])
+            transaction.add_files([str(self.directory() / file.path) for file in files])
             transaction.set_properties({marker: str(batch)})
         staging.clear()
         return True

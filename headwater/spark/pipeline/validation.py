@@ -60,21 +60,21 @@ class _DeclarationReader:
         whole = self._whole
         name = whole.named("name", "pipeline", default=Path(whole.document.file).stem)
         self._store = self._address(whole)
-        sources = [self._add(self._source(one), one) for one in whole.sections("sources", "sources")]
+        sources = [self._add(self._source(section), section) for section in whole.sections("sources", "sources")]
         content = whole.document.content.get("steps")
         self._later = list(content) if isinstance(content, dict) else []
-        steps = [self._add(self._step(one), one) for one in whole.sections("steps", "steps")]
-        sinks = [self._sink(one) for one in whole.sections("sinks", "sinks")]
-        for key, found in (("sources", sources), ("sinks", sinks)):
-            if not found and not any(problem.key.startswith(key) for problem in whole.problems):
+        steps = [self._add(self._step(section), section) for section in whole.sections("steps", "steps")]
+        sinks = [self._sink(section) for section in whole.sections("sinks", "sinks")]
+        for key, declared in (("sources", sources), ("sinks", sinks)):
+            if not declared and not any(problem.key.startswith(key) for problem in whole.problems):
                 whole.wrong(f"{key} is missing: a pipeline reads something and writes something")
         declaration = Declaration(
             name=name,
             file=whole.document.file,
             directory=self._directory,
             store=self._store,
-            sources=tuple(one for one in sources if isinstance(one, TopicSource | FileSource)),
-            steps=tuple(one for one in steps if isinstance(one, PipelineStep)),
+            sources=tuple(source for source in sources if isinstance(source, TopicSource | FileSource)),
+            steps=tuple(step for step in steps if isinstance(step, PipelineStep)),
             sinks=tuple(sink for sink in sinks if sink is not None),
             trigger=parse_trigger(whole),
             checkpoint=self._checkpoint(name),
@@ -93,25 +93,25 @@ class _DeclarationReader:
 
     def _address(self, section: Section) -> str | None:
         """The address of a store: the section's own, else that of the pipeline."""
-        where = section.text("store", noun="the directory of a store")
-        if where is None:
+        address = section.text("store", noun="the directory of a store")
+        if address is None:
             return self._store
-        if where == "memory:":
+        if address == "memory:":
             section.wrong("Spark's processes cannot see a store in memory: use a directory", "store")
-        if where.startswith("file:"):
-            where = unquote(urlsplit(where).path)
-        return where if "://" in where else self._path(where)
+        if address.startswith("file:"):
+            address = unquote(urlsplit(address).path)
+        return address if "://" in address else self._path(address)
 
-    def _path(self, where: str) -> str:
+    def _path(self, path: str) -> str:
         """A path, which is relative to the declaration: it means the same from wherever it is run."""
-        return str((self._directory / Path(where).expanduser()).absolute())
+        return str((self._directory / Path(path).expanduser()).absolute())
 
     def _checkpoint(self, name: str) -> Path:
-        where = self._whole.text("checkpoint", noun="a directory on this machine")
-        if where is not None:
-            if "://" in where:
+        path = self._whole.text("checkpoint", noun="a directory on this machine")
+        if path is not None:
+            if "://" in path:
                 self._whole.wrong("must be a directory on this machine, not a URL", "checkpoint")
-            return Path(self._path(where))
+            return Path(self._path(path))
         if self._store is not None and "://" not in self._store:
             return Path(self._store, CHECKPOINTS, name)
         self._whole.wrong("checkpoint is missing: without a store in a directory, say where to keep it")
@@ -130,9 +130,9 @@ class _DeclarationReader:
 
     def _dead_letters(self) -> str | None:
         topic = self._whole.named("dead_letters", "topic") or None
-        drops = [one for node in self._nodes.values() for one in node.expectations if one.otherwise == "drop"]
+        drops = any(rule.otherwise == "drop" for node in self._nodes.values() for rule in node.expectations)
         if topic is not None and not drops:
-            self._whole.wrong("nothing is dropped: no expectation has else: drop", "dead_letters")
+            self._whole.wrong("no row is ever dropped: no expectation has else: drop", "dead_letters")
         if topic is not None and self._store is None:
             self._whole.wrong("store is missing: the one that has the topic for dead letters", "dead_letters")
         return topic
@@ -140,7 +140,7 @@ class _DeclarationReader:
     def _add(self, node: Source | PipelineStep | None, section: Section) -> Source | PipelineStep | None:
         if node is not None:
             if node.name in self._nodes:
-                section.wrong("there is a source of this name already")
+                section.wrong("another source or step has this name already")
             self._nodes[node.name] = node
         return node
 
@@ -159,8 +159,8 @@ class _DeclarationReader:
         store = self._address(section)
         if store is None:
             section.wrong("store is missing: give one here, or one for the whole pipeline")
-        found = section.names("topics") if kind == "topics" else (section.text(kind) or "",)
-        options = {_TOPICS[kind]: ",".join(found)}
+        topics = section.names("topics") if kind == "topics" else (section.text(kind) or "",)
+        options = {_TOPICS[kind]: ",".join(topics)}
         limit = section.number("limit", None)
         columns = section.names("columns")
         static = section.flag("static")
@@ -178,7 +178,7 @@ class _DeclarationReader:
             options=options,
             start="earliest" if start is None else start,
             static=static,
-            title=", ".join(found),
+            title=", ".join(topics),
         )
         self._check_options(section, source)
         return source
@@ -203,7 +203,7 @@ class _DeclarationReader:
             line=section.line,
             watermark=self._watermark(section),
             expectations=self._expectations(section),
-            format=next(one for one in FORMATS if one == kind),
+            format=next(known for known in FORMATS if known == kind),
             path=path,
             schema=schema,
             options=section.scalars("options"),
@@ -226,7 +226,7 @@ class _DeclarationReader:
             if not inputs:
                 section.wrong("inputs is missing: the names whose rows the function gets, in its order")
         elif inputs:
-            section.wrong("is for functions: a query says itself what it reads", "inputs")
+            section.wrong("is only for python steps: a query names what it reads itself", "inputs")
         inputs = inputs or tuple(read_names(sql or ""))
         for name in inputs:
             self._known(section, name, kinds[0] if sql else "inputs")
@@ -244,9 +244,9 @@ class _DeclarationReader:
         return step
 
     def _function(self, section: Section) -> Any:
-        found = section.anything("python")
-        if callable(found):
-            return found
+        function = section.anything("python")
+        if callable(function):
+            return function
         name = section.text("python", noun="module:function")
         if name is not None and not _IMPORT.fullmatch(name):
             section.wrong(f"must be module:function, not {name!r}", "python")
@@ -260,7 +260,7 @@ class _DeclarationReader:
         elif name in self._later:
             section.wrong(f"{name} is declared later: move this below it", key)
         else:
-            section.wrong(f"there is nothing named {name}: {suggestion(name, list(self._nodes))}", key)
+            section.wrong(f"no source or step is named {name}: {suggestion(name, list(self._nodes))}", key)
 
     def _watermark(self, section: Section) -> Watermark | None:
         below = section.section("watermark")
@@ -273,14 +273,14 @@ class _DeclarationReader:
         return Watermark(column=column, delay=delay if seconds is None else f"{round(seconds * 1000)} milliseconds")
 
     def _expectations(self, section: Section) -> tuple[Expectation, ...]:
-        found = []
-        for one in section.sections("expect", "rules"):
-            rule = one.text("rule", required=True, noun="a condition in SQL, which good rows meet")
-            otherwise = one.word("else", SEVERITIES, "warn")
-            one.finish()
+        expectations = []
+        for below in section.sections("expect", "rules"):
+            rule = below.text("rule", required=True, noun="a condition in SQL, which good rows meet")
+            otherwise = below.word("else", SEVERITIES, "warn")
+            below.finish()
             severity = next(word for word in SEVERITIES if word == otherwise)
-            found.append(Expectation(name=one.name, rule=rule or "", otherwise=severity))
-        return tuple(found)
+            expectations.append(Expectation(name=below.name, rule=rule or "", otherwise=severity))
+        return tuple(expectations)
 
     # Sinks.
 
@@ -295,7 +295,7 @@ class _DeclarationReader:
         elif name is not None:
             self._known(section, name, "from")
         word = section.word("mode", MODES, "append")
-        mode = next(one for one in MODES if one == word)
+        mode = next(known for known in MODES if known == word)
         common: dict[str, Any] = {"name": section.name, "line": section.line, "input": name or "", "mode": mode}
         sink: Sink
         if kinds[0] in ("topic", "by_topic"):
@@ -306,7 +306,7 @@ class _DeclarationReader:
             section.flag("console")
             sink = ConsoleSink(rows=section.number("rows", 20) or 20, **common)
         if mode == "complete" and not isinstance(sink, ConsoleSink):
-            section.wrong(f"cannot be complete: a {kinds[0]} is appended to", "mode")
+            section.wrong(f"cannot be complete: a {kinds[0]} can only be appended to", "mode")
         section.finish()
         return sink
 
@@ -319,7 +319,7 @@ class _DeclarationReader:
             section.flag("by_topic")
         partitions = section.number("partitions", None, most=10_000)
         if partitions is not None and kind == "by_topic":
-            section.wrong("is for a topic that the sink names", "partitions")
+            section.wrong("is only for a sink with the key topic", "partitions")
         return TopicSink(store=store or "", topic=topic, partitions=partitions, **common)
 
     def _table(self, section: Section, kind: str, common: dict[str, Any]) -> TableSink:
@@ -357,7 +357,7 @@ class _DeclarationReader:
                 self._whole.problems.append(
                     self._whole.document.problem(
                         ("sinks", sink.name, "from"),
-                        f"all that {sink.input} is made of is static: one source must go on",
+                        f"{sink.input} reads only static sources: at least one source must be a stream",
                     )
                 )
 
@@ -384,6 +384,6 @@ def start_options(start: Any) -> dict[str, str]:
     return {"startingTimestamp": str(start)}
 
 
-def _one_of(kinds: tuple[str, ...], found: list[str]) -> str:
-    given = f"not {' and '.join(found)} together" if found else "there is none of them"
-    return f"needs one of the keys {', '.join(kinds)}: {given}"
+def _one_of(kinds: tuple[str, ...], given: list[str]) -> str:
+    mistake = f"not {' and '.join(given)} together" if given else "none of them is given"
+    return f"needs one of the keys {', '.join(kinds)}: {mistake}"
