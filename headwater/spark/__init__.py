@@ -11,7 +11,7 @@ from headwater.spark.session import session
 
 if typing.TYPE_CHECKING:
     from headwater.spark.pipeline import Pipeline
-    from headwater.spark.scanning import scan
+    from headwater.spark.reader import scan
 else:
 
     def __getattr__(name: str) -> object:
@@ -21,7 +21,7 @@ else:
 
             return Pipeline
         if name == "scan":
-            from headwater.spark.scanning import scan
+            from headwater.spark.reader import scan
 
             return scan
         raise AttributeError(f"module 'headwater.spark' has no attribute {name!r}")

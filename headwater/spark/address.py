@@ -11,15 +11,10 @@ from headwater.streams import Store
 
 
 def open_existing(address: str) -> Store:
-    """Open a store that is there. A task on a machine without the directory must not take an empty one for it."""
-    check_present(address)
-    return open_store(address)
-
-
-def check_present(address: str) -> None:
-    """Raise when the directory of a store is not there."""
+    """Open a store that exists. A task on a machine without its directory must not make an empty store there."""
     if "://" not in address and not Path(address).is_dir():
         raise InvalidConfiguration(
-            f"there is no directory {address} on {socket.gethostname()}: a store in a directory is read on the machine "
-            f"that has it; serve it by a broker, or give the option store the right path"
+            f"directory {address} does not exist on {socket.gethostname()}: a store in a directory is read on the "
+            f"machine that has it; serve it with a broker, or give the option store the right path"
         )
+    return open_store(address)

@@ -41,7 +41,7 @@ def archive_path(given: str) -> str:
     if given.startswith("file:"):
         given = unquote(urlsplit(given).path)
     if not given or "://" in given:
-        raise InvalidConfiguration(f"an archive is in a directory (an object store can be mounted), not in {given!r}")
+        raise InvalidConfiguration(f"an archive must be a directory (an object store can be mounted), not {given!r}")
     return str(Path(given).expanduser().absolute())
 
 
@@ -85,16 +85,18 @@ class ArchiveManifest:
     def unpack(cls, content: bytes, where: Path) -> ArchiveManifest:
         """Read what `pack` has written. Raises Damaged."""
         try:
-            found = json.loads(content)
-            checksum = found.pop("checksum")
-            if checksum != _checksum(found):
+            fields = json.loads(content)
+            checksum = fields.pop("checksum")
+            if checksum != _checksum(fields):
                 raise Damaged("the manifest does not match its checksum: restore it from a backup", file=where)
-            if found.pop("format") != _FORMAT:
-                raise InvalidConfiguration(f"{where} was written by a newer version: use that one to read it")
-            files = tuple(ArchivedFile(**one) for one in found.pop("files"))
-            return cls(**found | {"files": files, "pending": tuple(found["pending"])})
+            if fields.pop("format") != _FORMAT:
+                raise InvalidConfiguration(
+                    f"{where} was written by a newer version of Headwater: read it with that version"
+                )
+            files = tuple(ArchivedFile(**file) for file in fields.pop("files"))
+            return cls(**fields | {"files": files, "pending": tuple(fields["pending"])})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Damaged(f"not a manifest of an archive: {error}", file=where) from error
+            raise Damaged(f"the file is not a manifest of an archive: {error}", file=where) from error
 
 
 def _checksum(content: dict[str, Any]) -> int:
@@ -111,7 +113,7 @@ class PartitionArchive:
     @classmethod
     def find(cls, archive: str, topic: str, topic_id: str, partition: int) -> PartitionArchive | None:
         """Return the archive of a partition, or None if nothing of it has been archived yet."""
-        directory = place(archive, topic, partition)
+        directory = partition_directory(archive, topic, partition)
         path = directory / MANIFEST
         try:
             manifest = ArchiveManifest.unpack(path.read_bytes(), path)
@@ -122,7 +124,9 @@ class PartitionArchive:
                 raise Damaged("the manifest is missing: restore it from a backup", file=path) from None
             return None
         if manifest.id != topic_id:
-            raise InvalidConfiguration(f"{directory} is the archive of another topic that was called {topic!r} too")
+            raise InvalidConfiguration(
+                f"{directory} is the archive of another topic named {topic!r}: give another directory"
+            )
         return cls(directory, manifest)
 
     @classmethod
@@ -132,8 +136,8 @@ class PartitionArchive:
             return None
         if topic.info.config.compact:
             raise InvalidConfiguration(
-                f"topic {topic.name!r} is compacted by now, and has to be read without its archive: from there deleted "
-                f"keys would come back"
+                f"topic {topic.name!r} is compacted now: read it without the option archive, since deleted keys would "
+                f"come back from the archive"
             )
         return cls.find(archive, topic.name, topic.info.uuid.hex(), partition)
 
@@ -191,10 +195,12 @@ class PartitionArchive:
         path = self.directory / file.name
         size, checksum = fingerprint(path)
         if (size, checksum) != (file.bytes, file.crc32c):
-            raise Damaged(f"has {size} bytes with checksum {checksum}, not {file.bytes} with {file.crc32c}", file=path)
+            raise Damaged(
+                f"the file has {size} bytes with checksum {checksum}, not {file.bytes} with {file.crc32c}", file=path
+            )
 
 
-def place(archive: str, topic: str, partition: int) -> Path:
+def partition_directory(archive: str, topic: str, partition: int) -> Path:
     """Return the directory of a partition. Its name gives readers of plain Parquet a column with the number."""
     return Path(archive) / topic / f"partition={partition}"
 
@@ -223,7 +229,7 @@ def parquet_schema(schema: Schema) -> pa.Schema:
     exact = f"{time}_ns"
     if exact in schema.payload.names:
         raise InvalidConfiguration(
-            f"a topic with a column {exact!r} cannot be archived: the archive has one of its own"
+            f"a topic with a column {exact!r} cannot be archived: the archive adds a column of this name"
         )
     columns = []
     for field in schema.full:
@@ -251,8 +257,8 @@ def from_parquet(table: pa.Table, wanted: pa.Schema, schema: Schema) -> pa.Table
     for field in wanted:
         name = f"{time}_ns" if field.name == time else field.name
         if name in table.column_names:
-            found = table[name]
-            arrays.append(found if found.type == field.type else found.cast(field.type))
+            column = table[name]
+            arrays.append(column if column.type == field.type else column.cast(field.type))
         else:
             arrays.append(pa.nulls(table.num_rows, field.type))
     return pa.table(arrays, schema=wanted)
@@ -269,12 +275,12 @@ def _read(path: Path, start: int, end: int, schema: Schema, columns: Sequence[st
     wanted = schema.project(list(columns))
     try:
         with _opened(path) as file:
-            there = file.schema_arrow.names
+            stored = file.schema_arrow.names
             names = [f"{time}_ns" if name == time else name for name in columns]
-            chosen = [offset, *(name for name in names if name in there and name != offset)]
+            chosen = [offset, *(name for name in names if name in stored and name != offset)]
             for number in range(file.num_row_groups):
                 group = file.metadata.row_group(number)
-                bounds = group.column(there.index(offset)).statistics
+                bounds = group.column(stored.index(offset)).statistics
                 if not group.num_rows or bounds.max < start or bounds.min >= end:
                     continue
                 table = file.read_row_group(number, columns=chosen, use_threads=False)
@@ -291,8 +297,8 @@ def _offset_at(path: Path, timestamp: int, schema: Schema) -> int | None:
     with _opened(path) as file:
         for number in range(file.num_row_groups):
             table = file.read_row_group(number, columns=[offset, exact], use_threads=False)
-            found = table.filter(pc.greater_equal(table[exact], timestamp))
-            if found.num_rows:
-                least: int = found[offset][0].as_py()
+            matches = table.filter(pc.greater_equal(table[exact], timestamp))
+            if matches.num_rows:
+                least: int = matches[offset][0].as_py()
                 return least
     return None

@@ -73,7 +73,7 @@ def spark_schema(schema: Schema, names: Sequence[str]) -> StructType:
     known = available(schema)
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise SchemaError(f"there are no columns {', '.join(unknown)}; there are {', '.join(known)}")
+        raise SchemaError(f"unknown columns {', '.join(unknown)}; there are {', '.join(known)}")
     prefix = "" if schema.raw else "_"
     always = {f"{prefix}{name}" for name in _ALWAYS}
     return StructType([StructField(name, _spark_type(name, known[name]), name not in always) for name in names])
@@ -86,7 +86,7 @@ def _spark_type(name: str, kind: Any) -> Any:
         return from_arrow_type(_spark_arrow(kind))
     except (PySparkTypeError, SchemaError) as error:
         raise SchemaError(
-            f"column {name!r} is {kind}, which Spark has no type for: leave it out, by columns"
+            f"column {name!r} is {kind}, which Spark has no type for: leave it out with the option columns"
         ) from error
 
 
@@ -115,11 +115,11 @@ def check(schema: Schema, topic: str, wanted: StructType) -> None:
     for field in wanted.fields:
         if field.name not in known:
             raise SchemaError(f"topic {topic!r} has no column {field.name!r}; there are {', '.join(known)}")
-        here = _spark_type(field.name, known[field.name]).simpleString()
-        if here != field.dataType.simpleString():
+        actual = _spark_type(field.name, known[field.name]).simpleString()
+        if actual != field.dataType.simpleString():
             raise SchemaError(
-                f"column {field.name!r} of topic {topic!r} is {here}, not {field.dataType.simpleString()}: read it as "
-                f"it is and cast it"
+                f"column {field.name!r} of topic {topic!r} is {actual}, not {field.dataType.simpleString()}: "
+                f"read it as it is and cast it"
             )
 
 
@@ -157,10 +157,10 @@ class Conversion:
 
     def _repeat(self, name: str, value: Any, count: int) -> pa.Array:
         """One value in every row: a view of a column that was made before, if that is long enough."""
-        found = self._repeated.get(name)
-        if found is None or len(found) < count:
-            found = self._repeated[name] = pa.repeat(value, count)
-        return found.slice(0, count)
+        repeated = self._repeated.get(name)
+        if repeated is None or len(repeated) < count:
+            repeated = self._repeated[name] = pa.repeat(value, count)
+        return repeated.slice(0, count)
 
 
 def _sized(stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

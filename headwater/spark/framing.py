@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 from zlib import crc32
 
@@ -75,13 +76,13 @@ class Framing:
             if batch.num_rows:
                 for name, part in self._by_topic(batch):
                     self._framing(name).add(part)
-                if sum(one.waiting for one in self._topics.values()) > _MOST_WAITING:
+                if sum(framing.waiting for framing in self._topics.values()) > _MOST_WAITING:
                     self._flush()
         self._flush()
 
     def _flush(self) -> None:
-        for one in self._topics.values():
-            one.flush()
+        for framing in self._topics.values():
+            framing.flush()
 
     def _by_topic(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         if self._topic is not None:
@@ -89,7 +90,7 @@ class Framing:
         topics = batch.column(self._column)
         if topics.null_count:
             raise InvalidRecord(
-                f"column {self._column!r} is null in {topics.null_count} rows: which topic are they for?"
+                f"column {self._column!r} is null in {topics.null_count} rows: every row must name its topic"
             )
         names = pc.unique(topics).to_pylist()
         if len(names) == 1:
@@ -97,8 +98,8 @@ class Framing:
         return [(name, batch.filter(pc.equal(topics, name))) for name in names]
 
     def _framing(self, name: str) -> _TopicFraming:
-        found = self._topics.get(name)
-        if found is None:
+        framing = self._topics.get(name)
+        if framing is None:
             pin = self._pins.get(name)
             if pin is None:
                 raise UnknownTopic(name, str(self._store))
@@ -106,8 +107,8 @@ class Framing:
             if Pin.of(topic.info).id != pin.id:
                 raise UnknownTopic(name, f"{self._store} any more (it was made again)")
             check_layout(self._rows, topic.schema, name)
-            found = self._topics[name] = _TopicFraming(topic, pin.partitions, self._first, self._staging)
-        return found
+            framing = self._topics[name] = _TopicFraming(topic, pin.partitions, self._first, self._staging)
+        return framing
 
 
 class _TopicFraming:
@@ -141,7 +142,7 @@ class _TopicFraming:
             return
         order = pc.array_sort_indices(routes)
         start = 0
-        for counted in sorted(pc.value_counts(routes).to_pylist(), key=lambda one: one["values"]):
+        for counted in sorted(pc.value_counts(routes).to_pylist(), key=itemgetter("values")):
             # Each partition gets a copy of its own: a view, while it waits, would keep the rows of all others.
             self._gather(counted["values"], batch.take(order.slice(start, counted["counts"])))
             start += counted["counts"]
@@ -172,7 +173,7 @@ class _TopicFraming:
             return convert(column)
         except (pa.ArrowException, InvalidRecord) as error:
             raise InvalidRecord(
-                f"topic {self._info.name!r}: column {name!r} has a value that cannot be: {error}"
+                f"topic {self._info.name!r}: column {name!r} has a value that does not fit: {error}"
             ) from error
 
     # Routing.
@@ -186,7 +187,7 @@ class _TopicFraming:
             for number in bounds.values():
                 if not 0 <= number < self._count:
                     raise InvalidRecord(
-                        f"topic {self._info.name!r} has partitions 0 to {self._count - 1}, not {number} as a row says"
+                        f"a row names partition {number} of topic {self._info.name!r}, which has 0 to {self._count - 1}"
                     )
             if not chosen.null_count:
                 return chosen
@@ -201,10 +202,10 @@ class _TopicFraming:
 
         Rows without a key go where the sticky partition is. Keys come again and again: each one is looked at once.
         """
-        found = keys.dictionary_encode()
+        encoded = keys.dictionary_encode()
         count = self._count
-        routes = pa.array([crc32(key) % count for key in found.dictionary.to_pylist()], pa.int32())
-        return routes.take(found.indices).fill_null(self._sticky)
+        routes = pa.array([crc32(key) % count for key in encoded.dictionary.to_pylist()], pa.int32())
+        return routes.take(encoded.indices).fill_null(self._sticky)
 
     # Frames.
 
@@ -227,7 +228,7 @@ class _TopicFraming:
         extras = [batch.column(name) if name in batch.schema.names else None for name in _NAMES]
         payload = batch.select(self._schema.payload.names)
         for start, count in pieces(batch, self._bytes):
-            keys, headers, timestamps = (None if one is None else one.slice(start, count) for one in extras)
+            keys, headers, timestamps = (None if column is None else column.slice(start, count) for column in extras)
             try:
                 frame = encode_batch(
                     payload.slice(start, count),
@@ -265,8 +266,8 @@ def _binary(column: pa.Array) -> pa.Array:
 
 
 def _timestamps(column: pa.Array) -> pa.Array:
-    found = column.cast(TIMESTAMP)
-    return found.fill_null(_now()) if found.null_count else found
+    timestamps = column.cast(TIMESTAMP)
+    return timestamps.fill_null(_now()) if timestamps.null_count else timestamps
 
 
 def _headers(column: pa.Array) -> pa.Array:
@@ -276,8 +277,10 @@ def _headers(column: pa.Array) -> pa.Array:
     names, values = column.values.flatten()
     if names.null_count:
         raise InvalidRecord("the key of a header must not be null")
-    found = pa.MapArray.from_arrays(column.offsets, names, values, mask=column.is_null() if column.null_count else None)
-    return found.cast(HEADERS)
+    headers = pa.MapArray.from_arrays(
+        column.offsets, names, values, mask=column.is_null() if column.null_count else None
+    )
+    return headers.cast(HEADERS)
 
 
 _CONVERSIONS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {

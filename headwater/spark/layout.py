@@ -44,7 +44,7 @@ def check_layout(rows: StructType, schema: Schema, topic: str) -> None:
         if field.name in [before + name for name in _READ_ONLY]:
             continue
         if rows.names.count(field.name) > 1:
-            raise SchemaError(f"there are two columns {field.name!r}")
+            raise SchemaError(f"the rows have two columns {field.name!r}")
         kinds = expected.get(field.name)
         if kinds is None:
             known = dict.fromkeys([*schema.payload.names, *expected])
@@ -66,11 +66,11 @@ def topic_column(rows: StructType) -> str:
         if name in rows.names:
             kind = rows[name].dataType.simpleString()
             if kind != "string":
-                raise SchemaError(f"column {name!r} says which topic a row is for: it must be string, not {kind}")
+                raise SchemaError(f"column {name!r} names the topic of a row: it must be string, not {kind}")
             if name == "topic":
                 check_layout(rows, RAW, "by the column topic")
             return name
     raise SchemaError(
-        "which topic? Give the option topic, or rows a column topic (for typed topics: _topic); "
+        "no topic is named: give the option topic, or give the rows a column topic (for typed topics: _topic); "
         f"there are {', '.join(rows.names)}"
     )

@@ -25,16 +25,16 @@ Offsets = dict[str, TopicOffsets]
 def to_json(offsets: Offsets) -> dict[str, Any]:
     """The offsets as Spark keeps them."""
     return {
-        name: {ID: one.id, **{str(number): one.partitions[number] for number in sorted(one.partitions)}}
-        for name, one in sorted(offsets.items())
+        name: {ID: topic.id, **{str(number): topic.partitions[number] for number in sorted(topic.partitions)}}
+        for name, topic in sorted(offsets.items())
     }
 
 
-def from_json(found: Mapping[str, Any]) -> Offsets:
+def from_json(document: Mapping[str, Any]) -> Offsets:
     """The reverse of `to_json`."""
     return {
-        name: TopicOffsets(one[ID], {int(number): offset for number, offset in one.items() if number != ID})
-        for name, one in found.items()
+        name: TopicOffsets(topic[ID], {int(number): offset for number, offset in topic.items() if number != ID})
+        for name, topic in document.items()
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from headwater.core.errors import InvalidConfiguration
+from headwater.core.names import check_name
 from headwater.spark.archive import archive_path
 from headwater.streams import Time, time
 
@@ -56,6 +57,9 @@ SOURCE_OPTIONS: Final = (
     "group",
     "archive",
 )
+SINK_OPTIONS: Final = (*STORE, "topic", "txnId", "txnVersion", "txnOwner", "txnTakeover")
+_SPARKS_OWN: Final = ("checkpointLocation", "queryName")
+"""Options that Spark adds by itself."""
 
 
 class SparkOptions:
@@ -71,10 +75,10 @@ class SparkOptions:
 
     def text(self, *names: str) -> str | None:
         """The value of an option, which may be called by one of several names."""
-        found = [name for name in names if name in self._given]
-        if len(found) > 1:
-            raise InvalidConfiguration(f"give one of the options {', '.join(found)}")
-        return self._given[found[0]].strip() if found else None
+        given = [name for name in names if name in self._given]
+        if len(given) > 1:
+            raise InvalidConfiguration(f"give only one of the options {', '.join(given)}")
+        return self._given[given[0]].strip() if given else None
 
     def whole(self, name: str) -> int | None:
         """A whole number above 0."""
@@ -99,42 +103,46 @@ class SparkOptions:
         text = self.text(name)
         if text is None:
             return ()
-        found = _json(name, text) if text.startswith("[") else [part.strip() for part in text.split(",")]
-        if not found or not all(isinstance(one, str) and one for one in found) or len(set(found)) < len(found):
-            raise InvalidConfiguration(f"option {name} must name something, each once, not {text!r}")
-        return tuple(found)
+        entries = _json(name, text) if text.startswith("[") else [part.strip() for part in text.split(",")]
+        if (
+            not entries
+            or not all(isinstance(entry, str) and entry for entry in entries)
+            or len(set(entries)) < len(entries)
+        ):
+            raise InvalidConfiguration(f"option {name} must be a list of names, each once, not {text!r}")
+        return tuple(entries)
 
     def seconds(self, name: str, default: float) -> float:
         """A length of time such as `15m`."""
         text = self.text(name)
         if text is None:
             return default
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text)
-        if not found:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text)
+        if not match:
             raise InvalidConfiguration(
                 f"option {name} must be a length of time such as 500ms, 30s or 15m, not {text!r}"
             )
-        return float(found[1]) * _SECONDS[found[2]]
+        return float(match[1]) * _SECONDS[match[2]]
 
     def store(self) -> str:
         """The address of the store, the same for every process: a path is made absolute where the query is planned."""
-        where = self.text(*STORE)
-        if not where:
+        address = self.text(*STORE)
+        if not address:
             raise InvalidConfiguration("option store is missing: the directory of a store, or hw://host:port")
-        if where == "memory:":
+        if address == "memory:":
             raise InvalidConfiguration("option store: Spark's processes cannot see a store in memory; use a directory")
-        if where.startswith("file:"):
-            where = unquote(urlsplit(where).path)
-        if "://" in where:
-            return where
-        return str(Path(where).expanduser().absolute())
+        if address.startswith("file:"):
+            address = unquote(urlsplit(address).path)
+        if "://" in address:
+            return address
+        return str(Path(address).expanduser().absolute())
 
 
 def _unknown(key: str, known: list[str]) -> str:
     if key.lower() == "kafka.bootstrap.servers":
-        return "option kafka.bootstrap.servers: this is no Kafka; say where the store is with the option store"
+        return "option kafka.bootstrap.servers is for Kafka: name the store with the option store"
     if key.lower().startswith("kafka."):
-        return f"option {key} is for a client of Kafka, and there is none here: remove it"
+        return f"option {key} is for a client of Kafka, which Headwater does not use: remove it"
     by_lower = {name.lower(): name for name in known}
     close = [by_lower[name] for name in get_close_matches(key.lower(), by_lower, n=1)]
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}"
@@ -178,8 +186,8 @@ class SourceOptions:
             if options.text(name) is not None
         ]
         if len(chosen) != 1:
-            what = f"not {' and '.join(chosen)}" if chosen else "none is given"
-            raise InvalidConfiguration(f"give one of the options topic, topics and topicPattern: {what}")
+            mistake = f"not {' and '.join(chosen)}" if chosen else "none is given"
+            raise InvalidConfiguration(f"give one of the options topic, topics and topicPattern: {mistake}")
         assigned = _assigned(options)
         topics: tuple[str, ...] | None = tuple(assigned) if assigned else None
         if chosen[0] in ("topics", "subscribe"):
@@ -190,7 +198,7 @@ class SourceOptions:
         if not all(number.isdecimal() for number in numbers):
             raise InvalidConfiguration(f"option partitions must be numbers such as 0,2, not {','.join(numbers)!r}")
         if numbers and assigned:
-            raise InvalidConfiguration("give one of the options partitions and assign")
+            raise InvalidConfiguration("give only one of the options partitions and assign")
         return cls(
             store=store,
             topics=topics,
@@ -223,6 +231,51 @@ class SourceOptions:
         return chosen is None or partition in chosen
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """The options of a sink: the store and topic, and the name and number under which a write counts once."""
+
+    store: str
+    topic: str | None
+    """None if the rows name their topic themselves."""
+    txn_id: str | None
+    txn_version: int | None
+    owner: str | None
+    """The owner of the version numbers of batches. For a stream it is the query."""
+    takeover: bool
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+        """The options of a sink of batches or of a stream."""
+        options = SparkOptions(given, (*SINK_OPTIONS, *_SPARKS_OWN))
+        txn_id, version = options.text("txnId"), options.text("txnVersion")
+        if txn_id is not None:
+            check_name("writer (option txnId)", txn_id)
+        if streaming and version is not None:
+            raise InvalidConfiguration("option txnVersion is only for a batch: Spark numbers the batches of a stream")
+        if not streaming and (txn_id is None) != (version is None):
+            raise InvalidConfiguration(
+                "give both of the options txnId and txnVersion, or neither: a batch counts once only with both"
+            )
+        if version is not None and not version.isdecimal():
+            raise InvalidConfiguration(f"option txnVersion must be a number from 0 on, not {version!r}")
+        owner, takeover = options.text("txnOwner"), options.flag("txnTakeover", False)
+        if owner is not None and version is None:
+            raise InvalidConfiguration("option txnOwner is only for a batch with the options txnId and txnVersion")
+        if takeover and (txn_id if streaming else owner) is None:
+            raise InvalidConfiguration(
+                "option txnTakeover is only for a stream with the option txnId, or a batch with the option txnOwner"
+            )
+        return cls(
+            store=options.store(),
+            topic=options.text("topic"),
+            txn_id=txn_id,
+            txn_version=None if version is None else int(version),
+            owner=owner,
+            takeover=takeover,
+        )
+
+
 def _pattern(options: SparkOptions) -> str:
     """As a regular expression: `topicPattern` is written like a consumer's, `subscribePattern` like Kafka's."""
     regular = options.text("subscribePattern")
@@ -230,7 +283,7 @@ def _pattern(options: SparkOptions) -> str:
         try:
             re.compile(regular)
         except re.error as error:
-            raise InvalidConfiguration(f"option subscribePattern is no regular expression: {error}") from error
+            raise InvalidConfiguration(f"option subscribePattern is not a regular expression: {error}") from error
         return regular
     return fnmatch.translate(options.text("topicPattern") or "")
 
@@ -239,14 +292,20 @@ def _assigned(options: SparkOptions) -> dict[str, frozenset[int]] | None:
     text = options.text("assign")
     if text is None:
         return None
-    found = _json("assign", text)
-    if not isinstance(found, dict) or not found or not all(_are_numbers(numbers) for numbers in found.values()):
+    assigned = _json("assign", text)
+    if (
+        not isinstance(assigned, dict)
+        or not assigned
+        or not all(_are_numbers(numbers) for numbers in assigned.values())
+    ):
         raise InvalidConfiguration(f'option assign must be like {{"orders": [0, 1]}}, not {text!r}')
-    return {topic: frozenset(numbers) for topic, numbers in found.items()}
+    return {topic: frozenset(numbers) for topic, numbers in assigned.items()}
 
 
-def _are_numbers(found: Any) -> bool:
-    return isinstance(found, list) and bool(found) and all(type(one) is int and one >= 0 for one in found)
+def _are_numbers(numbers: Any) -> bool:
+    return (
+        isinstance(numbers, list) and bool(numbers) and all(type(number) is int and number >= 0 for number in numbers)
+    )
 
 
 def _position(options: SparkOptions, side: str) -> Position | Positions | None:
@@ -266,11 +325,11 @@ def _position(options: SparkOptions, side: str) -> Position | Positions | None:
 
 
 def _by_partition(name: str, text: str, convert: Any) -> Positions:
-    found = _json(name, text)
-    if not isinstance(found, dict) or not all(isinstance(partitions, dict) for partitions in found.values()):
+    topics = _json(name, text)
+    if not isinstance(topics, dict) or not all(isinstance(partitions, dict) for partitions in topics.values()):
         raise InvalidConfiguration(f'option {name} must be like {{"orders": {{"0": 23}}}}, not {text!r}')
     positions: Positions = {}
-    for topic, partitions in found.items():
+    for topic, partitions in topics.items():
         # A topic's id is there in the offsets of a stream: they can be given as they are.
         numbers = {number: value for number, value in partitions.items() if number != "id"}
         if not all(number.isdecimal() for number in numbers):
@@ -283,7 +342,9 @@ def _offset(name: str, value: Any) -> Position:
     if value in ("earliest", "latest"):
         return "earliest" if value == "earliest" else "latest"
     if type(value) is not int or value < -2:
-        raise InvalidConfiguration(f"option {name}: {value!r} is no offset; use a number, earliest (-2) or latest (-1)")
+        raise InvalidConfiguration(
+            f"option {name}: {value!r} is not an offset; use a number, earliest (-2) or latest (-1)"
+        )
     return _KAFKA_POSITIONS.get(value, value)
 
 
@@ -301,4 +362,4 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InvalidConfiguration(f"option {name} is no JSON: {error}") from error
+        raise InvalidConfiguration(f"option {name} is not JSON: {error}") from error

@@ -50,17 +50,17 @@ class OffsetRange(InputPartition):
 
 def split(ranges: Sequence[OffsetRange], options: SourceOptions, at_once: int | None = None) -> list[OffsetRange]:
     """The same offsets as work for enough tasks, `at_once` of them at a time. By offsets alone: nothing is read."""
-    total = sum(one.size for one in ranges)
+    total = sum(whole.size for whole in ranges)
     shared = -(-total // at_once) if at_once else 0
     most = options.max_records_per_partition or min(max(shared, MOST_RECORDS), LARGEST_TASK)
     parts: list[OffsetRange] = []
-    for one in ranges:
-        count = -(-one.size // most)
+    for whole in ranges:
+        count = -(-whole.size // most)
         if options.min_partitions is not None:
-            count = max(count, round(one.size / total * options.min_partitions))
-        count = min(count, one.size)
-        cuts = [one.start + one.size * number // count for number in range(count + 1)]
-        parts += [replace(one, start=first, end=last) for first, last in pairwise(cuts)]
+            count = max(count, round(whole.size / total * options.min_partitions))
+        count = min(count, whole.size)
+        cuts = [whole.start + whole.size * number // count for number in range(count + 1)]
+        parts += [replace(whole, start=first, end=last) for first, last in pairwise(cuts)]
     return parts
 
 

@@ -53,23 +53,23 @@ def session(
     downloaded.
     """
     if master is not None and remote is not None:
-        raise InvalidConfiguration("give master or remote: a session has one place to run")
+        raise InvalidConfiguration("give master or remote, not both: a session runs in one place")
     package = _pyspark()
     builder = _builder().appName(name)
-    place = remote if remote is not None else master
-    if place is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has chosen already
-        place = "local[*]"
+    target = remote if remote is not None else master
+    if target is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has chosen already
+        target = "local[*]"
     elsewhere = remote is not None and remote.startswith("sc:")
     if not elsewhere:
-        _prepare_environment(package, here=place is not None and place.startswith("local"))
-        for key, value in _settings(place).items():
+        _prepare_environment(package, here=target is not None and target.startswith("local"))
+        for key, value in _settings(target).items():
             builder = builder.config(key, value)
     for key, chosen in (config or {}).items():
         builder = builder.config(key, as_text(chosen))
     if remote is not None:
         builder = builder.remote(remote)
-    elif place is not None:
-        builder = builder.master(place)
+    elif target is not None:
+        builder = builder.master(target)
     return builder.getOrCreate()
 
 
@@ -80,10 +80,10 @@ def as_text(value: object) -> str:
 
 def _pyspark() -> Path:
     """Return the directory of PySpark."""
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise SparkUnavailable("PySpark is not installed: run pip install 'headwater[spark]'")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _builder() -> SparkSession.Builder:
@@ -92,7 +92,7 @@ def _builder() -> SparkSession.Builder:
     return SparkSession.Builder()
 
 
-def _settings(place: str | None) -> dict[str, str]:
+def _settings(target: str | None) -> dict[str, str]:
     settings = {
         # Between Spark and its Python workers: saves some 45 ms per round trip.
         "spark.python.unix.domain.socket.enabled": "true",
@@ -102,7 +102,7 @@ def _settings(place: str | None) -> dict[str, str]:
         "spark.driver.defaultJavaOptions": _UNCHECKED,
         "spark.executor.defaultJavaOptions": _UNCHECKED,
     }
-    if place is not None and place.startswith("local"):
+    if target is not None and target.startswith("local"):
         settings |= {
             # The machine's own name may not resolve, or to an address that a firewall closes.
             "spark.driver.host": "127.0.0.1",

@@ -20,7 +20,7 @@ from headwater.core.errors import InvalidConfiguration, StoreError, UnknownTopic
 from headwater.spark.address import open_existing
 from headwater.spark.framing import Framing, Pin
 from headwater.spark.layout import check_layout, topic_column
-from headwater.spark.sink_options import SinkOptions
+from headwater.spark.options import SinkOptions
 from headwater.spark.worker import freeze_garbage
 from headwater.streams import Staged, Transaction
 
@@ -83,7 +83,7 @@ class SinkPlan:
     def drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what tasks have staged, but nothing that is decided: a commit that failed may have decided."""
         with open_existing(self.options.store) as store:
-            store.drop(one.staged for one in _written(messages))
+            store.drop(message.staged for message in _written(messages))
 
 
 class HeadwaterWriter(DataSourceArrowWriter):
@@ -130,7 +130,9 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         options = self._plan.options
         query = written[0].query
         if query is None:
-            raise StoreError("Spark does not tell its tasks which query they work for, so that nothing can count once")
+            raise StoreError(
+                "Spark does not tell its tasks the query that they work for, so rows cannot be written exactly once"
+            )
         name, owner = (f"spark-{query}", None) if options.txn_id is None else (options.txn_id, query)
         with (
             open_existing(options.store) as store,
@@ -148,23 +150,23 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]
     return [message for message in messages if isinstance(message, StagedRows)]
 
 
-def _commit(block: Transaction, written: Sequence[StagedRows], what: str) -> None:
-    for one in written:
-        block.adopt(one.staged)
+def _commit(block: Transaction, written: Sequence[StagedRows], batch: str) -> None:
+    for message in written:
+        block.adopt(message.staged)
     block.commit()
     if block.state == "repeated":
-        _log.info("%s was written before: that counts, and what was staged again is dropped", what)
+        _log.info("%s was written before: that counts, and what was staged again is dropped", batch)
 
 
 def batch_writer(given: Mapping[str, str], rows: StructType, overwrite: bool) -> HeadwaterWriter:
     """The writer of a DataFrame."""
     if overwrite:
-        raise InvalidConfiguration('a topic is appended to: use mode("append"), as overwrite would mean to delete it')
+        raise InvalidConfiguration('a topic can only be appended to: use mode("append")')
     return HeadwaterWriter(SinkPlan.make(SinkOptions.parse(given, streaming=False), rows))
 
 
 def stream_writer(given: Mapping[str, str], rows: StructType, overwrite: bool) -> HeadwaterStreamWriter:
     """The writer of one batch of a stream."""
     if overwrite:
-        raise InvalidConfiguration('a topic is appended to: use outputMode("append"), as "complete" would replace it')
+        raise InvalidConfiguration('a topic can only be appended to: use outputMode("append")')
     return HeadwaterStreamWriter(SinkPlan.make(SinkOptions.parse(given, streaming=True), rows))

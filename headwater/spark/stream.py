@@ -120,15 +120,15 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _ends(self) -> Offsets:
         """Return the current ends of the topics, new topics included."""
-        found: Offsets = {}
+        ends: Offsets = {}
         for topic in self._topics():
             if topic.info.uuid.hex() not in self._checked:
                 check(topic.schema, topic.name, self._schema)
                 self._checked.add(topic.info.uuid.hex())
             bounds = topic.bounds()
-            ends = {number: bounds[number].end for number in chosen_partitions(topic, self._options)}
-            found[topic.name] = TopicOffsets(topic.info.uuid.hex(), ends)
-        return found
+            partition_ends = {number: bounds[number].end for number in chosen_partitions(topic, self._options)}
+            ends[topic.name] = TopicOffsets(topic.info.uuid.hex(), partition_ends)
+        return ends
 
     def _topics(self) -> list[Topic]:
         """The topics that are meant and there. One that has been deleted is missed when its offsets are."""
@@ -141,10 +141,10 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         A new partition is read from offset 0, a new topic from where its log starts. Topics that are lost, and those
         that the options no longer name, are left out.
         """
-        there = {topic.name: topic for topic in self._topics()}
+        topics = {topic.name: topic for topic in self._topics()}
         begin: Offsets = {}
         for name in sorted(done.keys() | ends.keys()):
-            before, now, topic = done.get(name), ends.get(name), there.get(name)
+            before, now, topic = done.get(name), ends.get(name), topics.get(name)
             if topic is None or now is None:
                 if self._options.means(name):
                     lose(DataLost(name, None, None, None, "the topic was deleted"), self._options)
@@ -179,9 +179,9 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ends = from_json(end)
         begin = self._begin(from_json(start), ends)
         ranges = [
-            OffsetRange(name, one.id, number, first, ends[name].partitions[number])
-            for name, one in begin.items()
-            for number, first in one.partitions.items()
+            OffsetRange(name, offsets.id, number, first, ends[name].partitions[number])
+            for name, offsets in begin.items()
+            for number, first in offsets.partitions.items()
             if first < ends[name].partitions[number]
         ]
         return split(ranges, self._options)
@@ -206,9 +206,9 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         group = self._store().group(name)
         known = group.committed()
         commits = {}
-        for topic, one in done.items():
-            for number, offset in one.partitions.items():
-                key = (bytes.fromhex(one.id), number)
+        for topic, offsets in done.items():
+            for number, offset in offsets.partitions.items():
+                key = (bytes.fromhex(offsets.id), number)
                 if key not in known or known[key].offset < offset:
                     commits[TopicPartition(topic, number)] = Commit(key, offset)
         try:
@@ -217,8 +217,8 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             _log.warning("group %r does not show where this stream is: %s", name, error)
             return
         if refused and not self._mirrored:  # once is enough
-            places = ", ".join(map(str, sorted(refused)))
-            _log.warning("group %r has consumers, and does not show where this stream is in %s", name, places)
+            partitions = ", ".join(map(str, sorted(refused)))
+            _log.warning("group %r has consumers, and does not show where this stream is in %s", name, partitions)
         self._mirrored = done
 
     # The handle.
@@ -239,8 +239,8 @@ def _sizes(begin: Offsets, ends: Offsets) -> dict[tuple[str, int], int]:
     """Return the number of offsets in each partition that has any."""
     return {
         (name, number): end - begin[name].partitions[number]
-        for name, one in ends.items()
-        for number, end in one.partitions.items()
+        for name, offsets in ends.items()
+        for number, end in offsets.partitions.items()
         if end > begin[name].partitions[number]
     }
 
@@ -249,11 +249,11 @@ def _shortened(begin: Offsets, ends: Offsets, taken: dict[tuple[str, int], int])
     """The ends of a batch that takes so many from each partition."""
     return {
         name: TopicOffsets(
-            one.id,
+            offsets.id,
             {
                 number: begin[name].partitions[number] + taken[name, number] if (name, number) in taken else end
-                for number, end in one.partitions.items()
+                for number, end in offsets.partitions.items()
             },
         )
-        for name, one in ends.items()
+        for name, offsets in ends.items()
     }

@@ -20,7 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
         name="aborted-rows-kept",
         promise="a failed write of a DataFrame publishes nothing and leaves nothing staged",
         file="headwater/spark/sink.py",
-        old="            store.drop(one.staged for one in _written(messages))\n",
+        old="            store.drop(message.staged for message in _written(messages))\n",
         new="            pass\n",
         killers=("tests/spark/test_write.py -k gives_up",),
     ),
@@ -28,8 +28,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="overwrite-appends",
         promise="overwriting a topic is refused",
         file="headwater/spark/sink.py",
-        old="    if overwrite:\n        raise InvalidConfiguration('a topic is appended to: use mode(",
-        new="    if not rows:\n        raise InvalidConfiguration('a topic is appended to: use mode(",
+        old="    if overwrite:\n        raise InvalidConfiguration('a topic can only be appended to: use mode(",
+        new="    if not rows:\n        raise InvalidConfiguration('a topic can only be appended to: use mode(",
         killers=("tests/spark/test_write.py",),
     ),
     Mutant(
@@ -37,7 +37,7 @@ MUTANTS: tuple[Mutant, ...] = (
         promise="positions in partitions that do not exist are refused",
         file="headwater/spark/reader.py",
         old='    if beyond:\n        raise InvalidConfiguration(f"topic',
-        new='    if not there:\n        raise InvalidConfiguration(f"topic',
+        new='    if not partitions:\n        raise InvalidConfiguration(f"topic',
         killers=("tests/spark/test_batch.py", "tests/spark/test_options.py"),
     ),
     Mutant(

@@ -22,9 +22,10 @@ from pyspark.sql import SparkSession
 import headwater as hw
 from headwater.log.files.disk import Disk
 from headwater.spark import archive as archives
-from headwater.spark import archiving, columns
-from headwater.spark.archive import MANIFEST, ArchiveManifest, PartitionArchive, place
-from headwater.spark.archiving import archive
+from headwater.spark import columns
+from headwater.spark.archive import MANIFEST, ArchiveManifest, PartitionArchive, partition_directory
+from headwater.spark.jobs import archiving
+from headwater.spark.jobs.archiving import archive
 from headwater.spark.options import SourceOptions
 from headwater.spark.ranges import OffsetRange, read
 from headwater.spark.reader import HeadwaterReader, describe
@@ -58,13 +59,15 @@ def direct(store: hw.Store, where: Path | None, topic: str, **given: str) -> lis
 
 
 def manifest(where: Path, topic: str, partition: int = 0) -> ArchiveManifest:
-    path = place(str(where), topic, partition) / MANIFEST
+    path = partition_directory(str(where), topic, partition) / MANIFEST
     return ArchiveManifest.unpack(path.read_bytes(), path)
 
 
 def visible(where: Path, topic: str, partition: int = 0) -> set[str]:
     """The files that a reader of plain Parquet sees."""
-    return {path.name for path in place(str(where), topic, partition).iterdir() if path.name[0] not in "._"}
+    return {
+        path.name for path in partition_directory(str(where), topic, partition).iterdir() if path.name[0] not in "._"
+    }
 
 
 def test_closed_segments_are_archived_with_all_their_columns(
@@ -74,7 +77,7 @@ def test_closed_segments_are_archived_with_all_their_columns(
     [report] = archive(spark, str(store), "orders", str(tmp_path / "archive"))
     assert (report.start, report.end, report.rows, report.files, report.log_start) == (0, 30, 30, 1, 0)
     [file] = manifest(tmp_path / "archive", "orders").files
-    table = pq.read_table(place(str(tmp_path / "archive"), "orders", 0) / file.name, partitioning=None)
+    table = pq.read_table(partition_directory(str(tmp_path / "archive"), "orders", 0) / file.name, partitioning=None)
     assert table.column_names == ["offset", "timestamp", "timestamp_ns", "key", "headers", "value"]
     found = table.drop_columns(["timestamp"]).to_pylist()
     expected = [
@@ -150,14 +153,14 @@ def test_whenever_a_run_dies_the_next_one_completes_it(
         assert [(file.start, file.end, file.rows) for file in after.files] == [(0, 10, 10), (10, 20, 10), (20, 30, 10)]
         assert after.pending == ()
         assert visible(where, "orders") == {file.name for file in after.files}
-        assert not list(place(str(where), "orders", 0).glob("_run-*"))
+        assert not list(partition_directory(str(where), "orders", 0).glob("_run-*"))
         assert direct(store, where, "orders") == list(range(30))
     assert deaths >= 8
 
 
 KILLED = """
 import sys, headwater as hw
-from headwater.spark.archiving import archive
+from headwater.spark.jobs.archiving import archive
 from tests.spark.conftest import SMALL
 spark = hw.spark.session("killed", master="local[1]", config=SMALL)
 def told(done, total):
@@ -324,7 +327,7 @@ def test_the_log_keeps_what_the_archive_no_longer_has(spark: SparkSession, store
     topic = fill(store, "orders", 20)
     where = tmp_path / "archive"
     archive(spark, str(store), "orders", str(where))
-    path = place(str(where), "orders", 0) / manifest(where, "orders").files[0].name
+    path = partition_directory(str(where), "orders", 0) / manifest(where, "orders").files[0].name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -350,7 +353,7 @@ def test_what_cannot_be_archived_or_read_says_why(spark: SparkSession, store: hw
     assert direct(store, where, "orders", failOnDataLoss="false") == [*range(20), *range(30, 40)]
     with pytest.raises(hw.InvalidConfiguration, match="no archive of topic 'orders'"):
         direct(store, tmp_path / "elsewhere", "orders")
-    path = place(str(where), "orders", 0) / MANIFEST
+    path = partition_directory(str(where), "orders", 0) / MANIFEST
     path.write_bytes(path.read_bytes().replace(b'"end": 40', b'"end": 39'))
     with pytest.raises(hw.HeadwaterError, match="checksum"):
         direct(store, where, "orders")

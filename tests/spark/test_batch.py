@@ -320,7 +320,10 @@ def test_a_view_is_made_in_sql(spark: SparkSession, store: hw.Store) -> None:
             {"topic": "orders", "startingOffset": "earliest"},
             "unknown option startingoffset: did you mean startingOffsets",
         ),
-        ({"topic": "orders", "kafka.bootstrap.servers": "host:9092"}, "this is no Kafka; say where the store is"),
+        (
+            {"topic": "orders", "kafka.bootstrap.servers": "host:9092"},
+            "is for Kafka: name the store with the option store",
+        ),
         ({"topic": "orders", "partitions": "0,9"}, r"topic 'orders' has partitions 0 to 0, not \[9\]"),
         ({"topic": "orders", "endingOffsets": '{"orders": {"0": 99}}'}, "offset 99 of .* is not there yet"),
         ({}, "give one of the options topic, topics and topicPattern: none is given"),
@@ -336,7 +339,7 @@ def test_wrong_options_say_what_is_right(
 
 def test_a_store_that_is_not_there_is_not_made(spark: SparkSession, store: hw.Store) -> None:
     nowhere = str(store) + "-nowhere"
-    with pytest.raises(AnalysisException, match=r"there is no directory .*-nowhere on "):
+    with pytest.raises(AnalysisException, match=r"directory .*-nowhere does not exist on "):
         spark.read.format("headwater").option("topic", "orders").load(nowhere).collect()
     with pytest.raises(AnalysisException, match="cannot see a store in memory"):
         spark.read.format("headwater").option("store", "memory:").option("topic", "orders").load().collect()

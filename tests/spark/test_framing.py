@@ -16,8 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import headwater as hw
 from headwater.spark import framing
+from headwater.spark.options import SinkOptions
 from headwater.spark.sink import HeadwaterStreamWriter, HeadwaterWriter, SinkPlan, StagedRows
-from headwater.spark.sink_options import SinkOptions
 
 
 def plan(store: hw.Store, schema: pa.Schema, **options: object) -> SinkPlan:
@@ -293,12 +293,12 @@ def test_a_batch_of_no_task_is_nothing(store: hw.Store, one: pa.RecordBatch) -> 
 @pytest.mark.parametrize(
     ("options", "streaming", "message"),
     [
-        ({"txnId": "a"}, False, "both of the options txnId and txnVersion"),
-        ({"txnVersion": "1"}, True, "txnVersion is for a batch"),
+        ({"txnId": "a"}, False, "give both of the options txnId and txnVersion"),
+        ({"txnVersion": "1"}, True, "txnVersion is only for a batch"),
         ({"txnId": "a", "txnVersion": "-1"}, False, "a number from 0 on, not '-1'"),
         ({"txnTakeover": "true"}, True, "a stream with the option txnId"),
         ({"txnId": "a", "txnVersion": "1", "txnTakeover": "true"}, False, "or a batch with the option txnOwner"),
-        ({"txnId": "a", "txnOwner": "b"}, True, "txnOwner is for a batch"),
+        ({"txnId": "a", "txnOwner": "b"}, True, "txnOwner is only for a batch"),
         ({"txnId": "a/b"}, True, "cannot name a writer"),
         ({"startingOffsets": "earliest"}, True, "unknown option startingOffsets"),
         ({"topics": "a"}, True, "did you mean topic"),

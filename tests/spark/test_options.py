@@ -52,24 +52,27 @@ def test_patterns_are_a_consumers_or_kafkas() -> None:
     ("options", "message"),
     [
         ({"topics": "a"}, "give one of the options topic, topics and topicPattern: not topic and topics"),
-        ({"startingOffsets": "earlier"}, "startingOffsets is no JSON"),
+        ({"startingOffsets": "earlier"}, "startingOffsets is not JSON"),
         ({"startingOffsets": "[1]"}, r'startingOffsets must be like {"orders": {"0": 23}}'),
         ({"startingOffsets": '{"orders": {"x": 1}}'}, "partitions of 'orders' are numbers"),
-        ({"startingOffsets": '{"orders": {"0": -3}}'}, "-3 is no offset"),
-        ({"startingOffsets": '{"orders": {"0": true}}'}, "True is no offset"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "-3 is not an offset"),
+        ({"startingOffsets": '{"orders": {"0": true}}'}, "True is not an offset"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp: 'yesterday' is no time.*or milliseconds since 1970"),
-        ({"startingTimestamp": "1", "startingOffsets": "latest"}, "give one of the options startingOffsets, startingT"),
+        (
+            {"startingTimestamp": "1", "startingOffsets": "latest"},
+            "give only one of the options startingOffsets, startingT",
+        ),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be a whole number above 0, not '0'"),
         ({"minPartitions": "two"}, "minPartitions must be a whole number above 0, not 'two'"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss must be true or false, not 'no'"),
         ({"maxTriggerDelay": "15"}, "maxTriggerDelay must be a length of time such as 500ms, 30s or 15m, not '15'"),
-        ({"columns": "a,a"}, "columns must name something, each once"),
+        ({"columns": "a,a"}, "columns must be a list of names, each once"),
         ({"partitions": "0,x"}, "partitions must be numbers such as 0,2"),
         ({"store": ""}, "option store is missing"),
-        ({"path": "elsewhere"}, "give one of the options store, path"),
+        ({"path": "elsewhere"}, "give only one of the options store, path"),
         ({"maxOffsetPerTriger": "5"}, r"unknown option maxOffsetPerTriger: did you mean maxOffsetsPerTrigger\?"),
         ({"qqq": "5"}, "unknown option qqq: there are archive, assign"),
-        ({"kafka.security.protocol": "SSL"}, "is for a client of Kafka, and there is none here: remove it"),
+        ({"kafka.security.protocol": "SSL"}, "is for a client of Kafka, which Headwater does not use: remove it"),
     ],
 )
 def test_what_is_wrong_is_said(options: dict[str, str], message: str) -> None:
@@ -80,9 +83,9 @@ def test_what_is_wrong_is_said(options: dict[str, str], message: str) -> None:
 def test_wrong_choices_of_topics_are_said() -> None:
     for given, message in (
         ({"assign": '{"orders": ["0"]}'}, r'assign must be like {"orders": \[0, 1\]}'),
-        ({"assign": '{"orders": [0]}', "partitions": "1"}, "give one of the options partitions and assign"),
-        ({"subscribePattern": "("}, "subscribePattern is no regular expression"),
-        ({"topics": ""}, "topics must name something"),
+        ({"assign": '{"orders": [0]}', "partitions": "1"}, "give only one of the options partitions and assign"),
+        ({"subscribePattern": "("}, "subscribePattern is not a regular expression"),
+        ({"topics": ""}, "topics must be a list of names"),
     ):
         with pytest.raises(hw.InvalidConfiguration, match=message):
             SourceOptions.parse({"store": "events"} | given)

@@ -77,7 +77,7 @@ def test_without_the_record_of_what_was_decided_it_is_not_guessed(tmp_path: Path
     with pytest.raises(hw.StoreError, match="is damaged"):
         table.open("query", 0)
     decided.unlink()
-    with pytest.raises(hw.InvalidConfiguration, match="is gone"):
+    with pytest.raises(hw.InvalidConfiguration, match="is missing"):
         table.open("query", 0)
     decided.write_bytes(content)
     table.open("query", 0)

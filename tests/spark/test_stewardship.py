@@ -15,8 +15,8 @@ import headwater as hw
 from headwater.cli.app import app
 from headwater.log import DirectoryPartition
 from headwater.log.maintain.check import Check
-from headwater.spark.compacting import compact
-from headwater.spark.replaying import replay
+from headwater.spark.jobs.compacting import compact
+from headwater.spark.jobs.replaying import replay
 
 Content = list[tuple[int, bytes | None, bytes | None]]
 

@@ -161,12 +161,12 @@ def test_a_batch_with_a_version_counts_once(spark: SparkSession, store: hw.Store
         ("'x' value, '1' partition", "raw", "column 'partition' for topic 'raw' is string, and must be int"),
         ("'x' value, timestamp_ntz'2026-01-01' timestamp", "raw", "is timestamp_ntz, and must be timestamp"),
         ("'x' value, map('a','b') headers", "raw", "must be array<struct<key:string,value:binary>>"),
-        ("'x' value, 'y' value", "raw", "there are two columns 'value'"),
+        ("'x' value, 'y' value", "raw", "the rows have two columns 'value'"),
         ("'x' name", "typed", "topic 'typed' needs the column 'id'"),
         ("cast(id as int) id", "typed", "column 'id' for topic 'typed' is int, and must be bigint: cast it"),
         ("id, 'x' key", "typed", "topic 'typed' takes no column 'key'; it takes id, name"),
         ("'x' value", "tpyed", "there is no topic 'tpyed'"),
-        ("'x' value", None, "which topic"),
+        ("'x' value", None, "no topic is named"),
         ("'x' value, 1 topic", None, "must be string, not int"),
     ],
 )
@@ -193,7 +193,7 @@ def test_spark_passes_on_which_columns_do_not_fit(spark: SparkSession, store: hw
 def test_topics_are_only_appended_to(spark: SparkSession, store: hw.Store) -> None:
     topic = store.create_topic("orders")
     frame = spark.range(3).selectExpr("cast(id as string) value")
-    with pytest.raises(AnalysisException, match="a topic is appended to"):
+    with pytest.raises(AnalysisException, match="a topic can only be appended to"):
         save(frame, store, mode="overwrite", topic="orders")
     for mode in ("ignore", "errorifexists"):
         with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):

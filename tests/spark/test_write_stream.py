@@ -181,5 +181,5 @@ def test_a_stream_only_appends(spark: SparkSession, topics: hw.Store, checkpoint
     )
     with pytest.raises(StreamingQueryException, match="does not support Update mode"):
         run(counted, topics, checkpoint(), mode="update", topic="copies")
-    with pytest.raises(StreamingQueryException, match="a topic is appended to"):
+    with pytest.raises(StreamingQueryException, match="a topic can only be appended to"):
         run(counted, topics, checkpoint(), mode="complete", topic="copies")

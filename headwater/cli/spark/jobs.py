@@ -78,7 +78,7 @@ def archive_command(
     """
     seconds = _length(grace)
     with _session(master, memory) as spark, _progress("archiving") as on_progress:
-        from headwater.spark.archiving import archive
+        from headwater.spark.jobs.archiving import archive
 
         found = archive(
             spark,
@@ -130,7 +130,7 @@ def compact_command(
     Offsets stay as they are and readers are undisturbed. The exit code is 1 when a segment is damaged and left alone.
     """
     with _session(master, memory) as spark, _progress("compacting") as on_progress:
-        from headwater.spark.compacting import compact
+        from headwater.spark.jobs.compacting import compact
 
         found = compact(spark, _absolute(store), topic, roll=roll, on_progress=on_progress)
     if wants_json(as_json):
@@ -186,7 +186,7 @@ def replay_command(
     if archive is not None:
         options["archive"] = str(archive.absolute())
     with _session(master, memory) as spark, _progress("replaying") as on_progress:
-        from headwater.spark.replaying import replay
+        from headwater.spark.jobs.replaying import replay
 
         found = replay(spark, directory, source, target, options=options, sql=sql, name=name, on_progress=on_progress)
     if wants_json(as_json):

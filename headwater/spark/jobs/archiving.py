@@ -33,10 +33,10 @@ from headwater.spark.archive import (
     fingerprint,
     has_files,
     parquet_schema,
-    place,
+    partition_directory,
     to_parquet,
 )
-from headwater.spark.jobs import OnProgress, each
+from headwater.spark.jobs.tasks import OnProgress, run_pieces
 from headwater.streams import Store, Topic, TopicPartition
 from headwater.streams.steward import readers
 
@@ -105,16 +105,16 @@ def archive(
     """
     path = archive_path(path)
     with open_existing(store) as opened, ExitStack() as stack:
-        found = opened.topic(topic).pinned()
-        if found.info.config.compact:
+        pinned = opened.topic(topic).pinned()
+        if pinned.info.config.compact:
             raise InvalidConfiguration(
-                f"topic {topic!r} is compacted, and cannot be archived: from an archive deleted keys would come back"
+                f"topic {topic!r} is compacted and cannot be archived: deleted keys would come back from the archive"
             )
-        parquet_schema(found.schema)  # raises for what cannot be archived
+        parquet_schema(pinned.schema)  # raises for what cannot be archived
         stack.enter_context(_locked(Path(path) / topic))
-        run = _Run(spark, store, opened, found, path, file_bytes)
+        run = _Run(spark, store, opened, pinned, path, file_bytes)
         if roll:
-            for partition in found.partitions():
+            for partition in pinned.partitions():
                 partition.roll()
         run.begin(skip_lost)
         run.write(on_progress)
@@ -156,49 +156,49 @@ class _Run:
     def begin(self, skip_lost: bool) -> None:
         """Clear away what a dead run has left, and note what this one is going to write."""
         for number in range(self._topic.info.partitions):
-            one = self._opened(number)
-            self._archives.append(one)
+            archive = self._opened(number)
+            self._archives.append(archive)
             self._added.append([])
-            self._clear(one)
-            pieces = self._plan(one, number, skip_lost)
+            self._clear(archive)
+            pieces = self._plan(archive, number, skip_lost)
             if pieces:
-                pending = (*one.manifest.pending, _scratch(self._name), *(piece.name for piece in pieces))
-                one.replace(replace(one.manifest, pending=pending))
-                REAL_DISK.mkdir(one.directory / _scratch(self._name))
+                pending = (*archive.manifest.pending, _scratch(self._name), *(piece.name for piece in pieces))
+                archive.replace(replace(archive.manifest, pending=pending))
+                REAL_DISK.mkdir(archive.directory / _scratch(self._name))
             self._pieces += pieces
 
     def _opened(self, number: int) -> PartitionArchive:
-        directory = place(self._path, self._topic.name, number)
+        directory = partition_directory(self._path, self._topic.name, number)
         if not (directory / MANIFEST).exists() and not has_files(directory):
             REAL_DISK.make_directory(directory)
             start = self._topic.partition(number).bounds().start
             empty = ArchiveManifest(self._topic.name, self._id, number, start, start)
             PartitionArchive(directory, empty).replace(empty)
-        found = PartitionArchive.find(self._path, self._topic.name, self._id, number)
-        assert found is not None
-        return found
+        archive = PartitionArchive.find(self._path, self._topic.name, self._id, number)
+        assert archive is not None
+        return archive
 
-    def _clear(self, one: PartitionArchive) -> None:
+    def _clear(self, archive: PartitionArchive) -> None:
         """Remove what is pending. Where a task of a dead run is still at work, that is left to the next time."""
         left = []
-        for name in one.manifest.pending:
+        for name in archive.manifest.pending:
             if name.startswith("_"):
-                if not _removed(one.directory / name):
+                if not _removed(archive.directory / name):
                     left.append(name)
-            elif all(name != file.name for file in one.manifest.files):
-                (one.directory / name).unlink(missing_ok=True)
-        if one.manifest.pending != tuple(left):
-            one.replace(replace(one.manifest, pending=tuple(left)))
+            elif all(name != file.name for file in archive.manifest.files):
+                (archive.directory / name).unlink(missing_ok=True)
+        if archive.manifest.pending != tuple(left):
+            archive.replace(replace(archive.manifest, pending=tuple(left)))
 
-    def _plan(self, one: PartitionArchive, number: int, skip_lost: bool) -> list[_Piece]:
+    def _plan(self, archive: PartitionArchive, number: int, skip_lost: bool) -> list[_Piece]:
         """The closed segments behind the archive's end, put together to files."""
         partition = self._topic.partition(number)
         segments = partition.segments()
         start, end, durable_end = partition.bounds()
-        begin = one.end
+        begin = archive.end
         if end < begin:
             raise StoreError(
-                f"{self._place(number)}: the log ends at {end} and its archive at {begin}: the log was cut"
+                f"{self._topic_partition(number)}: the log was cut: it ends at {end}, and its archive at {begin}"
             )
         if begin < start:
             if not skip_lost:
@@ -213,16 +213,16 @@ class _Run:
         for count, (segment_size, stop) in enumerate(closed, start=1):
             size += segment_size
             if size >= self._file_bytes or count == len(closed):
-                pieces.append(self._piece(one, number, begin, stop, size))
+                pieces.append(self._piece(archive, number, begin, stop, size))
                 begin, size = stop, 0
         return pieces
 
-    def _piece(self, one: PartitionArchive, number: int, start: int, end: int, size: int) -> _Piece:
-        scratch = str(one.directory / _scratch(self._name))
+    def _piece(self, archive: PartitionArchive, number: int, start: int, end: int, size: int) -> _Piece:
+        scratch = str(archive.directory / _scratch(self._name))
         name = f"{start:020}-{end:020}-{self._name}.parquet"
         return _Piece(self._address, self._topic.name, self._id, number, start, end, size, scratch, name)
 
-    def _place(self, number: int) -> TopicPartition:
+    def _topic_partition(self, number: int) -> TopicPartition:
         return TopicPartition(self._topic.name, number)
 
     # Writing.
@@ -233,7 +233,7 @@ class _Run:
         done = 0
         waiting: dict[int, tuple[Path, ArchivedFile]] = {}
         next_of = {piece.partition: number for number, piece in reversed(list(enumerate(self._pieces)))}
-        for number, (scratch, file) in each(self._spark, _write, self._pieces):
+        for number, (scratch, file) in run_pieces(self._spark, _write, self._pieces):
             waiting[number] = (Path(scratch), file)
             done += self._pieces[number].size
             if on_progress is not None:
@@ -242,16 +242,16 @@ class _Run:
             while next_of[partition] in waiting:
                 self._publish(partition, *waiting.pop(next_of[partition]))
                 next_of[partition] += 1
-        for one in self._archives:
-            self._clear(one)
+        for archive in self._archives:
+            self._clear(archive)
 
     def _publish(self, number: int, scratch: Path, file: ArchivedFile) -> None:
-        one = self._archives[number]
-        REAL_DISK.rename(scratch, one.directory / file.name)
-        REAL_DISK.sync_directory(one.directory)
+        archive = self._archives[number]
+        REAL_DISK.rename(scratch, archive.directory / file.name)
+        REAL_DISK.sync_directory(archive.directory)
         file = replace(file, archived_ns=time.time_ns())
-        files = (*one.manifest.files, file)
-        one.replace(replace(one.manifest, end=file.end, files=files))
+        files = (*archive.manifest.files, file)
+        archive.replace(replace(archive.manifest, end=file.end, files=files))
         self._added[number].append(file)
 
     # Trimming.
@@ -264,7 +264,7 @@ class _Run:
         groups = {name: self._store.group(name).describe() for name in self._store.group_names()}
         for number, limit in limits.items():
             partition = self._topic.partition(number)
-            positions = readers(groups, self._topic.info.uuid, self._place(number))
+            positions = readers(groups, self._topic.info.uuid, self._topic_partition(number))
             allowed = min([limit, *positions.values()])
             if allowed > partition.bounds().start:
                 partition.delete_before(allowed)
@@ -284,12 +284,12 @@ class _Run:
         """A last look at the files that are going to be the only place of their records."""
         bounds = self._topic.bounds()
         files = [
-            (one, file)
-            for number, one in enumerate(self._archives)
-            for file in one.manifest.files
+            (archive, file)
+            for number, archive in enumerate(self._archives)
+            for file in archive.manifest.files
             if bounds[number].start < file.end <= limits[number]
         ]
-        for _ in each(self._spark, _verify, files):
+        for _ in run_pieces(self._spark, _verify, files):
             pass
 
     def report(self, protected: dict[int, tuple[str, ...]]) -> list[ArchivedPartition]:
@@ -299,15 +299,15 @@ class _Run:
             ArchivedPartition(
                 topic=self._topic.name,
                 partition=number,
-                start=one.start,
-                end=one.end,
+                start=archive.start,
+                end=archive.end,
                 files=len(self._added[number]),
                 rows=sum(file.rows for file in self._added[number]),
                 bytes=sum(file.bytes for file in self._added[number]),
                 log_start=bounds[number].start,
                 protected_by=protected.get(number, ()),
             )
-            for number, one in enumerate(self._archives)
+            for number, archive in enumerate(self._archives)
         ]
 
 
@@ -403,11 +403,11 @@ def _compare(path: Path, topic: Topic, piece: _Piece) -> None:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         number = -1
         for number, expected in enumerate(_groups(topic, piece)):
-            found = file.read_row_group(number, use_threads=False) if number < file.num_row_groups else None
-            if found is None or found.column_names != expected.column_names:
+            group = file.read_row_group(number, use_threads=False) if number < file.num_row_groups else None
+            if group is None or group.column_names != expected.column_names:
                 raise StoreError(f"{path} does not have all records of {piece.topic}/{piece.partition}")
             for name in expected.column_names:
-                if not _same(expected[name], found[name]):
+                if not _same(expected[name], group[name]):
                     raise StoreError(
                         f"{path}: column {name!r} of {piece.topic}/{piece.partition}, offsets {piece.start} to "
                         f"{piece.end}, does not read back as it was written: nothing is archived"
@@ -416,16 +416,16 @@ def _compare(path: Path, topic: Topic, piece: _Piece) -> None:
             raise StoreError(f"{path} has more records than {piece.topic}/{piece.partition}")
 
 
-def _same(expected: pa.ChunkedArray, found: pa.ChunkedArray) -> bool:
-    if found.type != expected.type:
-        found = found.cast(expected.type)
-    if expected.equals(found):
+def _same(expected: pa.ChunkedArray, actual: pa.ChunkedArray) -> bool:
+    if actual.type != expected.type:
+        actual = actual.cast(expected.type)
+    if expected.equals(actual):
         return True
     if pa.types.is_floating(expected.type):  # no NaN equals another: compare their bits
         bits: dict[Any, Any] = {pa.float64(): pa.int64(), pa.float32(): pa.int32(), pa.float16(): pa.int16()}
         kind = bits[expected.type]
-        return bool(_viewed(expected, kind).equals(_viewed(found, kind)))
-    return pa.types.is_nested(expected.type) and repr(expected.to_pylist()) == repr(found.to_pylist())
+        return bool(_viewed(expected, kind).equals(_viewed(actual, kind)))
+    return pa.types.is_nested(expected.type) and repr(expected.to_pylist()) == repr(actual.to_pylist())
 
 
 def _viewed(array: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:

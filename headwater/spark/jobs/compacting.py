@@ -22,7 +22,7 @@ from headwater.log.format.frame import HAS_KEYS, StoredFrame
 from headwater.log.maintain.compaction import delete_markers
 from headwater.log.recover.survivors import NEWEST, Survivors
 from headwater.spark.address import open_existing
-from headwater.spark.jobs import OnProgress, watched
+from headwater.spark.jobs.tasks import OnProgress, watched
 from headwater.streams import Store
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _closed(store: str, topic: str, roll: bool) -> tuple[dict[int, dict[int, byt
     with open_existing(store) as opened:
         info = opened.topic(topic).info
         if not info.config.compact:
-            raise InvalidConfiguration(f"topic {topic!r} keeps all records of a key: its option compact is not set")
+            raise InvalidConfiguration(f"topic {topic!r} cannot be compacted: its option compact is not set")
         looked_at: dict[int, dict[int, bytes]] = {}
         segments = []
         for number in range(info.partitions):
@@ -91,16 +91,16 @@ def _closed(store: str, topic: str, roll: bool) -> tuple[dict[int, dict[int, byt
             if roll:
                 partition.roll()
             closed = partition.closed()
-            looked_at[number] = {one.segment.base: one.segment.header.log for one in closed}
-            segments += [(number, one.segment.base, one.first, one.end) for one in closed]
+            looked_at[number] = {part.segment.base: part.segment.header.log for part in closed}
+            segments += [(number, part.segment.base, part.first, part.end) for part in closed]
         return looked_at, segments
 
 
 def _partition(store: Store, topic: str, number: int) -> DirectoryPartition:
-    found = store.topic(topic).partition(number)
-    if not isinstance(found, DirectoryPartition):
-        raise InvalidConfiguration(f"{store} is no directory: segments are rewritten where they are")
-    return found
+    partition = store.topic(topic).partition(number)
+    if not isinstance(partition, DirectoryPartition):
+        raise InvalidConfiguration(f"{store} is not a directory: Spark compacts only stores in directories")
+    return partition
 
 
 # In tasks: learning.
@@ -181,11 +181,11 @@ def _told_apart(parts: _Batches) -> tuple[set[int], _Batches]:
         receipts = part.column("receipt")
         whole.update(receipts.drop_null().to_pylist())
         if receipts.null_count:
-            return whole, (_newest(one) for one in chain([part], parts))
+            return whole, (_newest(batch) for batch in chain([part], parts))
     return whole, iter(())
 
 
 def _newest(part: pa.RecordBatch) -> pa.RecordBatch:
-    found = part.filter(pc.is_null(part.column("receipt"))).column("newest")
-    markers = pc.equal(pc.bit_wise_and(found, 1), 1)
-    return pa.RecordBatch.from_arrays([pc.shift_right(found, 1), markers], schema=NEWEST)
+    newest = part.filter(pc.is_null(part.column("receipt"))).column("newest")
+    markers = pc.equal(pc.bit_wise_and(newest, 1), 1)
+    return pa.RecordBatch.from_arrays([pc.shift_right(newest, 1), markers], schema=NEWEST)

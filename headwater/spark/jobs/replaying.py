@@ -16,7 +16,7 @@ from headwater.embedded.directory_ledger import DirectoryLedger
 from headwater.embedded.directory_store import TRANSACTIONS
 from headwater.log.files.disk import REAL_DISK
 from headwater.spark.address import open_existing
-from headwater.spark.jobs import OnProgress, watched
+from headwater.spark.jobs.tasks import OnProgress, watched
 from headwater.streams.named_writer import named_writer
 
 if TYPE_CHECKING:

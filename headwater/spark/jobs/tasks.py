@@ -1,4 +1,4 @@
-"""Jobs: run a function on many pieces of work in Spark, and give each result as soon as it is there."""
+"""Tasks: run a function on many pieces of work in Spark, yield each result as soon as it is ready, report progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class _Failed:
     message: str
 
 
-def each(spark: SparkSession, work: Callable[[_Piece], _Done], pieces: Sequence[_Piece]) -> Iterator[tuple[int, _Done]]:
+def run_pieces(
+    spark: SparkSession, work: Callable[[_Piece], _Done], pieces: Sequence[_Piece]
+) -> Iterator[tuple[int, _Done]]:
     """Do `work` on every piece, as many at a time as there is room, and yield the number and the result of each.
 
     Results come in the order in which they are done. The first error cancels the rest and is raised.
@@ -45,10 +47,10 @@ def each(spark: SparkSession, work: Callable[[_Piece], _Done], pieces: Sequence[
 
     def run(piece: _Piece) -> _Done:
         context.addJobTag(tag)
-        found = context.parallelize([piece], 1).map(_Guarded(work)).collect()[0]
-        if isinstance(found, _Failed):
-            raise StoreError(found.message)
-        return found  # type: ignore[no-any-return]
+        result = context.parallelize([piece], 1).map(_Guarded(work)).collect()[0]
+        if isinstance(result, _Failed):
+            raise StoreError(result.message)
+        return result  # type: ignore[no-any-return]
 
     running: dict[Future[_Done], int] = {}
     # One more than there is room for: its task is ready when another ends.
