@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("name", nargs="?", metavar="NAME", choices=names(), help="a benchmark; see --list")
-    parser.add_argument("--list", action="store_true", help="list the benchmarks and leave")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
     parser.add_argument("--quick", action="store_true", help="take seconds, not minutes; figures are rough")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report here")
     parser.add_argument(

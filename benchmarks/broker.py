@@ -182,9 +182,9 @@ def _consume(address: str, topic: str, load: Load, tell: Connection) -> None:
         left = load.number
         if load.in_batches:
             while left > 0:
-                for one in inbox.poll_batches(timeout=1.0):
-                    left -= one.batch.num_rows
-                    inbox.ack(one)
+                for consumed in inbox.poll_batches(timeout=1.0):
+                    left -= consumed.batch.num_rows
+                    inbox.ack(consumed)
         else:
             for record in inbox:
                 left -= 1
@@ -224,9 +224,9 @@ def _paced(number: int, send: Callable[[bytes], object], consume: Callable[[int,
         if left > 0:
             sleep(left)
         send(monotonic_ns().to_bytes(8, "little").ljust(100))
-    found: list[int] = answer(receiver)
+    latencies: list[int] = answer(receiver)
     consumer.join()
-    return found[number // 5 :]  # the first ones find everything cold
+    return latencies[number // 5 :]  # the first ones find everything cold
 
 
 def _sent(value: bytes) -> int:
@@ -247,7 +247,7 @@ def _through_kafka(address: str, load: Load) -> float:
             for _ in range(load.number // AT_A_TIME):
                 while len(producer) > 10 * AT_A_TIME:
                     producer.poll(0.001)
-                producer.produce_batch(topic, [dict(one) for one in batch])
+                producer.produce_batch(topic, [dict(message) for message in batch])
                 producer.poll(0)
         else:
             for count in range(load.number):
@@ -308,9 +308,9 @@ def _time_kafka(address: str, topic: str, number: int, tell: Connection) -> None
     tell.send("ready")
     taken: list[int] = []
     while len(taken) < number:
-        found = consumer.poll(1.0)
-        if found is not None and found.error() is None:
-            taken.append(monotonic_ns() - _sent(found.value()))
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            taken.append(monotonic_ns() - _sent(message.value()))
     tell.send(taken)
     consumer.close()
 
@@ -346,8 +346,8 @@ def _consume_redis(port: int, stream: str, load: Load, tell: Connection) -> None
         tell.send("ready")
         left = load.number
         while left > 0:
-            found: Any = client.xreadgroup("billing", "one", {stream: ">"}, count=AT_A_TIME, block=1000)
-            for _, entries in found:
+            streams: Any = client.xreadgroup("billing", "one", {stream: ">"}, count=AT_A_TIME, block=1000)
+            for _, entries in streams:
                 client.xack(stream, "billing", *(entry for entry, _ in entries))
                 left -= len(entries)
     tell.send("done")
@@ -369,8 +369,8 @@ def _time_redis(port: int, number: int, tell: Connection) -> None:
         client.ping()
         tell.send("ready")
         while len(taken) < number:
-            found: Any = client.xreadgroup("billing", "one", {"ticks": ">"}, count=AT_A_TIME, block=1000)
-            for _, entries in found:
+            streams: Any = client.xreadgroup("billing", "one", {"ticks": ">"}, count=AT_A_TIME, block=1000)
+            for _, entries in streams:
                 taken += [monotonic_ns() - _sent(fields[b"value"]) for _, fields in entries]
                 client.xack("ticks", "billing", *(entry for entry, _ in entries))
     tell.send(taken)
@@ -426,10 +426,10 @@ async def _read_nats(address: str, stream: str, tell: Connection, number: int, t
     )
     tell.send("ready")
     for count in range(1, number + 1):
-        found = await subscription.next_msg(timeout=60.0)
-        take(found)
+        message = await subscription.next_msg(timeout=60.0)
+        take(message)
         if not count % AT_A_TIME or count == number:
-            await found.ack()
+            await message.ack()
     await client.flush()
     await client.close()
 
@@ -455,8 +455,8 @@ def _latencies_of_nats(address: str, number: int) -> list[int]:
 def _time_nats(address: str, number: int, tell: Connection) -> None:
     taken: list[int] = []
 
-    def take(found: Any) -> None:
-        taken.append(monotonic_ns() - _sent(found.data))
+    def take(message: Any) -> None:
+        taken.append(monotonic_ns() - _sent(message.data))
 
     asyncio.run(_read_nats(address, "ticks", tell, number, take))
     tell.send(taken)

@@ -103,7 +103,7 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
 def _cluster(scratch: Path) -> Iterator[LocalCluster]:
     program = find_etcd()
     if program is None:
-        raise SystemExit("there is no etcd here: install etcd-server")
+        raise SystemExit("etcd is not installed: install etcd-server")
     with TemporaryDirectory(dir=scratch) as directory:
         cluster = LocalCluster(Path(directory), 3, 0, program).start()
         try:
@@ -147,18 +147,18 @@ def _commits(address: str, seconds: float) -> float:
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", "a process that commits has failed"
-    done = [process.communicate("go\n")[0] for process in processes]
-    return sum(int(one) for one in done) / seconds
+    counts = [process.communicate("go\n")[0] for process in processes]
+    return sum(map(int, counts)) / seconds
 
 
 def _partition(cluster: LocalCluster, topic: str) -> tuple[int, set[int]]:
     """Return the leader of the topic's partition, and its in-sync replicas."""
     connection = Connection(parse_store(cluster.address), ClientConfig(), Credentials())
     try:
-        found: Any = connection.call("GetMetadata", pb.GetMetadataRequest(topics=[topic]))
+        metadata: Any = connection.call("GetMetadata", pb.GetMetadataRequest(topics=[topic]))
     finally:
         connection.close()
-    partition = found.topics[0].partitions[0]
+    partition = metadata.topics[0].partitions[0]
     return partition.leader, set(partition.in_sync)
 
 
@@ -213,7 +213,7 @@ def _rolling_restart(cluster: LocalCluster) -> float:
                     due += _DUE
                 out.flush()
                 acknowledged = time.perf_counter()
-                waits.extend(acknowledged - one for one in batch)
+                waits.extend(acknowledged - due_at for due_at in batch)
                 time.sleep(max(due - time.perf_counter(), 0))
 
     with hw.open(cluster.address) as store:

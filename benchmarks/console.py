@@ -45,7 +45,7 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
         ("memory of the page's scripts", "bytes", "page_bytes", 4.0),
         ("memory of the console's process", "bytes", "process_bytes", 4.0),
     ):
-        ours, theirs = (median(getattr(one, field) for one in seen) for seen in (many_seen, few_seen))
+        ours, theirs = (median(getattr(look, field) for look in seen) for seen in (many_seen, few_seen))
         yield Row(
             work=f"{work} ({many:,} topics)",
             unit=unit,

@@ -132,7 +132,7 @@ def _slowest_sends(scratch: Path, number: int) -> Row:
 
 
 def _processes(scratch: Path, number: int, repeats: int) -> Row:
-    each, alone = compare(
+    together, alone = compare(
         partial(_send_from_processes, scratch, number, PROCESSES),
         partial(_send_from_processes, scratch, number, 1),
         repeats=repeats,
@@ -141,7 +141,7 @@ def _processes(scratch: Path, number: int, repeats: int) -> Row:
     return Row(
         work=f'send 100 B from {PROCESSES} processes, a partition each (sync="always")',
         unit="records/s",
-        ours=1 / each,
+        ours=1 / together,
         peer_name="the same from 1 process",
         peer=1 / alone,
         goal=at_least(1.5),
@@ -326,8 +326,8 @@ def _consume_redis(port: int, number: int, tell: Connection) -> None:
         tell.send("ready")
         left = number
         while left:
-            found: Any = client.xreadgroup("billing", "one", {"orders": ">"}, count=AT_A_TIME, block=1000)
-            for _, entries in found:
+            streams: Any = client.xreadgroup("billing", "one", {"orders": ">"}, count=AT_A_TIME, block=1000)
+            for _, entries in streams:
                 client.xack("orders", "billing", *(entry for entry, _ in entries))
                 left -= len(entries)
         tell.send("done")

@@ -201,7 +201,7 @@ class _SlowDisk(Disk):
         super().sync(fd)
 
 
-def _threads(scratch: Path, each: int, slow: bool, goal: Goal, repeats: int) -> Row:
+def _threads(scratch: Path, appends: int, slow: bool, goal: Goal, repeats: int) -> Row:
     """Each of eight threads appends one record at a time and goes on when it is durable."""
     value = os.urandom(100)
     frame = _stored(scratch, [[value]])[0]
@@ -209,7 +209,7 @@ def _threads(scratch: Path, each: int, slow: bool, goal: Goal, repeats: int) -> 
 
     def append() -> float:
         with _fresh(scratch) as directory, DirectoryPartition(directory, ALWAYS, disk=disk) as partition:
-            return _together(lambda: partition.append(encode([value])), each)
+            return _together(lambda: partition.append(encode([value])), appends)
 
     def write() -> float:
         lock = threading.Lock()
@@ -220,12 +220,12 @@ def _threads(scratch: Path, each: int, slow: bool, goal: Goal, repeats: int) -> 
                     os.write(fd, frame)
                     disk.sync(fd)
 
-            return _together(write_and_sync, each)
+            return _together(write_and_sync, appends)
 
     return _rate(
         f"durable appends of 1 record, {THREADS} threads{f', syncs {SLOW_SYNC * 1e3:g} ms slower' if slow else ''}",
         "appends/s",
-        THREADS * each,
+        THREADS * appends,
         append,
         "write and fdatasync under one lock",
         write,
@@ -234,13 +234,13 @@ def _threads(scratch: Path, each: int, slow: bool, goal: Goal, repeats: int) -> 
     )
 
 
-def _together(work: Callable[[], object], each: int) -> float:
+def _together(work: Callable[[], object], times: int) -> float:
     """The seconds until all threads have done their share."""
     ready = threading.Barrier(THREADS + 1)
 
     def share() -> None:
         ready.wait()
-        for _ in range(each):
+        for _ in range(times):
             work()
 
     threads = [threading.Thread(target=share) for _ in range(THREADS)]

@@ -70,8 +70,8 @@ def file_system(directory: Path, mounts: str | None = None) -> str:
     for line in mounts.splitlines():
         # As proc(5) has it: "36 35 98:0 /root /mount/point options [tags] - type source options", with
         # spaces written as \040.
-        place, _, rest = line.partition(" - ")
-        mounted = Path(place.split()[4].replace("\\040", " "))
+        mount, _, rest = line.partition(" - ")
+        mounted = Path(mount.split()[4].replace("\\040", " "))
         # Of two mounts on one point the later one hides the earlier, so a tie goes to the later line.
         if where.is_relative_to(mounted) and len(mounted.parts) >= len(best.parts):
             best, kind = mounted, rest.split()[0]

@@ -24,8 +24,8 @@ _DEMO_LIMIT: Final = 90.0
 def run(quick: bool, scratch: Path) -> Iterator[Row]:
     """Take the steps; the quick form leaves out the tour."""
     checkout, first, second = scratch / "headwater", scratch / "first", scratch / "second"
-    for place in (first, second):
-        place.mkdir()
+    for directory in (first, second):
+        directory.mkdir()
     binaries = checkout / ".venv" / "bin"
     steps: list[tuple[str, list[str], Path]] = [
         ("git clone", ["git", "clone", "--quiet", "--no-local", str(_ROOT), str(checkout)], scratch),
@@ -47,9 +47,9 @@ def run(quick: bool, scratch: Path) -> Iterator[Row]:
 def _program(document: str) -> str:
     """The first program of a document."""
     text = (_ROOT / document).read_text(encoding="utf-8")
-    found = re.search(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert found is not None, f"{document} begins with a program"
-    return found[1]
+    match = re.search(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert match is not None, f"{document} begins with a program"
+    return match[1]
 
 
 def _seconds(command: list[str], directory: Path) -> float:

@@ -383,17 +383,17 @@ def _durations_of(source: DataStreamReader, scratch: Path, batches: int) -> list
 
 def _durations(query: StreamingQuery, batches: int) -> list[float]:
     """Return how long each batch took, in milliseconds, as Spark reports it."""
-    found: dict[int, float] = {}
+    durations: dict[int, float] = {}
     started = perf_counter()
-    while len(found) < batches and perf_counter() - started < 300:
+    while len(durations) < batches and perf_counter() - started < 300:
         error = query.exception()
         if error is not None:
             raise error
         for progress in query.recentProgress:
             if progress.numInputRows == 10:
-                found[progress.batchId] = progress.durationMs["triggerExecution"]
+                durations[progress.batchId] = progress.durationMs["triggerExecution"]
         sleep(0.1)
-    return [found[number] for number in sorted(found)]
+    return [durations[number] for number in sorted(durations)]
 
 
 def _constant_source() -> type[Any]:

@@ -114,7 +114,7 @@ class _Beside:
                 def measure() -> float:
                     stream = self._spark.readStream.schema(schema).parquet(files)
                     with self._new_topic(source) as topic:
-                        sink = stream.writeStream.format(source).options(**self._place(source)).option("topic", topic)
+                        sink = stream.writeStream.format(source).options(**self._address(source)).option("topic", topic)
                         return timed(lambda: streamed(sink, self._scratch))()
 
                 return measure
@@ -148,11 +148,11 @@ class _Beside:
 
     def _told(self, reader: Any, source: str, columns: tuple[str, ...]) -> DataFrame:
         """These columns, by a reader that is told where the topic is; the rest of a job is the same for both."""
-        reader = reader.format(source).options(**self._place(source)).option("subscribe", _topic(self._size))
+        reader = reader.format(source).options(**self._address(source)).option("subscribe", _topic(self._size))
         if source == "headwater":
             reader = reader.option("columns", ",".join(columns))
         frame: DataFrame = reader.load().select(*columns)
         return frame
 
-    def _place(self, source: str) -> dict[str, str]:
+    def _address(self, source: str) -> dict[str, str]:
         return {"store": self._ours} if source == "headwater" else {"kafka.bootstrap.servers": str(self._kafka)}

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 def workplace() -> Iterator[Path]:
     """The directory for the length of a block."""
     if len(sys.argv) > 1:
-        place = Path(sys.argv[1])
-        place.mkdir(parents=True)
-        yield place
+        directory = Path(sys.argv[1])
+        directory.mkdir(parents=True)
+        yield directory
         return
     with TemporaryDirectory(prefix="headwater-example-") as temporary:
         yield Path(temporary)

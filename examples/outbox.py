@@ -23,8 +23,8 @@ TABLES = """
 def order(database: sqlite3.Connection, customer: str, amount: int) -> None:
     """Take an order: both tables, or none."""
     with database:
-        found = database.execute("INSERT INTO orders (customer, amount) VALUES (?, ?)", (customer, amount))
-        event = json.dumps({"order": found.lastrowid, "customer": customer, "amount": amount})
+        inserted = database.execute("INSERT INTO orders (customer, amount) VALUES (?, ?)", (customer, amount))
+        event = json.dumps({"order": inserted.lastrowid, "customer": customer, "amount": amount})
         database.execute("INSERT INTO outbox (key, value) VALUES (?, ?)", (customer, event))
 
 
@@ -47,9 +47,9 @@ def relay(database: sqlite3.Connection, store: hw.Store, *, dies: bool = False) 
 
 def main() -> None:
     """Take orders, die in the middle of relaying them, and look."""
-    with workplace() as place, hw.open(place / "events") as store:
+    with workplace() as directory, hw.open(directory / "events") as store:
         store.create_topic("orders")
-        database = sqlite3.connect(place / "shop.db")
+        database = sqlite3.connect(directory / "shop.db")
         database.executescript(TABLES)
         for number in range(5):
             order(database, f"customer-{number % 2}", 10 * number)
@@ -58,8 +58,8 @@ def main() -> None:
         order(database, "customer-7", 70)
         relay(database, store)
         database.close()
-        found = [json.loads(record.value)["order"] for record in store.topic("orders").partition(0).records()]
-        print(f"orders in the topic: {found}")  # noqa: T201 - it is what the example shows
+        orders = [json.loads(record.value)["order"] for record in store.topic("orders").partition(0).records()]
+        print(f"orders in the topic: {orders}")  # noqa: T201 - it is what the example shows
 
 
 if __name__ == "__main__":

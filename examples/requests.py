@@ -24,7 +24,7 @@ LINES = [
 
 def main() -> None:
     """Write the lines, count them, and show what was set aside."""
-    with workplace() as place, hw.open(place / "events") as store:
+    with workplace() as directory, hw.open(directory / "events") as store:
         store.create_topic("requests", partitions=2)
         store.create_topic("requests.unreadable")
         with store.producer("requests") as out:
@@ -38,10 +38,10 @@ def main() -> None:
             seen["attempts"] += 1
             if seen["attempts"] == len(LINES) + 1:  # one of them is tried twice
                 enough.set()
-            found = LINE.match(request.value)
-            if found is None:
-                raise ValueError("this is no line of an access log")
-            counts[found["status"].decode()] += 1
+            match = LINE.match(request.value)
+            if match is None:
+                raise ValueError("this is not a line of an access log")
+            counts[match["status"].decode()] += 1
 
         with store.consumer("requests", group="statistics") as inbox:
             inbox.process(handle, retries=1, retry_delay=0.01, dead_letter="requests.unreadable", stop=enough)

@@ -41,7 +41,7 @@ class Service:
             topic = await self._store.topic("events")
             values = [value async for batch in topic.scan(columns=["value"]) for value in batch.column(0).to_pylist()]
             return 200, [value.decode() for value in values]
-        return 404, {"error": "there is /events"}
+        return 404, {"error": "unknown path: this service serves /events"}
 
 
 async def call(port: int, method: str, path: str, body: bytes = b"") -> object:
@@ -50,14 +50,14 @@ async def call(port: int, method: str, path: str, body: bytes = b"") -> object:
     writer.write(b"%s %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (method.encode(), path.encode(), len(body)) + body)
     answer = await reader.read()
     writer.close()
-    found: object = json.loads(answer.partition(b"\r\n\r\n")[2])
-    return found
+    document: object = json.loads(answer.partition(b"\r\n\r\n")[2])
+    return document
 
 
 async def serve() -> None:
     """Serve, and be called."""
-    with workplace() as place:
-        async with hw.aio.open(place / "events") as store:
+    with workplace() as directory:
+        async with hw.aio.open(directory / "events") as store:
             await store.create_topic("events")
             async with store.producer("events") as out:
                 server = await asyncio.start_server(Service(store, out).answer, "127.0.0.1", 0)

@@ -47,12 +47,12 @@ def fill(store: hw.Store) -> None:
 
 def run(spark: SparkSession, directory: Path) -> DataFrame:
     """Every order whose time is up, with what was paid for it."""
-    place = str(directory / "store")
-    with hw.open(place) as store:
+    address = str(directory / "store")
+    with hw.open(address) as store:
         store.create_topic("settled", schema=SETTLED)
 
     def stream(topic: str) -> DataFrame:
-        reader = spark.readStream.format("headwater").option("store", place).option("topic", topic)
+        reader = spark.readStream.format("headwater").option("store", address).option("topic", topic)
         return reader.option("startingOffsets", "earliest").load()
 
     orders = stream("orders").withWatermark("_timestamp", "1 minute").alias("orders")
@@ -64,15 +64,15 @@ def run(spark: SparkSession, directory: Path) -> DataFrame:
     settled = orders.join(payments, expr(in_time), "left").selectExpr("id", "item", "price", "amount AS paid")
     query = (
         settled.writeStream.format("headwater")
-        .option("store", place)
+        .option("store", address)
         .option("topic", "settled")
         .option("checkpointLocation", str(directory / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    found = spark.read.format("headwater").option("store", place).option("topic", "settled").load()
-    return found.select("id", "item", "price", "paid").orderBy("id")
+    result = spark.read.format("headwater").option("store", address).option("topic", "settled").load()
+    return result.select("id", "item", "price", "paid").orderBy("id")
 
 
 def main() -> None:
