@@ -131,7 +131,7 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         query = written[0].query
         if query is None:
             raise StoreError(
-                "Spark does not tell its tasks the query that they work for, so rows cannot be written exactly once"
+                "Spark does not tell its tasks which query they work for, so rows cannot be written exactly once"
             )
         name, owner = (f"spark-{query}", None) if options.txn_id is None else (options.txn_id, query)
         with (

@@ -31,12 +31,12 @@ BATCH = 40
 
 def processes_of(session: int) -> list[int]:
     """All processes of a Unix session: the driver, its JVM, and the workers, which have process groups of their own."""
-    found = []
+    processes = []
     for name in os.listdir("/proc"):
         with suppress(ProcessLookupError, ValueError):
             if os.getsid(int(name)) == session:
-                found.append(int(name))
-    return found
+                processes.append(int(name))
+    return processes
 
 
 def kill_session(session: int) -> None:

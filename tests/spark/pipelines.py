@@ -34,5 +34,5 @@ def send(store: hw.Store, topic: str, first: int, last: int) -> None:
 
 
 def values(store: hw.Store, topic: str) -> list[str]:
-    records = [record for one in store.topic(topic).partitions() for record in one.records()]
+    records = [record for partition in store.topic(topic).partitions() for record in partition.records()]
     return sorted((record.value or b"").decode() for record in records)

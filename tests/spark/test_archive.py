@@ -79,13 +79,13 @@ def test_closed_segments_are_archived_with_all_their_columns(
     [file] = manifest(tmp_path / "archive", "orders").files
     table = pq.read_table(partition_directory(str(tmp_path / "archive"), "orders", 0) / file.name, partitioning=None)
     assert table.column_names == ["offset", "timestamp", "timestamp_ns", "key", "headers", "value"]
-    found = table.drop_columns(["timestamp"]).to_pylist()
+    rows = table.drop_columns(["timestamp"]).to_pylist()
     expected = [
-        (one.offset, one.timestamp, one.key, one.value, list((one.headers or {}).items()))
-        for one in store.topic("orders").partition(0).records(0, 30)
+        (record.offset, record.timestamp, record.key, record.value, list((record.headers or {}).items()))
+        for record in store.topic("orders").partition(0).records(0, 30)
     ]
     assert [
-        (row["offset"], row["timestamp_ns"], row["key"], row["value"], row["headers"] or []) for row in found
+        (row["offset"], row["timestamp_ns"], row["key"], row["value"], row["headers"] or []) for row in rows
     ] == expected
     plain = spark.read.parquet(str(tmp_path / "archive" / "orders"))
     assert {"timestamp", "partition"} <= set(plain.columns)
@@ -103,7 +103,7 @@ def test_a_second_run_adds_what_is_new_and_nothing_twice(spark: SparkSession, st
     ranges = [(file.start, file.end) for file in manifest(tmp_path / "archive", "orders").files]
     assert ranges == [(0, 20), (20, 30), (30, 35)]
     assert visible(tmp_path / "archive", "orders") == {
-        one.name for one in manifest(tmp_path / "archive", "orders").files
+        file.name for file in manifest(tmp_path / "archive", "orders").files
     }
 
 
@@ -212,7 +212,7 @@ def test_archive_and_log_read_as_one_wherever_the_boundary_is(
         archive(spark, str(store), "orders", str(where), roll=chance.random() < 0.3, trim=trim, grace=0.0)
         for _ in range(6):
             first, last = sorted((chance.randrange(end + 1), chance.randrange(end + 1)))
-            found = direct(
+            offsets = direct(
                 store,
                 where,
                 "orders",
@@ -220,10 +220,10 @@ def test_archive_and_log_read_as_one_wherever_the_boundary_is(
                 endingOffsets=json.dumps({"orders": {"0": last}}),
                 maxRecordsPerPartition=str(chance.randrange(1, 8)),
             )
-            assert found == list(range(first, last))
+            assert offsets == list(range(first, last))
         moment = chance.randrange(end)
-        found = direct(store, where, "orders", startingTimestamp=f"{_iso(10**18 + moment * 1001)}")
-        assert found == [one for one in range(end) if 10**18 + one * 1001 >= 10**18 + moment * 1001 // 1000 * 1000]
+        offsets = direct(store, where, "orders", startingTimestamp=f"{_iso(10**18 + moment * 1001)}")
+        assert offsets == [n for n in range(end) if 10**18 + n * 1001 >= 10**18 + moment * 1001 // 1000 * 1000]
     frame = spark.read.format("headwater").option("store", str(store)).option("topic", "orders")
     frame = frame.option("archive", str(where)).option("includeHeaders", "true")
     rows = frame.load().orderBy("offset").collect()
@@ -231,7 +231,7 @@ def test_archive_and_log_read_as_one_wherever_the_boundary_is(
     assert [(row.key, row.value, row.partition) for row in rows] == [
         (b"k%d" % (n % 7), b"v%d" % n, 0) for n in range(end)
     ]
-    assert [{one.key: bytes(one.value) for one in row.headers or []} for row in rows] == [
+    assert [{header.key: bytes(header.value) for header in row.headers or []} for row in rows] == [
         {"n": b"%d" % n} if n % 3 else {} for n in range(end)
     ]
 
@@ -254,7 +254,9 @@ def test_a_range_planned_before_the_log_was_trimmed_is_read_from_the_archive(
     offsets = next(batches).column("offset").to_pylist()
     archive(spark, str(store), "orders", str(where), roll=True, trim=True, grace=0.0)
     assert topic.bounds()[0].start == 40
-    assert offsets + [one for batch in batches for one in batch.column("offset").to_pylist()] == list(range(5, 40))
+    assert offsets + [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(
+        range(5, 40)
+    )
 
 
 def test_a_stream_begins_in_the_archive(spark: SparkSession, store: hw.Store, tmp_path: Path, checkpoint: Any) -> None:
@@ -293,7 +295,7 @@ def test_typed_topics_keep_their_columns_also_those_that_came_later(
     archive(spark, str(store), "typed", str(tmp_path / "archive"), trim=True, grace=0.0)
     with store.producer("typed") as out:
         out.send(rows[0] | {"late": "yes"}, key=b"k")
-    found = (
+    archived = (
         spark.read.format("headwater")
         .option("store", str(store))
         .option("topic", "typed")
@@ -302,7 +304,7 @@ def test_typed_topics_keep_their_columns_also_those_that_came_later(
         .orderBy("_offset")
         .collect()
     )
-    assert [(row.n, str(row.x), row.tags, row.late, row["_key"]) for row in found] == [
+    assert [(row.n, str(row.x), row.tags, row.late, row["_key"]) for row in archived] == [
         (row["n"], str(row["x"]), row["tags"], None, b"k") for row in rows
     ] + [(0, "0.0", [], "yes", b"k")]
 
@@ -393,8 +395,8 @@ def test_a_file_that_does_not_read_back_is_not_archived(store: hw.Store, tmp_pat
 
 
 def test_manifests_survive_a_round_trip(tmp_path: Path) -> None:
-    one = ArchiveManifest(
+    manifest = ArchiveManifest(
         "t", "00", 3, 5, 9, (archives.ArchivedFile("f", 5, 9, 4, 10, 11, None, 12, 13),), ("_run-1", "g")
     )
-    assert ArchiveManifest.unpack(one.pack(), tmp_path) == one
-    assert PartitionArchive(tmp_path, replace(one, end=8)).end == 8
+    assert ArchiveManifest.unpack(manifest.pack(), tmp_path) == manifest
+    assert PartitionArchive(tmp_path, replace(manifest, end=8)).end == 8

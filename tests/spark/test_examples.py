@@ -67,19 +67,19 @@ def test_visits(session: SparkSession, store: hw.Store, tmp_path: Path) -> None:
         for record in content(store, "views")
     )
     over = max(at for _, at, _ in views) - visits.MINUTE
-    found: list[tuple[str, list[int], bool]] = []
+    visited: list[tuple[str, list[int], bool]] = []
     for visitor, at, page in views:
-        if not found or found[-1][0] != visitor or found[-1][2] or at - found[-1][1][-1] > visits.SILENCE:
-            found.append((visitor, [], False))
-        found[-1][1].append(at)
-        found[-1] = (*found[-1][:2], page == "/thanks")
+        if not visited or visited[-1][0] != visitor or visited[-1][2] or at - visited[-1][1][-1] > visits.SILENCE:
+            visited.append((visitor, [], False))
+        visited[-1][1].append(at)
+        visited[-1] = (*visited[-1][:2], page == "/thanks")
     expected = [
         (visitor, moment(at[0] * 1_000_000), len(at), bought)
-        for visitor, at, bought in sorted(found, key=lambda visit: visit[1])
+        for visitor, at, bought in sorted(visited, key=lambda visit: visit[1])
         if bought or at[-1] + visits.SILENCE <= over
     ]
     assert {bought for *_, bought in expected} == {True, False}
-    assert len(expected) < len(found)
+    assert len(expected) < len(visited)
     assert rows(visits.run(session, tmp_path)) == expected
 
 

@@ -33,7 +33,7 @@ def write(store: hw.Store, *batches: pa.RecordBatch, **options: object) -> None:
 
 
 def records(store: hw.Store, topic: str, partition: int) -> list[tuple[Any, ...]]:
-    return [(one.key, one.value) for one in store.topic(topic).partition(partition).records()]
+    return [(record.key, record.value) for record in store.topic(topic).partition(partition).records()]
 
 
 def stages(store: hw.Store) -> list[Path]:
@@ -62,13 +62,19 @@ def test_keys_go_where_a_producer_sends_them(store: hw.Store, rows: list[tuple[A
         return
     write(store, *batches, topic=f"spark{number}")
     placed = [
-        one for partition in range(3) for one in records(store, f"spark{number}", partition) if one[0] is not None
+        record
+        for partition in range(3)
+        for record in records(store, f"spark{number}", partition)
+        if record[0] is not None
     ]
     expected = [
-        one for partition in range(3) for one in records(store, f"python{number}", partition) if one[0] is not None
+        record
+        for partition in range(3)
+        for record in records(store, f"python{number}", partition)
+        if record[0] is not None
     ]
     assert placed == expected
-    everything = [one for partition in range(3) for one in records(store, f"spark{number}", partition)]
+    everything = [record for partition in range(3) for record in records(store, f"spark{number}", partition)]
     assert sorted(everything, key=repr) == sorted(((key, value) for key, value, _ in rows), key=repr)
     for key, value, partition in rows:
         if partition is not None:
@@ -93,7 +99,7 @@ def test_what_waits_is_bounded(store: hw.Store, monkeypatch: pytest.MonkeyPatch)
     store.create_topic("orders")
     batch = pa.record_batch({"value": pa.array([bytes(600)], pa.binary())})
     write(store, batch, batch, batch, batch, topic="orders")
-    assert [one.num_rows for one in store.topic("orders").scan()] == [2, 2]
+    assert [batch.num_rows for batch in store.topic("orders").scan()] == [2, 2]
 
 
 def test_a_row_that_waits_does_not_keep_the_others_in_memory(store: hw.Store) -> None:
@@ -132,8 +138,8 @@ def test_all_tasks_of_a_batch_send_a_key_to_the_same_partition(store: hw.Store) 
     second = writer.write(iter([batch]))
     writer.commit([first, second])
     for number in range(2):
-        found = records(store, "orders", number)
-        assert found[: len(found) // 2] == found[len(found) // 2 :] != []
+        stored = records(store, "orders", number)
+        assert stored[: len(stored) // 2] == stored[len(stored) // 2 :] != []
 
 
 def test_a_topic_that_is_made_again_while_a_batch_runs_gets_nothing_of_it(store: hw.Store) -> None:
@@ -160,8 +166,8 @@ def test_headers_become_a_map(store: hw.Store) -> None:
     values = pa.array([b"0", b"1", b"2", b"3"], pa.binary())
     write(store, pa.record_batch({"value": values, "headers": many}).slice(0, 3), topic="orders")
     write(store, pa.record_batch({"value": values, "headers": many}).slice(3), topic="orders")
-    found = [dict(record.headers) for record in store.topic("orders").partition(0).records()]
-    assert found == [{"a": b"1", "b": b"2"}, {}, {}, {"c": None}]
+    stored = [dict(record.headers) for record in store.topic("orders").partition(0).records()]
+    assert stored == [{"a": b"1", "b": b"2"}, {}, {}, {"c": None}]
 
 
 def test_headers_stay_with_their_rows_and_only_each_rows_own_count(store: hw.Store) -> None:
@@ -174,9 +180,9 @@ def test_headers_stay_with_their_rows_and_only_each_rows_own_count(store: hw.Sto
     keys = pa.array([b"%d" % number for number in range(200)], pa.binary())
     batch = pa.record_batch({"key": keys, "value": keys, "headers": headers(*rows)})
     write(store, batch.slice(0, 70), batch.slice(70, 100), batch.slice(170), topic="orders")
-    found = [record for one in store.topic("orders").partitions() for record in one.records()]
-    assert len(found) == 200
-    for record in found:
+    stored = [record for partition in store.topic("orders").partitions() for record in partition.records()]
+    assert len(stored) == 200
+    for record in stored:
         assert record.headers == dict(rows[int(record.value)] or [])
 
 
@@ -233,14 +239,14 @@ def test_rows_that_cannot_be_are_refused_with_their_place(
 
 
 @pytest.fixture
-def one(store: hw.Store) -> pa.RecordBatch:
+def batch(store: hw.Store) -> pa.RecordBatch:
     store.create_topic("orders")
     return pa.record_batch({"value": pa.array([b"once"], pa.binary())})
 
 
-def test_attempts_of_a_task_do_not_disturb_each_other(store: hw.Store, one: pa.RecordBatch) -> None:
-    writer = HeadwaterWriter(plan(store, one.schema, topic="orders"))
-    first, second = writer.write(iter([one])), writer.write(iter([one]))
+def test_attempts_of_a_task_do_not_disturb_each_other(store: hw.Store, batch: pa.RecordBatch) -> None:
+    writer = HeadwaterWriter(plan(store, batch.schema, topic="orders"))
+    first, second = writer.write(iter([batch])), writer.write(iter([batch]))
     assert first.staged.files.isdisjoint(second.staged.files)
     writer.abort([first, None])
     writer.commit([second])
@@ -248,8 +254,8 @@ def test_attempts_of_a_task_do_not_disturb_each_other(store: hw.Store, one: pa.R
     assert stages(store) == []
 
 
-def test_a_task_that_fails_leaves_nothing(store: hw.Store, one: pa.RecordBatch) -> None:
-    writer = HeadwaterWriter(plan(store, one.schema, topic="orders"))
+def test_a_task_that_fails_leaves_nothing(store: hw.Store, batch: pa.RecordBatch) -> None:
+    writer = HeadwaterWriter(plan(store, batch.schema, topic="orders"))
 
     def rows() -> Iterator[pa.RecordBatch]:
         for _ in range(200):
@@ -262,11 +268,11 @@ def test_a_task_that_fails_leaves_nothing(store: hw.Store, one: pa.RecordBatch) 
 
 
 def test_an_abort_after_a_commit_that_was_decided_takes_nothing_back(
-    store: hw.Store, one: pa.RecordBatch, monkeypatch: pytest.MonkeyPatch
+    store: hw.Store, batch: pa.RecordBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = SinkOptions.parse({"store": str(store), "topic": "orders"}, streaming=True)
-    writer = HeadwaterStreamWriter(SinkPlan.make(given, from_arrow_schema(one.schema)))
-    messages = [StagedRows(writer.write(iter([one])).staged, "query")]
+    writer = HeadwaterStreamWriter(SinkPlan.make(given, from_arrow_schema(batch.schema)))
+    messages = [StagedRows(writer.write(iter([batch])).staged, "query")]
 
     def full(*_: object) -> None:
         raise hw.StoreError("the disk is full")
@@ -282,12 +288,12 @@ def test_an_abort_after_a_commit_that_was_decided_takes_nothing_back(
     assert stages(store) == []
 
 
-def test_a_batch_of_no_task_is_nothing(store: hw.Store, one: pa.RecordBatch) -> None:
+def test_a_batch_of_no_task_is_nothing(store: hw.Store, batch: pa.RecordBatch) -> None:
     given = SinkOptions.parse({"store": str(store), "topic": "orders"}, streaming=True)
-    writer = HeadwaterStreamWriter(SinkPlan.make(given, from_arrow_schema(one.schema)))
+    writer = HeadwaterStreamWriter(SinkPlan.make(given, from_arrow_schema(batch.schema)))
     writer.commit([None], 0)
     with pytest.raises(hw.StoreError, match="which query"):
-        writer.commit([writer.write(iter([one]))], 0)
+        writer.commit([writer.write(iter([batch]))], 0)
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ def staged(table: ParquetTable, numbers: range, query: str = "query") -> list[Da
 
 def read(path: Path, column: str = "number") -> list[int]:
     """The rows, which all readers agree upon."""
-    found = sorted(pq.read_table(path)[column].to_pylist())
-    assert found == sorted(pl.read_parquet(path)[column].to_list())
-    assert found == sorted(row[0] for row in duckdb.read_parquet(f"{path}/**/*.parquet").select(column).fetchall())
-    return found
+    rows = sorted(pq.read_table(path)[column].to_pylist())
+    assert rows == sorted(pl.read_parquet(path)[column].to_list())
+    assert rows == sorted(row[0] for row in duckdb.read_parquet(f"{path}/**/*.parquet").select(column).fetchall())
+    return rows
 
 
 def test_a_batch_that_is_done_again_is_there_once_and_what_was_staged_for_it_is_removed(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_no_row_is_lost_between_folders() -> None:
     keys = pa.array(["a", None, "b", "", "a", "b"])
     others = pa.array(["x", "x", None, "y", "x", "x"])
     batch = pa.record_batch([pa.array(range(6)), keys, others], names=["number", "0", "1"])
-    found = {folder: rows.column(0).to_pylist() for folder, rows in by_folder(batch, ["key", "other"])}
+    by_name = {folder: rows.column(0).to_pylist() for folder, rows in by_folder(batch, ["key", "other"])}
     empty = "__HIVE_DEFAULT_PARTITION__"
-    assert found == {
+    assert by_name == {
         "key=a/other=x": [0, 4],
         f"key={empty}/other=x": [1],
         f"key=b/other={empty}": [2],

@@ -188,7 +188,7 @@ sinks:
     for name in ("delta", "iceberg", "copies"):
         forget_last_commit(declaration.checkpoint / "queries" / name)
     summary = pipelines.run(pipeline)
-    assert {name: one.rows for name, one in summary.sinks.items()} == {"delta": 4, "iceberg": 4, "copies": 4}
+    assert {name: sink.rows for name, sink in summary.sinks.items()} == {"delta": 4, "iceberg": 4, "copies": 4}
     assert DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().num_rows == 10
     sink = declaration.sinks[1]
     assert isinstance(sink, TableSink)
@@ -247,9 +247,9 @@ trigger: continuous
         def failed(self, sink: str, attempt: int, error: str, pause: float | None) -> None: ...
         def ended(self, summary: object) -> None: ...
 
-    found = []
+    summaries = []
     thread = threading.Thread(
-        target=lambda: found.append(pipelines.run(pipeline, observers=[Signals()], stop=stop)), daemon=True
+        target=lambda: summaries.append(pipelines.run(pipeline, observers=[Signals()], stop=stop)), daemon=True
     )
     thread.start()
     try:
@@ -263,7 +263,7 @@ trigger: continuous
         stop.set()
         thread.join(900)
     assert not thread.is_alive()
-    assert found[0].stopped
+    assert summaries[0].stopped
     assert values(store, "copies") == ["3", "4", "5"]
     assert not PipelineStatus.of(pipeline.declaration()).running
 
@@ -306,5 +306,5 @@ retries: {times: 3, backoff: 1ms}
 
     summary = pipelines.run(pipeline, observers=[OpensTheGate()])
     assert told == [("copies", 1), ("copies", 2)]
-    assert {name: one.failures for name, one in summary.sinks.items()} == {"copies": 2, "others": 0}
+    assert {name: sink.failures for name, sink in summary.sinks.items()} == {"copies": 2, "others": 0}
     assert values(store, "copies") == values(store, "others") == sorted(map(str, range(5)))

@@ -61,17 +61,17 @@ def problems(directory: Path, text: str, name: str = "revenue.yaml") -> list[str
 
 
 def test_a_declaration_has_what_the_file_says(tmp_path: Path) -> None:
-    found = load(tmp_path, GOOD)
-    orders, totals = found.sources[0], found.sinks[0]
+    declaration = load(tmp_path, GOOD)
+    orders, totals = declaration.sources[0], declaration.sinks[0]
     assert isinstance(orders, TopicSource)
     assert isinstance(totals, TopicSink)
     assert (orders.store, orders.start) == (str(tmp_path / "events"), "latest")
     assert orders.options == {"topic": "orders", "maxOffsetsPerTrigger": "1000"}
-    assert found.steps[1].inputs == ("parsed", "prices")
+    assert declaration.steps[1].inputs == ("parsed", "prices")
     assert (totals.topic, totals.mode, totals.line) == ("totals", "update", 19)
-    assert (found.trigger.interval, found.retries.times, found.retries.pause(3)) == (10.0, 5, 2.0)
-    assert found.checkpoint == tmp_path / "events" / "__checkpoints" / "revenue"
-    assert (found.group, found.dead_letters) == ("revenue", "bad-orders")
+    assert (declaration.trigger.interval, declaration.retries.times, declaration.retries.pause(3)) == (10.0, 5, 2.0)
+    assert declaration.checkpoint == tmp_path / "events" / "__checkpoints" / "revenue"
+    assert (declaration.group, declaration.dead_letters) == ("revenue", "bad-orders")
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_declaration_has_what_the_file_says(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_told_with_file_line_and_key(tmp_path: Path, before: str, after: str, told: str) -> None:
     assert before in GOOD
-    found = problems(tmp_path, GOOD.replace(before, after, 1))
-    assert any(told in problem and problem.startswith("revenue.yaml:") for problem in found), found
+    wrong = problems(tmp_path, GOOD.replace(before, after, 1))
+    assert any(told in problem and problem.startswith("revenue.yaml:") for problem in wrong), wrong
 
 
 def test_everything_is_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ tpic = "copies"
         "revenue.toml:7: steps.parsed.sql: no source or step is named ordrs: did you mean orders?",
         f"revenue.toml:11: sinks.copies: needs one of the keys {kinds}: none of them is given",
     ]
-    found = load(tmp_path, text.replace("ordrs", "orders").replace("tpic", "topic"), "revenue.toml")
-    assert (found.name, found.sinks[0].line, found.steps[0].inputs) == ("revenue", 11, ("orders",))
+    declaration = load(tmp_path, text.replace("ordrs", "orders").replace("tpic", "topic"), "revenue.toml")
+    assert (declaration.name, declaration.sinks[0].line, declaration.steps[0].inputs) == ("revenue", 11, ("orders",))
     assert problems(tmp_path, "a = \n", "revenue.toml")[0].startswith("revenue.toml:1: is no TOML:")
 
 
@@ -211,8 +211,8 @@ pipeline.sink("copies", "goood", topic="copies")
 """
     [problem] = problems(tmp_path, text, "revenue.py")
     assert problem == "revenue.py:10: sinks.copies.from: no source or step is named goood: did you mean good?"
-    found = load(tmp_path, text.replace("goood", "good"), "revenue.py")
-    assert [step.inputs for step in found.steps] == [("orders",), ("parsed",)]
+    declaration = load(tmp_path, text.replace("goood", "good"), "revenue.py")
+    assert [step.inputs for step in declaration.steps] == [("orders",), ("parsed",)]
     assert "must make exactly one Pipeline" in problems(tmp_path, "x = 1\n", "revenue.py")[0]
     assert problems(tmp_path, "x = (\n", "revenue.py")[0].startswith("revenue.py:1: is not valid Python:")
 
@@ -308,13 +308,13 @@ def test_status_and_reset_need_no_spark(tmp_path: Path) -> None:
         with store.producer("orders") as out:
             for _ in range(5):
                 out.send(b"tea")
-        place = hw.TopicPartition("orders", 0)
-        store.group("revenue").commit(None, {place: hw.Commit((orders.info.uuid, 0), 3)})
+        partition = hw.TopicPartition("orders", 0)
+        store.group("revenue").commit(None, {partition: hw.Commit((orders.info.uuid, 0), 3)})
         status = hw_pipeline("status", str(path))
         assert status.returncode == 0, status.stderr
-        found = json.loads(status.stdout)
-        assert (found["running"], found["lag"], found["last_run"]) == (False, 2, None)
-        assert found["sinks"] == {"totals": None, "archive": None, "__dead_letters": None}
+        report = json.loads(status.stdout)
+        assert (report["running"], report["lag"], report["last_run"]) == (False, 2, None)
+        assert report["sinks"] == {"totals": None, "archive": None, "__dead_letters": None}
         declined = hw_pipeline("reset", str(path))
         assert "Give --yes to go ahead" in declined.stderr
         assert store.group("revenue").committed()[orders.info.uuid, 0].offset == 3
@@ -324,7 +324,7 @@ def test_status_and_reset_need_no_spark(tmp_path: Path) -> None:
         for name in ("archive", ".archive.headwater"):
             (tmp_path / name).mkdir()
         assert hw_pipeline("reset", "--yes", "--tables", str(path)).returncode == 0
-        assert not [one for one in tmp_path.iterdir() if "archive" in one.name]
+        assert not [entry for entry in tmp_path.iterdir() if "archive" in entry.name]
         assert store.group("revenue").committed()[orders.info.uuid, 0].offset == 0
 
 
@@ -337,7 +337,7 @@ def test_validate_and_explain_need_no_spark(tmp_path: Path) -> None:
     drawn = hw_pipeline("explain", str(path))
     assert "└─▶ totals" in drawn.stdout
     parts = {
-        (one["kind"], one["name"]) for one in json.loads(hw_pipeline("explain", "--json", str(path)).stdout)["parts"]
+        (part["kind"], part["name"]) for part in json.loads(hw_pipeline("explain", "--json", str(path)).stdout)["parts"]
     }
     assert {("source", "orders"), ("step", "parsed"), ("sink", "totals")} <= parts
     path.write_text(GOOD.replace("FROM orders", "FROM ordrs").replace("limit", "limt"))

@@ -231,8 +231,8 @@ def test_the_journal_is_bounded_and_tells_the_newest(store: hw.Store, monkeypatc
     book = journal.PipelineJournal(str(store), "pipeline")  # a new run cleans before it writes
     book.started(["totals"])
     book.close()
-    found = journal.entries(str(store), "pipeline")
-    assert (found[-1]["kind"], found[-2]["attempt"]) == ("started", 999)
-    assert found[0]["attempt"] > 900
+    entries = journal.entries(str(store), "pipeline")
+    assert (entries[-1]["kind"], entries[-2]["attempt"]) == ("started", 999)
+    assert entries[0]["attempt"] > 900
     size = sum(path.stat().st_size for path in Path(str(store), journal.JOURNAL).rglob("*.log"))
     assert size < 2 * (1 << 16)

@@ -69,8 +69,8 @@ def run(program: str, store: hw.Store, scratch: Path) -> dict[str, Any]:
         env={name: value for name, value in os.environ.items() if name not in OF_A_SESSION},
     )
     assert result.returncode == 0, result.stderr[-5000:]
-    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-    return found
+    printed: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return printed
 
 
 def fill(store: hw.Store) -> list[str]:
@@ -85,18 +85,18 @@ def test_two_executors_share_a_topic_with_the_java_of_the_package(store: hw.Stor
     sent = fill(store)
     without_java = "import headwater.spark.java as java; java._from_path = lambda: None\n"
     session = f'hw.spark.session(master="local-cluster[2,1,1024]", config={SMALL})'
-    found = run(without_java + READ.format(session=session, classic=True, more=EXECUTORS), store, tmp_path)
-    assert found["values"] == found["scanned"] == found["streamed"] == sent
-    assert found["executors"] == 2
-    assert found["java"].endswith("/java")
-    assert not Path(found["java"]).exists()  # nothing is left behind
+    printed = run(without_java + READ.format(session=session, classic=True, more=EXECUTORS), store, tmp_path)
+    assert printed["values"] == printed["scanned"] == printed["streamed"] == sent
+    assert printed["executors"] == 2
+    assert printed["java"].endswith("/java")
+    assert not Path(printed["java"]).exists()  # nothing is left behind
 
 
 def test_spark_connect_reads_batches_and_streams(store: hw.Store, tmp_path: Path) -> None:
     sent = fill(store)
     session = f'hw.spark.session(remote="local[2]", config={SMALL})'
-    found = run(READ.format(session=session, classic=False, more=""), store, tmp_path)
-    assert found["values"] == found["scanned"] == found["streamed"] == sent
+    printed = run(READ.format(session=session, classic=False, more=""), store, tmp_path)
+    assert printed["values"] == printed["scanned"] == printed["streamed"] == sent
 
 
 WRITE = """
@@ -158,8 +158,8 @@ def test_a_standalone_cluster_reads_and_writes_each_record_once(store: hw.Store,
     small = {"spark.executor.memory": "600m", "spark.driver.host": "127.0.0.1"}
     with standalone(tmp_path) as address:
         session = f"hw.spark.session(master={address!r}, config={SMALL | small})"
-        found = run(WRITE.format(session=session, executors=EXECUTORS), store, tmp_path)
-    assert found["values"] == sent
-    assert found["executors"] == 1  # and not in the driver
-    copies = [record.value for one in store.topic("copies").partitions() for record in one.records()]
+        printed = run(WRITE.format(session=session, executors=EXECUTORS), store, tmp_path)
+    assert printed["values"] == sent
+    assert printed["executors"] == 1  # and not in the driver
+    copies = [record.value for partition in store.topic("copies").partitions() for record in partition.records()]
     assert sorted(value.decode() for value in copies) == sent

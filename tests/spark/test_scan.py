@@ -106,9 +106,9 @@ def test_there_are_as_many_tasks_as_run_at_once_unless_they_become_huge(
 ) -> None:
     chosen = SourceOptions.parse({"store": "events", "topic": "orders", **options})
     halves = [OffsetRange("orders", "", number, 0, 6_000_000) for number in range(2)]
-    found = split(halves, chosen, at_once)
-    assert len(found) == tasks
-    assert sum(one.size for one in found) == 12_000_000
+    parts = split(halves, chosen, at_once)
+    assert len(parts) == tasks
+    assert sum(part.size for part in parts) == 12_000_000
 
 
 def test_a_scan_knows_how_many_run_at_once(

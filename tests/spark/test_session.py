@@ -132,7 +132,7 @@ def test_a_session_is_set_up_as_headwater_works_best(spark: SparkSession) -> Non
     assert java.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED is False
     (worker,) = spark.sparkContext.parallelize([0], 1).map(lambda _: (sys.executable, sys.path)).collect()
     assert worker[0] == sys.executable
-    assert not [one for one in worker[1] if one.endswith(".jar")]
+    assert not [path for path in worker[1] if path.endswith(".jar")]
     home = Path(os.environ["SPARK_HOME"])
     assert not (home / "python").exists()
     assert (home / "jars").is_symlink()
@@ -164,8 +164,8 @@ def test_the_launcher_keeps_the_rest_of_the_path(spark: SparkSession) -> None:  
         "one two",
         "*",
     ]
-    found = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
-    assert found.stdout == f"/a b:/*:{os.getcwd()} -c one two *\n"
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"/a b:/*:{os.getcwd()} -c one two *\n"
 
 
 def test_settings_for_one_machine_stay_there() -> None:
@@ -197,5 +197,5 @@ def test_a_cluster_elsewhere_needs_no_java_here(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(session_module, "_builder", Builder)
     monkeypatch.setattr(session_module, "find_java", lambda _: pytest.fail("looked for Java"))
-    found: object = hw.spark.session(remote="sc://host:15002", config={"a": 1, "b": True})
-    assert (found, seen.remote, seen.config) == ("session", "sc://host:15002", {"a": "1", "b": "true"})
+    started: object = hw.spark.session(remote="sc://host:15002", config={"a": 1, "b": True})
+    assert (started, seen.remote, seen.config) == ("session", "sc://host:15002", {"a": "1", "b": "true"})

@@ -22,7 +22,10 @@ Content = list[tuple[int, bytes | None, bytes | None]]
 
 
 def content(topic: hw.Topic) -> list[Content]:
-    return [[(one.offset, one.key, one.value) for one in part.records()] for part in topic.partitions()]
+    return [
+        [(record.offset, record.key, record.value) for record in partition.records()]
+        for partition in topic.partitions()
+    ]
 
 
 def changes(store: hw.Store, name: str, count: int, seed: int, **options: Any) -> hw.Topic:
@@ -46,7 +49,7 @@ def compacted(topic: hw.Topic, before: list[Content], *, drop_markers: bool) -> 
     for number, records in enumerate(before):
         partition = topic.partition(number)
         assert isinstance(partition, DirectoryPartition)
-        end = max((one.end for one in partition.closed()), default=0)
+        end = max((segment.end for segment in partition.closed()), default=0)
         newest = {key: offset for offset, key, _ in records if offset < end}
         left.append(
             [
@@ -67,12 +70,16 @@ def test_compaction_leaves_the_newest_of_each_key(spark: SparkSession, store: hw
     first = next(reading)
     reports = compact(spark, str(store), "state")
     assert content(topic) == expected
-    assert [one for one in (first, *reading) if one.offset < 0] == []
-    assert sum(one.removed_records for one in reports.values()) == sum(map(len, before)) - sum(map(len, expected)) > 0
-    assert all(one.damaged == 0 for one in reports.values())
+    assert [record for record in (first, *reading) if record.offset < 0] == []
+    assert (
+        sum(report.removed_records for report in reports.values())
+        == sum(map(len, before)) - sum(map(len, expected))
+        > 0
+    )
+    assert all(report.damaged == 0 for report in reports.values())
     again = compact(spark, str(store), "state")
     assert content(topic) == expected
-    assert sum(one.removed_records for one in again.values()) == 0
+    assert sum(report.removed_records for report in again.values()) == 0
     for partition in map(topic.partition, range(2)):
         assert isinstance(partition, DirectoryPartition)
         assert not any(finding.kind == "damage" for finding in Check(partition.path).run())
@@ -93,11 +100,11 @@ def test_compaction_leaves_damaged_segments_and_the_markers_behind_them(spark: S
     flip(topic, segment=1)
     [report] = compact(spark, str(store), "state").values()
     assert report.damaged == 1
-    left = [(one.offset, one.value) for one in topic.partition(0).records(on_damage=lambda _: None)]
+    left = [(record.offset, record.value) for record in topic.partition(0).records(on_damage=lambda _: None)]
     assert left == [(4, None), (5, b"2")]
     plain = topic.partition(0).compact()
     assert plain.damaged == 1
-    assert [one.offset for one in topic.partition(0).records(on_damage=lambda _: None)] == [4, 5]
+    assert [record.offset for record in topic.partition(0).records(on_damage=lambda _: None)] == [4, 5]
 
 
 def test_only_compacted_topics_are_compacted(spark: SparkSession, store: hw.Store) -> None:
@@ -105,7 +112,7 @@ def test_only_compacted_topics_are_compacted(spark: SparkSession, store: hw.Stor
     with pytest.raises(hw.InvalidConfiguration, match="not set"):
         compact(spark, str(store), "orders")
     store.create_topic("empty", compact=True, partitions=2)
-    assert [one.segments for one in compact(spark, str(store), "empty").values()] == [0, 0]
+    assert [report.segments for report in compact(spark, str(store), "empty").values()] == [0, 0]
 
 
 def flip(topic: hw.Topic, segment: int, part: int = 0, at: float = 0.5) -> tuple[Path, int]:
@@ -133,10 +140,10 @@ def test_a_replay_is_done_once(spark: SparkSession, store: hw.Store) -> None:
     target = store.create_topic("copy", partitions=2)
     done = replay(spark, str(store), "orders", "copy")
     assert (done.rows, done.repeated) == (50, False)
-    assert [[one[1:] for one in part] for part in content(target)] == [
-        [one[1:] for one in part] for part in content(source)
+    assert [[record[1:] for record in part] for part in content(target)] == [
+        [record[1:] for record in part] for part in content(source)
     ]
-    assert [one.headers for one in target.partition(0).records()] == [{"h": b"1"}] * len(content(target)[0])
+    assert [record.headers for record in target.partition(0).records()] == [{"h": b"1"}] * len(content(target)[0])
     again = replay(spark, str(store), "orders", "copy")
     assert (again.rows, again.repeated, again.writer) == (0, True, done.writer)
     assert sum(map(len, content(target))) == 50
@@ -157,29 +164,29 @@ def run(arguments: Sequence[str], capfd: pytest.CaptureFixture[str]) -> tuple[in
 
 def test_the_commands(spark: SparkSession, store: hw.Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert spark.version
-    place = ["--store", str(store)]
+    at_store = ["--store", str(store)]
     topic = produce(store, "orders", 60)
     store.create_topic("loud", partitions=3)
     code, said = run(
-        ["archive", "orders", *place, "--to", str(tmp_path / "a"), "--roll", "--trim", "--grace", "0s"], capfd
+        ["archive", "orders", *at_store, "--to", str(tmp_path / "a"), "--roll", "--trim", "--grace", "0s"], capfd
     )
     assert code == 0
-    assert sum(one["rows"] for one in said["partitions"]) == 60
+    assert sum(partition["rows"] for partition in said["partitions"]) == 60
     assert all(bounds.start == bounds.end for bounds in topic.bounds().values())
     sql = "SELECT key, upper(string(value)) AS value FROM source"
     span = ["--from", "2001-09-09T01:47:00Z", "--to", "2001-09-09T01:47:10Z", "--archive", str(tmp_path / "a")]
-    code, said = run(["replay", "orders", "loud", *place, *span, "--sql", sql], capfd)
+    code, said = run(["replay", "orders", "loud", *at_store, *span, "--sql", sql], capfd)
     assert (code, said["rows"], said["repeated"]) == (0, 10, False)
     values = sorted(value or b"" for part in content(store.topic("loud")) for _, _, value in part)
     assert values == [b"V%d" % number for number in range(20, 30)]
     span = ["--from", "3", "--to", "end", "--archive", str(tmp_path / "a")]
-    code, said = run(["replay", "orders", "loud", *place, *span], capfd)
+    code, said = run(["replay", "orders", "loud", *at_store, *span], capfd)
     assert said["rows"] == 54
     changes(store, "state", 50, seed=1)
-    code, said = run(["compact", "state", *place, "--roll"], capfd)
+    code, said = run(["compact", "state", *at_store, "--roll"], capfd)
     assert (code, said["partitions"][0]["damaged"]) == (0, 0)
     assert said["partitions"][0]["removed_records"] > 0
     with pytest.raises(hw.InvalidConfiguration, match="SELEKT"):
-        run(["replay", "orders", "loud", *place, "--sql", "SELEKT 1"], capfd)
+        run(["replay", "orders", "loud", *at_store, "--sql", "SELEKT 1"], capfd)
     with pytest.raises(hw.InvalidConfiguration, match="--grace"):
-        run(["archive", "orders", *place, "--to", str(tmp_path / "a"), "--grace", "soon"], capfd)
+        run(["archive", "orders", *at_store, "--to", str(tmp_path / "a"), "--grace", "soon"], capfd)

@@ -56,12 +56,12 @@ def send(store: hw.Store, topic: str, count: int) -> None:
 
 def numbers(offsets: dict[str, Any]) -> dict[str, dict[str, int]]:
     """Offsets without the topics' ids."""
-    return {name: {key: value for key, value in one.items() if key != "id"} for name, one in offsets.items()}
+    return {name: {key: value for key, value in topic.items() if key != "id"} for name, topic in offsets.items()}
 
 
 def ranges(reader: HeadwaterStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Any, ...]]:
-    found = [part for part in reader.partitions(start, end) if isinstance(part, OffsetRange)]
-    return [(part.topic, part.partition, part.start, part.end) for part in found]
+    parts = [part for part in reader.partitions(start, end) if isinstance(part, OffsetRange)]
+    return [(part.topic, part.partition, part.start, part.end) for part in parts]
 
 
 def test_a_stream_begins_where_it_is_told_to(store: hw.Store, reading: OpenReader) -> None:
@@ -338,8 +338,8 @@ def test_the_position_of_a_stream_is_that_of_its_group(
     limit: ReadLimit = ReadMaxRows(6)
 
     def position() -> int | None:
-        found = store.group("spark").position((topic.info.uuid, 0))
-        return None if found is None else found.offset
+        committed = store.group("spark").position((topic.info.uuid, 0))
+        return None if committed is None else committed.offset
 
     start = reader.initialOffset()
     middle = reader.latestOffset(start, limit)

@@ -39,8 +39,8 @@ def test_rows_of_a_raw_topic_have_the_columns_of_the_kafka_sink(spark: SparkSess
     columns = "key string, value string, headers array<struct<key: string, value: binary>>, partition int"
     save(spark.createDataFrame(rows, f"{columns}, timestamp timestamp"), store, topic="orders")
     nanoseconds = int(moment.timestamp()) * 10**9 + 123456000
-    found = [[tuple(record)[1:] for record in one.records()] for one in topic.partitions()]
-    assert found == [
+    written = [[tuple(record)[1:] for record in partition.records()] for partition in topic.partitions()]
+    assert written == [
         [(nanoseconds, b"gone", None, {})],
         [(nanoseconds, None, "côte".encode(), {})],
         [(nanoseconds, b"k", b"tea", {"h": b"1", "i": b""})],
@@ -54,8 +54,8 @@ def test_rows_of_a_typed_topic_have_its_columns(spark: SparkSession, store: hw.S
     rows = [(7, [1, 2], "k", 1), (4_000_000_000, None, None, 0)]
     frame = spark.createDataFrame(rows, "id bigint, sizes array<smallint>, _key string, _partition int")
     save(frame, store, topic="typed")
-    found = [[(record.key, record.value) for record in one.records()] for one in topic.partitions()]
-    assert found == [
+    written = [[(record.key, record.value) for record in partition.records()] for partition in topic.partitions()]
+    assert written == [
         [(None, {"id": 4_000_000_000, "name": None, "sizes": None})],
         [(b"k", {"id": 7, "name": None, "sizes": [1, 2]})],
     ]
@@ -77,11 +77,11 @@ def test_keys_go_where_a_producer_sends_them(spark: SparkSession, store: hw.Stor
     frame = spark.createDataFrame([(key, key) for key in keys], "key binary, value binary").repartition(3)
     save(frame, store, topic="spark")
     for number in range(7):
-        found, expected = (
+        written, expected = (
             Counter(record.key for record in store.topic(name).partition(number).records())
             for name in ("spark", "python")
         )
-        assert found == expected != Counter()
+        assert written == expected != Counter()
 
 
 def test_rows_say_which_topic_they_are_for_unless_the_option_does(spark: SparkSession, store: hw.Store) -> None:
@@ -92,7 +92,7 @@ def test_rows_say_which_topic_they_are_for_unless_the_option_does(spark: SparkSe
     save(frame, store, topic="all")
     counts = {name: store.topic(name).statistics().records for name in store.topics()}
     assert counts == {"even": 50, "odd": 50, "all": 100}
-    values = {int(record.value) % 2 for one in store.topic("odd").partitions() for record in one.records()}
+    values = {int(record.value) % 2 for partition in store.topic("odd").partitions() for record in partition.records()}
     assert values == {1}
 
 
@@ -113,8 +113,8 @@ def test_what_was_read_can_be_written(spark: SparkSession, store: hw.Store, sche
             out.send(value, key=b"%d" % number, timestamp=number * 1000, headers={"h": b"x"} if number % 2 else None)
     reader = spark.read.format("headwater").option("store", str(store)).option("topic", "first")
     save(reader.option("includeHeaders", True).load(), store, topic="second")
-    for one, other in zip(store.topic("first").partitions(), store.topic("second").partitions(), strict=True):
-        assert list(one.records()) == list(other.records())
+    for first, second in zip(store.topic("first").partitions(), store.topic("second").partitions(), strict=True):
+        assert list(first.records()) == list(second.records())
 
 
 def test_a_task_that_fails_leaves_nothing_of_any(spark: SparkSession, store: hw.Store) -> None:

@@ -51,7 +51,7 @@ def send(store: hw.Store, first: int, last: int, topic: str = "orders") -> None:
 
 
 def numbers(store: hw.Store, topic: str) -> list[int]:
-    return sorted(int(record.value) for one in store.topic(topic).partitions() for record in one.records())
+    return sorted(int(record.value) for partition in store.topic(topic).partitions() for record in partition.records())
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_stream_from_topic_to_topics_does_what_a_plain_program_does(
     )
     path = checkpoint()
     query = run(frame, topics, path)
-    assert len([one for one in query.recentProgress if one["numInputRows"]]) == 4
+    assert len([batch for batch in query.recentProgress if batch["numInputRows"]]) == 4
     send(topics, 150, 200)
     run(frame, topics, path)
 
@@ -82,13 +82,13 @@ def test_a_stream_from_topic_to_topics_does_what_a_plain_program_does(
             assert record.key is not None
             number = partition_of(record.key, topics.topic(topic).info.partitions)
             expected[topic, number, record.value + b"!"] += 1
-    found = Counter(
+    written = Counter(
         (name, number, record.value)
         for name in ("copies", "letters")
         for number, partition in enumerate(topics.topic(name).partitions())
         for record in partition.records()
     )
-    assert found == expected
+    assert written == expected
     assert not list(Path(str(topics), "__transactions").glob("*.stage"))
 
 
@@ -99,12 +99,12 @@ def test_a_batch_that_is_done_again_counts_once_and_as_it_was(
     frame = read(spark, topics).selectExpr("value", "'copies' topic")  # without keys: the partition is anyone's choice
     path = checkpoint()
     run(frame, topics, path)
-    before = [list(one.records()) for one in topics.topic("copies").partitions()]
+    before = [list(partition.records()) for partition in topics.topic("copies").partitions()]
     for _ in range(2):
         forget_last_commit(path)
         topics.alter_topic("copies", partitions=topics.topic("copies").info.partitions + 2)
         run(frame, topics, path)
-        assert [list(one.records()) for one in topics.topic("copies").partitions()][:3] == before
+        assert [list(partition.records()) for partition in topics.topic("copies").partitions()][:3] == before
         assert numbers(topics, "copies") == list(range(100))
     send(topics, 100, 120)
     run(frame, topics, path)

@@ -79,7 +79,7 @@ class TableWriter(DataSourceStreamArrowWriter):
         query = task.getLocalProperty(_QUERY) if task is not None else None
         if not query:
             raise StoreError(
-                "Spark does not tell its tasks the query that they work for, so rows cannot be written exactly once"
+                "Spark does not tell its tasks which query they work for, so rows cannot be written exactly once"
             )
         files = self.stage(iterator, self.staging(query))
         return WrittenFile(query, tuple(files))
