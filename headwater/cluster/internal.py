@@ -87,10 +87,10 @@ class InternalTopics:
         except TopicExists:
             return await self._node.topics.get(name)
 
-    async def place_of(self, topic: str, name: str) -> TopicPartition:
+    async def partition_of(self, topic: str, name: str) -> TopicPartition:
         """The partition that a name belongs to; the topic is made if there is none."""
-        found = await self.ensure(topic)
-        return TopicPartition(topic, number_of(name, found.info.partitions))
+        cluster_topic = await self.ensure(topic)
+        return TopicPartition(topic, number_of(name, cluster_topic.info.partitions))
 
 
 class InternalLog:
@@ -114,9 +114,9 @@ class InternalLog:
         self._come = asyncio.Event()
 
     @property
-    def place(self) -> TopicPartition:
+    def partition(self) -> TopicPartition:
         """The partition."""
-        return self._local.place
+        return self._local.tp
 
     @property
     def key(self) -> PartitionKey:
@@ -155,12 +155,14 @@ class InternalLog:
         partition = self._local.log.partition
 
         def read() -> tuple[list[Record], int]:
-            found: list[Record] = []
+            records: list[Record] = []
             size = 0
             for frame in partition.frames(end=end):
-                found += [(record.key or b"", record.value) for record in frame.records(partition.bounds().start, end)]
+                records += [
+                    (record.key or b"", record.value) for record in frame.records(partition.bounds().start, end)
+                ]
                 size += frame.header.length
-            return found, size
+            return records, size
 
         records, self.bytes = await self._threads.read(read)
         self._check()
@@ -291,7 +293,7 @@ class Coordinators(Generic[_Coordinator]):
 
     def all(self) -> dict[int, _Coordinator]:
         """In any thread: those that serve, by the numbers of their partitions."""
-        return {number: one for number, (log, one) in list(self._serving.items()) if log.good}
+        return {number: coordinator for number, (log, coordinator) in list(self._serving.items()) if log.good}
 
     async def confirmed(self) -> dict[int, _Coordinator]:
         """Those of which it is sure that nobody had taken their place when this was called.
@@ -302,7 +304,7 @@ class Coordinators(Generic[_Coordinator]):
         logs = {number: log for number, (log, _) in self._serving.items()}
         sure = await asyncio.gather(*(_is_led_here(log) for log in logs.values()))
         confirmed = {number for number, led in zip(logs, sure, strict=True) if led}
-        return {number: one for number, one in self.all().items() if number in confirmed}
+        return {number: coordinator for number, coordinator in self.all().items() if number in confirmed}
 
     async def of(self, name: str) -> _Coordinator:
         """The one for a name; raises NotLeader, which says where to go instead. The topic is made if need be."""
@@ -321,18 +323,18 @@ class Coordinators(Generic[_Coordinator]):
         return coordinator
 
     def _led(self, local: LocalReplica) -> None:
-        if local.place.topic == self.topic:
+        if local.tp.topic == self.topic:
             self._node.begin(self._coordinate(local, local.led))
 
     async def _coordinate(self, local: LocalReplica, epoch: int) -> None:
         """Replay and serve, for as long as the epoch lasts; anew when a write has failed."""
-        number = local.place.partition
+        number = local.tp.partition
         while local.leads and local.led == epoch:
             log = InternalLog(local, self._node.threads, self._node.leadership.resign)
-            found = self._make(log)
+            coordinator = self._make(log)
             try:
-                await log.replay(found.replay)
-                self._serving[number] = (log, found)
+                await log.replay(coordinator.replay)
+                self._serving[number] = (log, coordinator)
                 await log.over()
             except NotLeading:
                 return
@@ -340,9 +342,9 @@ class Coordinators(Generic[_Coordinator]):
                 _log.error("%s cannot be coordinated: %s", local, error)
                 await asyncio.sleep(_AGAIN)
             finally:
-                if self._serving.get(number, (None, None))[1] is found:
+                if self._serving.get(number, (None, None))[1] is coordinator:
                     del self._serving[number]
-                found.end()
+                coordinator.end()
 
 
 async def _is_led_here(log: InternalLog) -> bool:

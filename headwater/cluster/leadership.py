@@ -156,11 +156,11 @@ class Leadership:
         try:
             return await local.acknowledged(appended, epoch, by_all=by_all)
         except NotLeading:
-            raise self.not_leader(local.place) from None
+            raise self.not_leader(local.tp) from None
         except (WriteFailed, PartitionPoisoned) as error:
             if not self.resign(local, error):
                 raise
-            raise NotLeader(*local.place, None) from error
+            raise NotLeader(*local.tp, None) from error
 
     def with_stage(self, partition: TopicPartition) -> tuple[LocalReplica, LocalReplica]:
         """The replicas of a partition and of its stage log, both led here in one epoch; raises NotLeader."""
@@ -172,7 +172,7 @@ class Leadership:
 
     def staged(self) -> list[TopicPartition]:
         """The partitions with stage logs that are led here."""
-        return [local.place for local in self._state.replicas.values() if local.stage is not None and local.leads]
+        return [local.tp for local in self._state.replicas.values() if local.stage is not None and local.leads]
 
     # Giving it up.
 

@@ -81,12 +81,12 @@ class Link:
     async def log_ends(self, request: pb.ListLogEndsRequest, timeout: float) -> pb.ListLogEndsResponse:
         """The ends of the other broker's logs; raises BrokerUnavailable."""
         try:
-            found: pb.ListLogEndsResponse = await self._stub.ListLogEnds(
+            response: pb.ListLogEndsResponse = await self._stub.ListLogEnds(
                 request, timeout=timeout, metadata=self._metadata
             )
         except grpc.aio.AioRpcError as error:
             raise self._unavailable(error.details() or error.code().name) from None
-        return found
+        return response
 
     async def call(self, method: str, request: Any, timeout: float) -> Any:
         """Call a method of the other broker; raises what that one raises, or BrokerUnavailable."""
@@ -103,10 +103,10 @@ class Link:
         call = self._stub.Replicate(metadata=self._metadata)
         writing = asyncio.create_task(_send(call, questions))
         try:
-            async for found in call:
-                answer = self._answers.get((found.topic_uuid, found.partition))
+            async for fetched in call:
+                answer = self._answers.get((fetched.topic_uuid, fetched.partition))
                 if answer is not None and not answer.done():
-                    answer.set_result(found)
+                    answer.set_result(fetched)
         except grpc.aio.AioRpcError as error:
             why = error.details() or error.code().name
         finally:

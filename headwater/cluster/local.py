@@ -49,9 +49,9 @@ def find_etcd() -> EtcdProgram | None:
     for path in _candidates():
         with suppress(OSError, subprocess.SubprocessError):
             said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-            found = re.search(r"etcd Version: (\S+)", said)
-            if found is not None:
-                return EtcdProgram(path, found[1])
+            match = re.search(r"etcd Version: (\S+)", said)
+            if match is not None:
+                return EtcdProgram(path, match[1])
     return None
 
 

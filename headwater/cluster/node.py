@@ -136,8 +136,8 @@ class ClusterNode:
 
     async def _is_same_etcd(self) -> bool:
         """Return whether topics that are gone from etcd were deleted. An emptied etcd has no say in it."""
-        found = await self._etcd.get(self.membership.view.keys.secret)
-        same = found is not None and found.value.decode() == self._state.links.secret.hex()
+        item = await self._etcd.get(self.membership.view.keys.secret)
+        same = item is not None and item.value.decode() == self._state.links.secret.hex()
         if not same:
             _log.error("etcd has lost its topics, and the cluster's secret: nothing is deleted here")
         return same
@@ -205,8 +205,8 @@ class ClusterNode:
             return self.log_ends(keys)
         partitions = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
         request = pb.ListLogEndsRequest(partitions=partitions)
-        found = await self._state.links.to(member).log_ends(request, timeout=_ASKING)
-        return {(end.topic_uuid, end.partition): LogEnd(end.epoch, end.end) for end in found.ends}
+        response = await self._state.links.to(member).log_ends(request, timeout=_ASKING)
+        return {(end.topic_uuid, end.partition): LogEnd(end.epoch, end.end) for end in response.ends}
 
 
 async def _nobody_reads() -> Mapping[PartitionKey, int]:

@@ -119,7 +119,7 @@ class RepairManager:
         elif repair.anew and await repair.whole_elsewhere():
             self._copy_anew(local)
         else:
-            left = ", ".join(f"{one.start} to {one.end - 1}" for one in repair.left[:_NAMED])
+            left = ", ".join(f"{span.start} to {span.end - 1}" for span in repair.left[:_NAMED])
             self._repeated.log(
                 logging.ERROR,
                 "%s: offsets %s are damaged, and none of brokers %s has them: restart those that are away, or restore "
@@ -158,7 +158,9 @@ class RepairManager:
             return error
         damage = OffsetSpan(error.offset, error.next_offset or error.offset + 1)
         others = [
-            one for one in state.replicas if one != self._state.broker and one in self._state.membership.view.members
+            broker
+            for broker in state.replicas
+            if broker != self._state.broker and broker in self._state.membership.view.members
         ]
         if self._repairs.is_left(local.key, damage) and not self._repairs.is_pending(local.key, others):
             return error
@@ -171,8 +173,10 @@ class RepairManager:
         state = local.replica.state
         if local.short or state is None:
             return False
-        logs = [one for one in (local, local.stage) if one is not None and one.log.damaged]
+        logs = [replica for replica in (local, local.stage) if replica is not None and replica.log.damaged]
         others = [
-            one for one in state.in_sync if one != self._state.broker and one in self._state.membership.view.members
+            broker
+            for broker in state.in_sync
+            if broker != self._state.broker and broker in self._state.membership.view.members
         ]
-        return not any(self._repairs.is_pending(one.key, others) for one in logs)
+        return not any(self._repairs.is_pending(replica.key, others) for replica in logs)

@@ -155,7 +155,7 @@ class ReplicaManager:
     def _open_stage(self, local: LocalReplica, log: DurableLog) -> None:
         key = (stage_uuid(local.key[0]), local.key[1])
         stage = self._state.replicas[key] = LocalReplica(
-            key, local.place, log, self._state.broker, local.min_insync, lambda _: None
+            key, local.tp, log, self._state.broker, local.min_insync, lambda _: None
         )
         local.keep_stage(stage)
         stage.task = self._state.begin(self._play(stage))
@@ -167,8 +167,8 @@ class ReplicaManager:
             local.task.cancel()
         del self._state.replicas[local.key]
         self._repairs.forget(local.key)
-        if self._state.by_partition.get(local.place) is local:
-            del self._state.by_partition[local.place]
+        if self._state.by_partition.get(local.tp) is local:
+            del self._state.by_partition[local.tp]
 
     async def missing(self) -> Collection[PartitionKey]:
         """Before the broker is registered: the partitions of which acknowledged records are missing here.
@@ -194,13 +194,13 @@ class ReplicaManager:
     async def _logs_of(self, key: PartitionKey, topic: ClusterTopic) -> Mapping[PartitionKey, DurableLog]:
         """The log of a partition, and its stage log if it has one."""
         local = self._state.replicas.get(key)
-        found = {key: await self._holdings.log(topic.info, key[1]) if local is None else local.log}
+        logs = {key: await self._holdings.log(topic.info, key[1]) if local is None else local.log}
         stage = None if local is None else local.stage
         if stage is not None:
-            found[stage.key] = stage.log
+            logs[stage.key] = stage.log
         elif topic.staged:
-            found[stage_uuid(key[0]), key[1]] = await self._holdings.stage_log(topic.info, key[1])
-        return found
+            logs[stage_uuid(key[0]), key[1]] = await self._holdings.stage_log(topic.info, key[1])
+        return logs
 
     # Roles.
 

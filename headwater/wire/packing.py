@@ -138,8 +138,8 @@ def _unpack(kind: type[_Request], content: bytes) -> tuple[_Request, Sequence[Vi
         frames = list(message.frames)
         del message.frames[:]
         return message, frames
-    rest, found = _split(memoryview(content), FRAMES)
-    return kind.FromString(rest), found
+    rest, views = _split(memoryview(content), FRAMES)
+    return kind.FromString(rest), views
 
 
 def unpack_fetched(content: bytes) -> Fetched:
@@ -147,24 +147,24 @@ def unpack_fetched(content: bytes) -> Fetched:
 
     Frames that are a small part of it are copied: they would hold all of it in memory for as long as they are there.
     """
-    found: list[tuple[pb.FetchedPartition, View]] = []
+    fetched: list[tuple[pb.FetchedPartition, View]] = []
     if len(content) < _BY_PROTOBUF:
         message = pb.FetchResponse.FromString(content)
-        found += ((one, one.frames) for one in message.partitions)
-        return Fetched(found, message.generation, len(content) + located_bytes(found))
+        fetched += ((partition, partition.frames) for partition in message.partitions)
+        return Fetched(fetched, message.generation, len(content) + located_bytes(fetched))
     rest, partitions = _split(memoryview(content), 1)
     for partition in partitions:
         head, views = _split(partition, FRAMES)
         frames: View = views[-1] if views else b""
         copied = len(frames) * _HELD_TIMES < len(content)
-        found.append((pb.FetchedPartition.FromString(head), bytes(frames) if copied else frames))
-    return Fetched(found, pb.FetchResponse.FromString(rest).generation, len(content) + located_bytes(found))
+        fetched.append((pb.FetchedPartition.FromString(head), bytes(frames) if copied else frames))
+    return Fetched(fetched, pb.FetchResponse.FromString(rest).generation, len(content) + located_bytes(fetched))
 
 
 def _split(content: memoryview, wanted: int) -> tuple[bytes, list[memoryview]]:
     """All fields but those of bytes with the number `wanted`, and these."""
     rest: list[memoryview] = []
-    found: list[memoryview] = []
+    views: list[memoryview] = []
     position = size = 0
     while position < len(content):
         start = position
@@ -184,10 +184,10 @@ def _split(content: memoryview, wanted: int) -> tuple[bytes, list[memoryview]]:
         if position > len(content):
             raise DecodeError("a message is cut short")
         if tag == wanted << 3 | 2:
-            found.append(content[position - size : position])
+            views.append(content[position - size : position])
         else:
             rest.append(content[start:position])
-    return b"".join(rest), found
+    return b"".join(rest), views
 
 
 def _read_varint(content: memoryview, position: int) -> tuple[int, int]:

@@ -28,15 +28,15 @@ def options_to_text(options: Mapping[str, Any], kind: type[Any] = TopicConfig) -
 def options_from_text(texts: Mapping[str, str], kind: type[Any] = TopicConfig) -> dict[str, Any]:
     """The reverse; raises InvalidConfiguration, which names the option."""
     known = {option.name: option for option in options_of(kind)}
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, text in texts.items():
         if name not in known:
             raise InvalidConfiguration(f"unknown option {name!r:.60}; there are {', '.join(known)}")
         try:
-            found[name] = known[name].parse(text)
+            options[name] = known[name].parse(text)
         except InvalidConfiguration as error:
             raise InvalidConfiguration(f"{name}: {error}, not {text!r:.60}") from None
-    return found
+    return options
 
 
 def pack_topic(info: TopicInfo) -> pb.Topic:

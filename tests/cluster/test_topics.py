@@ -197,10 +197,10 @@ def test_a_topic_stands_under_its_own_name_with_its_own_schemas() -> None:
 
 def test_keys_say_what_they_are_about() -> None:
     names = Keys("main")
-    assert names.place(names.partition((b"t" * 16, 7))).partition == (b"t" * 16, 7)
-    assert names.place(names.topic("a.b-c")) == ("topics", "a.b-c")
-    assert names.place(names.broker(3)) == ("brokers", "3")
-    assert names.place(names.controller) == ("controller", "")
+    assert names.subject(names.partition((b"t" * 16, 7))).partition == (b"t" * 16, 7)
+    assert names.subject(names.topic("a.b-c")) == ("topics", "a.b-c")
+    assert names.subject(names.broker(3)) == ("brokers", "3")
+    assert names.subject(names.controller) == ("controller", "")
 
 
 # Assignment.

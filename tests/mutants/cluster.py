@@ -34,7 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
         promise="acknowledgements wait for who may be in sync by now",
         file="headwater/cluster/replication/replica.py",
         old="        if self._pending is not None:\n            for broker, incarnation",
-        new="        if self._pending is not None and not found:\n            for broker, incarnation",
+        new="        if self._pending is not None and not counted:\n            for broker, incarnation",
         killers=("tests/cluster/test_replica.py::test_a_follower_that_may_be_in_sync_by_now_is_waited_for",),
     ),
     Mutant(
@@ -106,7 +106,8 @@ MUTANTS: tuple[Mutant, ...] = (
         promise="a coordinator that is cut off does not answer as if it led",
         file="headwater/cluster/replication/replica.py",
         old=(
-            "        return all(self._reached.get(one, 0) >= mark for one in self._counted() if one != self.broker)\n"
+            "        return all(self._reached.get(broker, 0) >= mark for broker in self._counted() "
+            "if broker != self.broker)\n"
         ),
         new="        return True\n",
         killers=("tests/cluster/test_replica.py::test_a_leader_is_confirmed_by_all_who_may_elect_another",),
@@ -115,8 +116,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="duplicates-answered-early",
         promise="a duplicate is answered when the original is acknowledged",
         file="headwater/cluster/replication/local_replica.py",
-        old="        if by_all and found.end_offset > self.replica.high_watermark:\n",
-        new="        if by_all and not found.duplicate and found.end_offset > self.replica.high_watermark:\n",
+        old="        if by_all and written.end_offset > self.replica.high_watermark:\n",
+        new="        if by_all and not written.duplicate and written.end_offset > self.replica.high_watermark:\n",
         killers=(
             "tests/cluster/test_local_replica.py::test_a_record_that_comes_again_is_acknowledged_no_sooner_than_the_first_time",
         ),
@@ -157,8 +158,14 @@ MUTANTS: tuple[Mutant, ...] = (
         name="registered-before-the-replay",
         promise="a coordinator serves after it has replayed",
         file="headwater/cluster/internal.py",
-        old=("                await log.replay(found.replay)\n                self._serving[number] = (log, found)\n"),
-        new=("                self._serving[number] = (log, found)\n                await log.replay(found.replay)\n"),
+        old=(
+            "                await log.replay(coordinator.replay)\n"
+            "                self._serving[number] = (log, coordinator)\n"
+        ),
+        new=(
+            "                self._serving[number] = (log, coordinator)\n"
+            "                await log.replay(coordinator.replay)\n"
+        ),
         killers=("tests/cluster/test_internal.py::test_nobody_finds_a_coordinator_that_has_yet_to_replay",),
     ),
     Mutant(
@@ -189,7 +196,7 @@ MUTANTS: tuple[Mutant, ...] = (
         name="unacknowledged-compacted",
         promise="what may still be taken back is no reason to remove anything",
         file="headwater/cluster/replication/durable_log.py",
-        old="            closed = [one for one in self.partition.closed() if one.end <= self.watermark]\n",
+        old="            closed = [segment for segment in self.partition.closed() if segment.end <= self.watermark]\n",
         new="            closed = list(self.partition.closed())\n",
         killers=("tests/cluster/test_compacted_logs.py::test_replicas_that_compact_by_themselves_agree",),
     ),

@@ -252,7 +252,7 @@ class Coordination:
     @property
     def place(self) -> TopicPartition:
         """The partition of the internal topic."""
-        return self._log.place
+        return self._log.partition
 
     @property
     def key(self) -> PartitionKey:

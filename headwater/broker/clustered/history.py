@@ -40,7 +40,7 @@ class ClusterHistory:
         node.replicas.on_led(self._begin)
 
     def _begin(self, local: LocalReplica) -> None:
-        if local.place.topic == HISTORY:
+        if local.tp.topic == HISTORY:
             self._led = (local, local.led, Samples())
 
     async def keep(self) -> None:

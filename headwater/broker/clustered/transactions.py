@@ -242,7 +242,7 @@ class ClusterTransactions:
         try:
             verdict = await coordinator.decider.commit(wanted)
         except NotLeading:
-            raise NotLeader(*coordinator.place, None) from None
+            raise NotLeader(*coordinator.partition, None) from None
         return _committed(writes, verdict, 0)
 
     async def _commit_progress(

@@ -23,8 +23,8 @@ def replicas_of(topic: bytes, number: int, replication: int, brokers: Collection
     others = len(ring) - 1
     pace = turn // len(ring)
     return tuple(
-        ring[first] if one == 0 else ring[(first + 1 + (pace + one - 1) % others) % len(ring)]
-        for one in range(replication)
+        ring[first] if position == 0 else ring[(first + 1 + (pace + position - 1) % others) % len(ring)]
+        for position in range(replication)
     )
 
 

@@ -33,7 +33,7 @@ def balanced(
 
     Without `level` only those are moved that have to be. Raises InvalidConfiguration when there are too few brokers.
     """
-    return _Balance(partitions, brokers).found(level=level)
+    return _Balance(partitions, brokers).placement(level=level)
 
 
 class _Balance:
@@ -64,7 +64,7 @@ class _Balance:
         self._load[broker] -= 1
         self._of_topic[key[0], broker] -= 1
 
-    def found(self, *, level: bool) -> Placement:
+    def placement(self, *, level: bool) -> Placement:
         for key, held in self._partitions.items():
             self._fill(key, held.replication)
         if level:
@@ -75,25 +75,25 @@ class _Balance:
     def _fill(self, key: PartitionKey, wanted: int) -> None:
         placed = self._placed[key]
         while len(placed) > wanted:
-            self._take(key, max(placed, key=lambda one: (self._load[one], one)))
+            self._take(key, max(placed, key=lambda broker: (self._load[broker], broker)))
         while len(placed) < wanted:
-            free = [one for one in self._brokers if one not in placed]
-            self._put(key, min(free, key=lambda one: (self._load[one], self._of_topic[key[0], one], one)))
+            free = [broker for broker in self._brokers if broker not in placed]
+            self._put(key, min(free, key=lambda broker: (self._load[broker], self._of_topic[key[0], broker], broker)))
 
     def _level(self) -> None:
         """Move replicas from the broker that holds the most to the one that holds the least, until they differ by 1."""
         while self._brokers:
-            most = max(self._brokers, key=lambda one: (self._load[one], -one))
-            least = min(self._brokers, key=lambda one: (self._load[one], one))
+            most = max(self._brokers, key=lambda broker: (self._load[broker], -broker))
+            least = min(self._brokers, key=lambda broker: (self._load[broker], broker))
             if self._load[most] - self._load[least] <= 1:
                 return
             movable = [key for key, placed in self._placed.items() if most in placed and least not in placed]
             # There is one: the first holds more partitions than the other.
             chosen = min(movable, key=lambda key: self._cost(key, most, least))
-            place = self._placed[chosen].index(most)
+            position = self._placed[chosen].index(most)
             self._take(chosen, most)
             self._put(chosen, least)
-            self._placed[chosen].insert(place, self._placed[chosen].pop())
+            self._placed[chosen].insert(position, self._placed[chosen].pop())
 
     def _cost(self, key: PartitionKey, source: int, target: int) -> tuple[int, int, PartitionKey]:
         """Best is what evens out a topic as well, then what is small."""
@@ -108,7 +108,7 @@ class _Balance:
         while changed:
             changed = False
             for key, placed in self._placed.items():
-                least = min(placed, key=lambda one: (leads[one], one))
+                least = min(placed, key=lambda broker: (leads[broker], broker))
                 if leads[firsts[key]] - leads[least] > 1:
                     leads[firsts[key]] -= 1
                     leads[least] += 1
@@ -118,4 +118,4 @@ class _Balance:
 
 
 def _led_first(placed: list[int], leader: int | None) -> tuple[int, ...]:
-    return tuple(placed) if leader is None else (leader, *(one for one in placed if one != leader))
+    return tuple(placed) if leader is None else (leader, *(broker for broker in placed if broker != leader))

@@ -145,10 +145,10 @@ class Controller:
         revision = await self._etcd.write([office, *guards], [change.write for change in changes])
         if revision:
             for change in changes:
-                _log.info("%s", change.what)
+                _log.info("%s", change.description)
             return revision
         if len(changes) == 1 or self.since != since:
-            _log.debug("not done, something has changed: %s", changes[0].what)
+            _log.debug("not done, something has changed: %s", changes[0].description)
             return 0
         half = len(changes) // 2
         first = await self._write(since, changes[:half])

@@ -43,7 +43,11 @@ class Election:
         return frozenset() if self._lived_on(state, alive) else frozenset(state.in_sync)
 
     def _lived_on(self, state: PartitionState, alive: Members) -> list[int]:
-        return [one for one in state.replicas if one in state.in_sync and alive.get(one) == state.in_sync[one]]
+        return [
+            broker
+            for broker in state.replicas
+            if broker in state.in_sync and alive.get(broker) == state.in_sync[broker]
+        ]
 
     def elect(self, state: PartitionState, alive: Members, ends: Mapping[int, LogEnd]) -> PartitionState | None:
         """The partition with a new leader; None when there is nobody who may lead yet."""
@@ -51,10 +55,12 @@ class Election:
         if lived_on:
             leader = lived_on[0]
         else:
-            known = [one for one in state.replicas if one in state.in_sync and one in alive and one in ends]
+            known = [
+                broker for broker in state.replicas if broker in state.in_sync and broker in alive and broker in ends
+            ]
             if not known or len(known) < len(state.in_sync):
                 return None
-            leader = max(known, key=lambda one: ends[one])
+            leader = max(known, key=lambda broker: ends[broker])
         return replace(
             state,
             in_sync=self._kept(state, alive),
@@ -77,9 +83,9 @@ class Election:
 
     def _kept(self, state: PartitionState, alive: Members) -> Members:
         """The set that stays in sync: the living, and so many of the dead that it does not fall below its minimum."""
-        kept = {one: alive[one] for one in state.replicas if one in state.in_sync and one in alive}
-        for one, since in state.in_sync.items():
+        kept = {broker: alive[broker] for broker in state.replicas if broker in state.in_sync and broker in alive}
+        for broker, since in state.in_sync.items():
             if len(kept) >= self.min_insync:
                 break
-            kept.setdefault(one, since)
+            kept.setdefault(broker, since)
         return kept

@@ -48,26 +48,28 @@ class ForcedElection:
         self._etcd = etcd
         self._view = view
         self._ask = ask
-        self._place = TopicPartition(topic.info.name, number)
+        self._partition = TopicPartition(topic.info.name, number)
         self._key: PartitionKey = (topic.info.uuid, number)
         self._rules = Election(topic.min_insync)
         self._broker = broker
 
     def __str__(self) -> str:
-        return f"{self._place.topic}/{self._place.partition}"
+        return f"{self._partition.topic}/{self._partition.partition}"
 
     async def look(self) -> Outlook:
         """Look at the replicas; raises StoreError if nothing needs to be forced, or if the broker cannot lead."""
         await self._view.refresh()
         state, revision, alive = self._checked()
-        members = [self._view.members[one] for one in state.replicas if one in alive]
-        ends = dict(zip((one.id for one in members), await asyncio.gather(*map(self._end, members)), strict=True))
+        members = [self._view.members[broker] for broker in state.replicas if broker in alive]
+        ends = dict(zip((member.id for member in members), await asyncio.gather(*map(self._end, members)), strict=True))
         if ends[self._broker] is None:
             raise StoreError(
                 f"broker {self._broker} does not tell how far its log of {self} goes, or has lost some of it: its own "
                 f"log says why"
             )
-        standings = [Standing(one, one in state.in_sync, one in alive, ends.get(one)) for one in state.replicas]
+        standings = [
+            Standing(broker, broker in state.in_sync, broker in alive, ends.get(broker)) for broker in state.replicas
+        ]
         return Outlook(revision, state.epoch, tuple(standings))
 
     async def hold(self, revision: int) -> int:
@@ -81,7 +83,7 @@ class ForcedElection:
         forced = self._rules.force(state, self._broker, alive[self._broker])
         name = self._view.keys.partition(self._key)
         counted = {*state.in_sync, self._broker}
-        guards = [WriteGuard(self._view.keys.broker(one), created=alive.get(one, 0)) for one in counted]
+        guards = [WriteGuard(self._view.keys.broker(broker), created=alive.get(broker, 0)) for broker in counted]
         guards.append(WriteGuard(name, changed=revision))
         try:
             done = await self._etcd.write(guards, [Put(name, state_to_json(forced))]) > 0
@@ -120,10 +122,10 @@ class ForcedElection:
     async def _end(self, member: BrokerMember) -> int | None:
         try:
             async with asyncio.timeout(_ASKING):
-                found = (await self._ask(member, [self._key])).get(self._key)
+                log_end = (await self._ask(member, [self._key])).get(self._key)
         except (HeadwaterError, TimeoutError):
             return None
-        return None if found is None else found.end
+        return None if log_end is None else log_end.end
 
 
 def _listed(brokers: tuple[int, ...]) -> str:

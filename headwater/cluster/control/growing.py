@@ -54,27 +54,38 @@ class Growing:
         topic = view.topics.get(name)
         if topic is None:
             return
-        staying = [one for one, member in view.members.items() if one not in view.leaving and not member.draining]
+        staying = [
+            broker for broker, member in view.members.items() if broker not in view.leaving and not member.draining
+        ]
         wanted = min(self._replication, len(staying))
         if wanted > topic.replication:
-            await self._node.topics.change(name, lambda one: replace(one, replication=max(wanted, one.replication)))
+            await self._node.topics.change(
+                name, lambda current: replace(current, replication=max(wanted, current.replication))
+            )
             return
         held = self._partitions(topic)
         if len(held) < topic.info.partitions or any(state.move is not None for state, _ in held.values()):
             return
         few = {key: HeldReplica(state.replicas, topic.replication) for key, (state, _) in held.items()}
-        few = {key: one for key, one in few.items() if len(one.replicas) < topic.replication}
+        few = {key: replica for key, replica in few.items() if len(replica.replicas) < topic.replication}
         if few and len(staying) >= topic.replication:
-            placed = balanced(few, {*staying, *(one for held in few.values() for one in held.replicas)}, level=False)
-            moves = [PlannedMove(name, key[1], one.replicas, placed[key], held[key][1], 0) for key, one in few.items()]
+            placed = balanced(
+                few, {*staying, *(broker for held in few.values() for broker in held.replicas)}, level=False
+            )
+            moves = [
+                PlannedMove(name, key[1], replica.replicas, placed[key], held[key][1], 0)
+                for key, replica in few.items()
+            ]
             _log.info("%s gets %d replicas of each partition", name, topic.replication)
             await self._node.moves.begin(moves)
             return
         wished = default_min_insync(topic.replication)
         if topic.min_insync < wished and all(len(state.in_sync) >= wished for state, _ in held.values()):
-            await self._node.topics.change(name, lambda one: replace(one, min_insync=max(wished, one.min_insync)))
+            await self._node.topics.change(
+                name, lambda current: replace(current, min_insync=max(wished, current.min_insync))
+            )
 
     def _partitions(self, topic: ClusterTopic) -> dict[PartitionKey, tuple[PartitionState, int]]:
-        found = self._node.membership.view.partitions
+        partitions = self._node.membership.view.partitions
         keys = [(topic.info.uuid, number) for number in range(topic.info.partitions)]
-        return {key: found[key] for key in keys if key in found}
+        return {key: partitions[key] for key in keys if key in partitions}

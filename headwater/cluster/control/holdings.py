@@ -54,13 +54,13 @@ class Holdings:
     async def log(self, info: TopicInfo, number: int) -> DurableLog:
         """The log of a partition, opened or made."""
         self._dropped.discard((info.uuid, number))
-        found: DurableLog = await self._threads.read(self._log_of, info, number)
-        return found
+        log: DurableLog = await self._threads.read(self._log_of, info, number)
+        return log
 
     async def stage_log(self, info: TopicInfo, number: int) -> DurableLog:
         """The stage log of a partition, opened or made."""
-        found: DurableLog = await self._threads.read(self._stage_log_of, info, number)
-        return found
+        log: DurableLog = await self._threads.read(self._stage_log_of, info, number)
+        return log
 
     async def drop(self, info: TopicInfo, number: int, epoch: int) -> None:
         """Delete what is here of a partition that others hold, because the cluster says so as of an epoch."""

@@ -31,28 +31,28 @@ def identity_of(directory: Path, cluster: str, broker: int, disk: Disk = REAL_DI
     """The owner of the directory: this broker from now on, if nobody owns it yet; else it must be the same."""
     path = directory / IDENTITY_FILE
     try:
-        found = _read(path)
+        identity = _read(path)
     except FileNotFoundError:
-        found = BrokerIdentity(cluster, broker, random_bytes(16))
-        content = {"format": _FORMAT, "cluster": cluster, "broker": broker, "store": found.store.hex()}
+        identity = BrokerIdentity(cluster, broker, random_bytes(16))
+        content = {"format": _FORMAT, "cluster": cluster, "broker": broker, "store": identity.store.hex()}
         try:
             disk.replace(path, json.dumps(content, indent=2).encode() + b"\n")
             disk.sync_directory(directory)
         except OSError as error:
             raise WriteFailed(path, error) from error
-    if (found.cluster, found.broker) != (cluster, broker):
+    if (identity.cluster, identity.broker) != (cluster, broker):
         raise InvalidConfiguration(
-            f"{directory} belongs to broker {found.broker} of the cluster {found.cluster!r}, not to broker {broker} of "
-            f"{cluster!r}: start it as that one, or with an empty directory"
+            f"{directory} belongs to broker {identity.broker} of the cluster {identity.cluster!r}, not to broker "
+            f"{broker} of {cluster!r}: start that broker with it, or give this one an empty directory"
         )
-    return found
+    return identity
 
 
 def _read(path: Path) -> BrokerIdentity:
     try:
-        found = json.loads(path.read_bytes())
-        if found["format"] != _FORMAT:
-            raise Damaged(f"written by a newer version (format {found['format']})", file=path)
-        return BrokerIdentity(str(found["cluster"]), int(found["broker"]), bytes.fromhex(found["store"]))
+        content = json.loads(path.read_bytes())
+        if content["format"] != _FORMAT:
+            raise Damaged(f"written by a newer version (format {content['format']})", file=path)
+        return BrokerIdentity(str(content["cluster"]), int(content["broker"]), bytes.fromhex(content["store"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"not the identity of a broker: {error}; restore it from a backup", file=path) from error

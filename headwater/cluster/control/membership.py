@@ -86,7 +86,7 @@ class ClusterMembership:
         steady = {member.id: member.incarnation for member in self.view.members.values() if not member.draining}
         return any(
             state.leader == mine
-            and any(steady.get(one) == since for one, since in state.in_sync.items() if one != mine)
+            and any(steady.get(broker) == since for broker, since in state.in_sync.items() if broker != mine)
             for state, _ in self.view.partitions.values()
         )
 

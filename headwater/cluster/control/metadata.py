@@ -49,7 +49,7 @@ class PartitionState:
 
     def without(self, broker: int) -> PartitionState:
         """The same without one of them."""
-        return self.with_in_sync({one: since for one, since in self.in_sync.items() if one != broker})
+        return self.with_in_sync({member: since for member, since in self.in_sync.items() if member != broker})
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Moves:
         """
         await self._view.refresh()
         view = self._view
-        known = set(view.members) | {one for state, _ in view.partitions.values() for one in state.replicas}
+        known = set(view.members) | {broker for state, _ in view.partitions.values() for broker in state.replicas}
         unknown = [broker for broker in remove if broker not in known]
         if unknown:
             raise StoreError(f"there is no broker {unknown[0]}: brokers {_listed(sorted(known))} are known here")
@@ -70,12 +70,12 @@ class Moves:
         }
         brokers = view.members.keys() - view.leaving - set(remove)
         placement = balanced(partitions, brokers, level=not remove)
-        found = []
+        moves = []
         for key, state, topic in self._known():
             to = placement[key]
             if to != _wanted(state):
                 coming = len(set(to) - set(state.replicas))
-                found.append(
+                moves.append(
                     PlannedMove(
                         topic.info.name,
                         key[1],
@@ -85,7 +85,7 @@ class Moves:
                         partitions[key].size * coming,
                     )
                 )
-        return sorted(found)
+        return sorted(moves)
 
     async def begin(self, moves: Sequence[PlannedMove], remove: Collection[int] = ()) -> int:
         """Begin moves as they were planned: how many of them. Those whose partitions have changed since are left out.
@@ -127,31 +127,31 @@ class Moves:
         chosen = [
             (key, revision, self._rules.cancel(state))
             for key, (state, revision) in self._view.partitions.items()
-            if state.move is not None and bool(remove) == any(_leaves(one, state.move) for one in leaving)
+            if state.move is not None and bool(remove) == any(_leaves(broker, state.move) for broker in leaving)
         ]
-        return await self._write([one for one in chosen if one[2] != self._view.partitions[one[0]][0]])
+        return await self._write([change for change in chosen if change[2] != self._view.partitions[change[0]][0]])
 
     async def under_way(self) -> list[PlannedMove]:
         """The moves that are not done, and how far each of them is."""
         moving = {key for key, (state, _) in self._view.partitions.items() if state.move is not None}
         sizes = await self._sizes(moving)
-        found = []
+        moves = []
         for key, state, topic in self._known():
             if state.move is None:
                 continue
             held = sizes.get(key, {})
             whole = max(held.values(), default=0)
             coming = set(state.move.to) - set(state.move.back)
-            copied = sum(whole if one in state.in_sync else min(held.get(one, 0), whole) for one in coming)
-            missing = tuple(one for one in state.move.to if one not in state.in_sync)
+            copied = sum(whole if broker in state.in_sync else min(held.get(broker, 0), whole) for broker in coming)
+            missing = tuple(broker for broker in state.move.to if broker not in state.in_sync)
             revision = self._view.partitions[key][1]
-            found.append(
+            moves.append(
                 PlannedMove(
                     *(topic.info.name, key[1], state.move.back, state.move.to, revision),
                     *(whole * len(coming), copied, missing),
                 )
             )
-        return sorted(found)
+        return sorted(moves)
 
     def _known(self) -> Iterator[tuple[PartitionKey, PartitionState, ClusterTopic]]:
         for key, (state, _) in self._view.partitions.items():
@@ -167,11 +167,11 @@ class Moves:
                 held.setdefault(broker, []).append(key)
         members = [self._view.members[broker] for broker in held if broker in self._view.members]
         answers = await asyncio.gather(*(self._weighed(member, held[member.id]) for member in members))
-        found: dict[PartitionKey, dict[int, int]] = {}
+        sizes: dict[PartitionKey, dict[int, int]] = {}
         for member, answer in zip(members, answers, strict=True):
             for key, size in answer.items():
-                found.setdefault(key, {})[member.id] = size
-        return found
+                sizes.setdefault(key, {})[member.id] = size
+        return sizes
 
     async def _weighed(self, member: BrokerMember, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         try:

@@ -37,12 +37,12 @@ class Moving:
         if move is None:
             return None
         # Wanted replicas come first, so that any election prefers them.
-        together = (*move.to, *(one for one in state.replicas if one not in move.to))
+        together = (*move.to, *(broker for broker in state.replicas if broker not in move.to))
         if state.replicas != together:
             return replace(state, replicas=together)
-        vain = [one for one in state.replicas if self._came_in_vain(one, state, move)]
+        vain = [broker for broker in state.replicas if self._came_in_vain(broker, state, move)]
         if vain:
-            return self._with_replicas(state, tuple(one for one in state.replicas if one not in vain))
+            return self._with_replicas(state, tuple(broker for broker in state.replicas if broker not in vain))
         if set(state.replicas) == set(move.to) <= set(move.back):
             return replace(state, move=None)  # nobody comes, and nobody leaves
         if not self._are_in_sync(move.to, state, alive):
@@ -59,11 +59,14 @@ class Moving:
         return broker not in move.to and broker not in move.back and broker not in state.in_sync
 
     def _are_in_sync(self, brokers: tuple[int, ...], state: PartitionState, alive: Members) -> bool:
-        return all(one in state.in_sync and alive.get(one) == state.in_sync[one] for one in brokers)
+        return all(broker in state.in_sync and alive.get(broker) == state.in_sync[broker] for broker in brokers)
 
     def _next_leader(self, state: PartitionState, move: Move, steady: Members) -> int | None:
         """One that is in sync, so that it has everything that was acknowledged."""
-        return next((one for one in move.to if one in state.in_sync and steady.get(one) == state.in_sync[one]), None)
+        return next(
+            (broker for broker in move.to if broker in state.in_sync and steady.get(broker) == state.in_sync[broker]),
+            None,
+        )
 
     def _with_replicas(self, state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
         """The partition without some of its replicas.
@@ -71,7 +74,7 @@ class Moving:
         The epoch rises: what a leader has heard from those who leave counts no more, should they come back without what
         they had.
         """
-        kept = {one: since for one, since in state.in_sync.items() if one in replicas}
+        kept = {broker: since for broker, since in state.in_sync.items() if broker in replicas}
         return replace(state, replicas=replicas, in_sync=kept, epoch=self._later(state))
 
     def _later(self, state: PartitionState) -> int:

@@ -28,7 +28,7 @@ Ends = Mapping[PartitionKey, Mapping[int, LogEnd]]
 class Change(NamedTuple):
     """A write that the controller wants, what it is for, and what it is based on."""
 
-    what: str
+    description: str
     guards: tuple[WriteGuard, ...]
     write: Put | Delete
 
@@ -86,14 +86,14 @@ def _ask(asks: dict[int, set[PartitionKey]], key: PartitionKey, whom: frozenset[
 def _move(view: ClusterView, key: PartitionKey, revision: int, moved: PartitionState, alive: Members) -> Change:
     name = view.keys.partition(key)
     listed = ", ".join(map(str, moved.replicas))
-    what = f"{name} is at brokers {listed}, led by {moved.leader}, epoch {moved.epoch}"
-    return Change(what, _based_on(view, name, revision, moved, alive), Put(name, state_to_json(moved)))
+    description = f"{name} is at brokers {listed}, led by {moved.leader}, epoch {moved.epoch}"
+    return Change(description, _based_on(view, name, revision, moved, alive), Put(name, state_to_json(moved)))
 
 
 def _election(view: ClusterView, key: PartitionKey, revision: int, elected: PartitionState, alive: Members) -> Change:
     name = view.keys.partition(key)
-    what = f"broker {elected.leader} is elected for {name}, epoch {elected.epoch}"
-    return Change(what, _based_on(view, name, revision, elected, alive), Put(name, state_to_json(elected)))
+    description = f"broker {elected.leader} is elected for {name}, epoch {elected.epoch}"
+    return Change(description, _based_on(view, name, revision, elected, alive), Put(name, state_to_json(elected)))
 
 
 def _based_on(

@@ -109,9 +109,9 @@ class Registration:
     async def _shared_secret(self) -> bytes:
         """The secret that the brokers of the cluster sign with: the first of them makes it."""
         while True:
-            found = await self._etcd.get(self._keys.secret)
-            if found is not None:
-                return bytes.fromhex(found.value.decode())
+            item = await self._etcd.get(self._keys.secret)
+            if item is not None:
+                return bytes.fromhex(item.value.decode())
             try:
                 made = Put(self._keys.secret, random_bytes(32).hex().encode())
                 await self._etcd.write([WriteGuard(self._keys.secret, created=0)], [made])
@@ -155,7 +155,7 @@ class Registration:
             left = [
                 (item, state.without(self.broker))
                 for item, state in ((item, state_from_json(item.value)) for item in look.items)
-                if self.broker in state.in_sync and (replaced or self._keys.place(item.key).partition in missing)
+                if self.broker in state.in_sync and (replaced or self._keys.subject(item.key).partition in missing)
             ]
             if not left:
                 return

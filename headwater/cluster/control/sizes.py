@@ -28,8 +28,8 @@ class Sizes:
     async def here(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """The number of bytes of the logs that are here."""
         held = {key: local.log for key in keys if (local := self._local.get(key)) is not None}
-        found: Mapping[PartitionKey, int] = await self._threads.read(_sizes, held)
-        return found
+        sizes: Mapping[PartitionKey, int] = await self._threads.read(_sizes, held)
+        return sizes
 
     async def at(self, member: BrokerMember, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """The same of a broker, which may be this one; raises BrokerUnavailable."""
@@ -37,14 +37,14 @@ class Sizes:
             return await self.here(keys)
         partitions = [pb.TopicPartition(topic_uuid=uuid, partition=number) for uuid, number in keys]
         request = pb.ListLogEndsRequest(partitions=partitions, sizes=True)
-        found = await self._links.to(member).log_ends(request, timeout=5.0)
-        return {(one.topic_uuid, one.partition): one.bytes for one in found.ends}
+        response = await self._links.to(member).log_ends(request, timeout=5.0)
+        return {(log.topic_uuid, log.partition): log.bytes for log in response.ends}
 
 
 def _sizes(logs: Mapping[PartitionKey, DurableLog]) -> dict[PartitionKey, int]:
     """In a thread. One that is deleted meanwhile has none."""
-    found: dict[PartitionKey, int] = {}
+    sizes: dict[PartitionKey, int] = {}
     for key, log in logs.items():
         with suppress(HeadwaterError):
-            found[key] = log.partition.statistics().bytes
-    return found
+            sizes[key] = log.partition.statistics().bytes
+    return sizes

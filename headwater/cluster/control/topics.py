@@ -38,7 +38,7 @@ class ClusterTopics:
         """
         keys = self._view.keys
         alive = {item.key for item in (await self._etcd.read(keys.all_brokers)).items}
-        living = len(alive - {keys.broker(one) for one in self._view.leaving})
+        living = len(alive - {keys.broker(broker) for broker in self._view.leaving})
         replicas = min(living, DEFAULT_REPLICATION) if wanted is None else wanted
         if not 1 <= replicas <= living:
             raise InvalidConfiguration(f"topic {name!r} cannot have {replicas} replicas: {living} brokers are alive")
@@ -59,9 +59,9 @@ class ClusterTopics:
             except EtcdUnavailable as error:
                 if not error.unknown:
                     raise
-            found = await self._etcd.get(name)
-            if found is not None:
-                known = self._read(found)
+            item = await self._etcd.get(name)
+            if item is not None:
+                known = self._read(item)
                 if known.info.uuid != topic.info.uuid:
                     raise TopicExists(topic.info.name, self._where)
                 break  # by the write whose answer was lost
@@ -73,8 +73,8 @@ class ClusterTopics:
         keys = [(topic.info.uuid, number) for number in range(topic.info.partitions)]
 
         def all_led() -> bool:
-            known = (self._view.partitions.get(key) for key in keys)
-            return all(one is not None and one[0].leader != NOBODY for one in known)
+            partitions = (self._view.partitions.get(key) for key in keys)
+            return all(partition is not None and partition[0].leader != NOBODY for partition in partitions)
 
         changed = asyncio.Event()
 
@@ -126,10 +126,10 @@ class ClusterTopics:
                 if deleting is None:
                     raise
                 return deleting  # by the write whose answer was lost
-            found = self._read(item)
-            if deleting is not None and found.info.uuid != deleting.info.uuid:
+            topic = self._read(item)
+            if deleting is not None and topic.info.uuid != deleting.info.uuid:
                 return deleting
-            deleting = found
+            deleting = topic
             try:
                 if await self._etcd.write([WriteGuard(item.key, changed=item.changed)], [Delete(item.key)]):
                     return deleting
@@ -144,4 +144,4 @@ class ClusterTopics:
         return item
 
     def _read(self, item: EtcdItem) -> ClusterTopic:
-        return ClusterTopic.from_json(item.value, self._view.keys.place(item.key).name)
+        return ClusterTopic.from_json(item.value, self._view.keys.subject(item.key).name)

@@ -42,8 +42,8 @@ class Office(NamedTuple):
     @classmethod
     def of(cls, item: EtcdItem) -> Office:
         """The reverse; raises ValueError."""
-        found = json.loads(item.value)
-        return cls(int(found["broker"]), int(found["incarnation"]), item.created)
+        content = json.loads(item.value)
+        return cls(int(content["broker"]), int(content["incarnation"]), item.created)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class ClusterView:
         for key, item in changed.items():
             if item == self._items.get(key):
                 continue
-            subject = self.keys.place(key)
+            subject = self.keys.subject(key)
             try:
                 if subject.kind == "brokers":
                     members.add(self._put_member(int(subject.name), item))

@@ -75,18 +75,18 @@ class Etcd:
 
     async def get(self, key: str) -> EtcdItem | None:
         """The item at a key; None if there is none."""
-        found = await self._range(pb.RangeRequest(key=key.encode()))
-        return EtcdItem.of(found.kvs[0]) if found.kvs else None
+        response = await self._range(pb.RangeRequest(key=key.encode()))
+        return EtcdItem.of(response.kvs[0]) if response.kvs else None
 
     async def read(self, prefix: str) -> Look:
         """Everything below a prefix, at one revision."""
         key = prefix.encode()
-        found = await self._range(pb.RangeRequest(key=key, range_end=end_of(key)))
-        return Look(found.header.revision, [EtcdItem.of(one) for one in found.kvs], complete=True)
+        response = await self._range(pb.RangeRequest(key=key, range_end=end_of(key)))
+        return Look(response.header.revision, [EtcdItem.of(pair) for pair in response.kvs], complete=True)
 
     async def _range(self, request: pb.RangeRequest) -> pb.RangeResponse:
-        found: pb.RangeResponse = await self._connection.call(_RANGE, request, repeatable=True)
-        return found
+        response: pb.RangeResponse = await self._connection.call(_RANGE, request, repeatable=True)
+        return response
 
     async def write(self, guards: Sequence[WriteGuard], changes: Sequence[Put | Delete]) -> int:
         """Do all of the changes, or nothing when a guard does not hold: the new revision, or 0.

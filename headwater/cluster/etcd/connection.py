@@ -181,7 +181,7 @@ class EtcdConnection:
 
     async def attempts(
         self,
-        what: str,
+        name: str,
         attempt: Callable[[EtcdChannel, float], Awaitable[_T]],
         *,
         repeatable: bool,
@@ -214,26 +214,26 @@ class EtcdConnection:
             if code in _UNKNOWN:
                 self.lose(channel)
                 if not repeatable:
-                    raise EtcdUnavailable(str(self), what, time.monotonic() - begun, why, unknown=True)
+                    raise EtcdUnavailable(str(self), name, time.monotonic() - begun, why, unknown=True)
             elif code is grpc.StatusCode.UNAUTHENTICATED and self._access.user is not None and not renewed:
                 renewed = True  # a token ends after a while, and when etcd is started again
                 self.lose(channel)
             elif code is not grpc.StatusCode.RESOURCE_EXHAUSTED or _FULL in why:
-                raise EtcdRefused(f"etcd at {channel.endpoint} has refused {what}: {why}", code.name)
-            _log.debug("etcd at %s: %s failed (%s)", channel.endpoint, what, why)
+                raise EtcdRefused(f"etcd at {channel.endpoint} has refused {name}: {why}", code.name)
+            _log.debug("etcd at %s: %s failed (%s)", channel.endpoint, name, why)
             await asyncio.sleep(min(pause, _left(deadline)) * (0.5 + random.random() / 2))
             pause = min(pause * 2, _SLOWEST_PAUSE)
-        raise EtcdUnavailable(str(self), what, patience, why)
+        raise EtcdUnavailable(str(self), name, patience, why)
 
     # Channels.
 
     async def channel(self, timeout: float | None = None) -> EtcdChannel:
         """A connection that is good; raises EtcdUnavailable, EtcdRefused."""
         patience = self.timeout if timeout is None else timeout
-        found = await self._connected(time.monotonic() + patience)
-        if found is None:
+        channel = await self._connected(time.monotonic() + patience)
+        if channel is None:
             raise EtcdUnavailable(str(self), "a connection", patience, "nobody was reached")
-        return found
+        return channel
 
     async def _connected(self, deadline: float) -> EtcdChannel | None:
         """The connection, or a new one to the next member that answers; None when none does until the deadline."""
@@ -277,8 +277,8 @@ class EtcdConnection:
 
     def check_version(self, endpoint: Address, text: str) -> None:
         """Refuse an etcd that lacks what is needed, or that can corrupt itself when it is killed."""
-        found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
-        version = tuple(map(int, found.groups())) if found is not None else ()
+        match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+        version = tuple(map(int, match.groups())) if match is not None else ()
         if version < _OLDEST:
             raise EtcdRefused(f"etcd at {endpoint} is version {text!r:.40}: a cluster needs 3.4 or later")
         if _CORRUPTING[0] <= version <= _CORRUPTING[1]:

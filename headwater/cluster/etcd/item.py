@@ -20,14 +20,14 @@ class EtcdItem:
     lease: int = 0
 
     @classmethod
-    def of(cls, found: pb.KeyValue) -> EtcdItem:
+    def of(cls, pair: pb.KeyValue) -> EtcdItem:
         """The item in etcd's own form."""
-        return cls(name_of(found), found.value, found.create_revision, found.mod_revision, found.lease)
+        return cls(name_of(pair), pair.value, pair.create_revision, pair.mod_revision, pair.lease)
 
 
-def name_of(found: pb.KeyValue) -> str:
+def name_of(pair: pb.KeyValue) -> str:
     """A key as text: Headwater writes no others, and whatever else is there is shown somehow."""
-    return found.key.decode("utf-8", "replace")
+    return pair.key.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,10 @@ class BrokerMember:
     def from_json(cls, content: bytes, broker: int, incarnation: int, lease: int = 0) -> BrokerMember:
         """The broker that has registered this; raises Damaged."""
 
-        def read(found: dict[str, Any]) -> BrokerMember:
-            store = bytes.fromhex(found["store"])
-            about = (str(found["address"]), store, str(found["version"]))
-            return cls(broker, incarnation, *about, lease, str(found["session"]), bool(found["draining"]))
+        def read(fields: dict[str, Any]) -> BrokerMember:
+            store = bytes.fromhex(fields["store"])
+            about = (str(fields["address"]), store, str(fields["version"]))
+            return cls(broker, incarnation, *about, lease, str(fields["session"]), bool(fields["draining"]))
 
         return _read("the registration of a broker", content, read)
 
@@ -97,12 +97,12 @@ class ClusterTopic:
     def from_json(cls, content: bytes, name: str) -> ClusterTopic:
         """The topic that a key describes; raises Damaged."""
 
-        def read(found: dict[str, Any]) -> ClusterTopic:
-            info = TopicInfo.from_json(_written(found["topic"]), Path("etcd") / name / TOPIC_FILE)
-            schemas = tuple(Schema.deserialize(b64decode(schema)) for schema in found["schemas"])
+        def read(fields: dict[str, Any]) -> ClusterTopic:
+            info = TopicInfo.from_json(_written(fields["topic"]), Path("etcd") / name / TOPIC_FILE)
+            schemas = tuple(Schema.deserialize(b64decode(schema)) for schema in fields["schemas"])
             if tuple(schema.id for schema in schemas) != info.schemas:
                 raise ValueError("its schemas are not those that it names")
-            return cls(info, schemas, int(found["replication"]), int(found["min_insync"]), bool(found.get("staged")))
+            return cls(info, schemas, int(fields["replication"]), int(fields["min_insync"]), bool(fields.get("staged")))
 
         return _read("the description of a topic", content, read)
 
@@ -125,18 +125,18 @@ def state_to_json(state: PartitionState) -> bytes:
 def state_from_json(content: bytes) -> PartitionState:
     """The reverse; raises Damaged."""
 
-    def brokers(found: Any) -> tuple[int, ...]:
-        return tuple(int(broker) for broker in found)
+    def brokers(listed: Any) -> tuple[int, ...]:
+        return tuple(int(broker) for broker in listed)
 
-    def read(found: dict[str, Any]) -> PartitionState:
-        move = found.get("move")
+    def read(fields: dict[str, Any]) -> PartitionState:
+        move = fields.get("move")
         return PartitionState(
-            brokers(found["replicas"]),
-            {int(broker): int(incarnation) for broker, incarnation in found["in_sync"].items()},
-            int(found["leader"]),
-            int(found["leader_incarnation"]),
-            int(found["epoch"]),
-            int(found.get("forced_epoch", 0)),
+            brokers(fields["replicas"]),
+            {int(broker): int(incarnation) for broker, incarnation in fields["in_sync"].items()},
+            int(fields["leader"]),
+            int(fields["leader_incarnation"]),
+            int(fields["epoch"]),
+            int(fields.get("forced_epoch", 0)),
             None if move is None else Move(brokers(move["to"]), brokers(move["back"])),
         )
 
@@ -147,14 +147,14 @@ def _written(content: object) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def _read(what: str, content: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
+def _read(expected: str, content: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
     try:
         return read(json.loads(content))
     except (ValueError, KeyError, TypeError, AttributeError, HeadwaterError) as error:
-        raise Damaged(f"not {what}: {error}") from error
+        raise Damaged(f"not {expected}: {error}") from error
 
 
-class Place(NamedTuple):
+class KeySubject(NamedTuple):
     """The subject of a key: its kind, and the rest of its name."""
 
     kind: str
@@ -207,7 +207,7 @@ class Keys:
         """A partition's state."""
         return f"{self.all_partitions}{key[0].hex()}/{key[1]}"
 
-    def place(self, key: str) -> Place:
+    def subject(self, key: str) -> KeySubject:
         """The subject of a key."""
         kind, _, name = key.removeprefix(self.prefix).partition("/")
-        return Place(kind, name)
+        return KeySubject(kind, name)

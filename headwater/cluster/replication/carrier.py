@@ -92,15 +92,15 @@ class Carrier:
                 pause = min(pause * 2, _LONGEST)
                 continue
             pause = _SHORTEST
-            for one, base in zip(some, bases, strict=True):
+            for waiting, base in zip(some, bases, strict=True):
                 lane.popleft()
-                if not one.done.done():
-                    one.done.set_result(base)
+                if not waiting.done.done():
+                    waiting.done.set_result(base)
         del self._lanes[key]
 
     async def _give(self, some: Sequence[_WaitingPortion]) -> Sequence[int | None]:
         try:
-            return await self._apply(some[0].share, self._writer, [one.portion for one in some])
+            return await self._apply(some[0].share, self._writer, [waiting.portion for waiting in some])
         except (UnknownTopic, PartitionDeleted):
             return [None] * len(some)  # what was for a deleted topic is gone with it
 
@@ -109,9 +109,9 @@ class Carrier:
         for task in self._tasks:
             task.cancel()
         for lane in self._lanes.values():
-            for one in lane:
-                one.done.cancel()
+            for waiting in lane:
+                waiting.done.cancel()
 
 
 async def _gathered(waits: dict[tuple[bytes, int], asyncio.Future[int | None]]) -> Bases:
-    return {key: await one for key, one in waits.items()}
+    return {key: await base for key, base in waits.items()}

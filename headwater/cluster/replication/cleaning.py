@@ -64,7 +64,7 @@ class Cleaning:
     async def clean(self, readers: Readers, local: LocalReplica) -> None:
         """Remove from a replica what its topic no longer wants."""
         config = self._config_of(local)
-        if local.partition is not None or local.place.topic in COORDINATED or config is None:
+        if local.partition is not None or local.tp.topic in COORDINATED or config is None:
             return  # a stage log, or one that brokers clean by themselves
         if config.compact and (local.leads or local.replica.in_sync):
             await self._compact(local)
@@ -76,9 +76,9 @@ class Cleaning:
             # Delete markers go when all replicas have them. A replica that comes back without one would have to begin
             # anew.
             local.log.forgettable = local.log.watermark if local.replica.all_in_sync else 0
-        found = await self._threads.write(local.log.compact)
-        if found is not None and found.removed_records:
-            _log.info("%s: compaction has removed %d records", local, found.removed_records)
+        report = await self._threads.write(local.log.compact)
+        if report is not None and report.removed_records:
+            _log.info("%s: compaction has removed %d records", local, report.removed_records)
 
     async def _retain(self, readers: Readers, local: LocalReplica, *, compacts: bool) -> None:
         acknowledged = local.replica.high_watermark

@@ -90,7 +90,7 @@ class DurableLog:
         self._state = new_state()
         self.forgettable = 0
         """Delete markers before it may go, once they have had their grace."""
-        self._met = {OffsetSpan(one.offset, one.next_offset) for one in partition.missing()}
+        self._met = {OffsetSpan(damage.offset, damage.next_offset) for damage in partition.missing()}
         self.damaged = bool(self.known_damage())
         """True if something is known to be damaged, as of the last look."""
 
@@ -114,12 +114,12 @@ class DurableLog:
     def epoch_before(self, offset: int) -> int:
         if offset > self.end:
             return 0
-        number = bisect_left(self._epochs, offset, key=lambda one: one.start)
+        number = bisect_left(self._epochs, offset, key=lambda entry: entry.start)
         return self._epochs[number - 1].epoch if number else 0
 
     def end_of(self, epoch: int) -> EpochEnd:
-        known = [one for one in self._epochs if one.start < self.end]
-        number = bisect_right(known, epoch, key=lambda one: one.epoch)
+        known = [entry for entry in self._epochs if entry.start < self.end]
+        number = bisect_right(known, epoch, key=lambda entry: entry.epoch)
         if not number:
             return EpochEnd(0, 0)
         return EpochEnd(known[number - 1].epoch, known[number].start if number < len(known) else self.end)
@@ -221,11 +221,11 @@ class DurableLog:
     def known_damage(self, below: int | None = None) -> list[OffsetSpan]:
         """The offsets that are known to be damaged, those before `below` where that is given."""
         start, end, _ = self.partition.bounds()
-        noted = [OffsetSpan(one.offset, one.next_offset) for one in read_damage(self.partition.path)]
-        known = {OffsetSpan(max(one.start, start), one.end) for one in (*noted, *self._met)}
-        known = {one for one in known if one.start < min(one.end, end)}
+        noted = [OffsetSpan(damage.offset, damage.next_offset) for damage in read_damage(self.partition.path)]
+        known = {OffsetSpan(max(span.start, start), span.end) for span in (*noted, *self._met)}
+        known = {span for span in known if span.start < min(span.end, end)}
         self.damaged = bool(known)
-        return sorted(one for one in known if below is None or one.start < below)
+        return sorted(span for span in known if below is None or span.start < below)
 
     def damaged_at(self) -> int | None:
         """The first offset that is known to be damaged."""
@@ -235,17 +235,17 @@ class DurableLog:
     def damaged_segments(self, below: int) -> list[ClosedSegment]:
         """The segments in which something before an offset is known to be damaged; all of them are closed then."""
         known = self.known_damage(below)
-        if any(one.end > self.partition.segments()[-1].base for one in known):
+        if any(span.end > self.partition.segments()[-1].base for span in known):
             self.partition.roll()
         return [
             closed
             for closed in self.partition.closed()
-            if any(one.start < closed.end and closed.first < one.end for one in known)
+            if any(span.start < closed.end and closed.first < span.end for span in known)
         ]
 
     def forget_met(self, closed: ClosedSegment) -> None:
         """A segment was written anew: what is left of its damage is noted by now."""
-        self._met = {one for one in self._met if one.end <= closed.first or closed.end <= one.start}
+        self._met = {span for span in self._met if span.end <= closed.first or closed.end <= span.start}
 
     def note_holes(self, closed: ClosedSegment, holes: Sequence[Hole]) -> None:
         """A segment was looked at: this is all that is damaged there."""
@@ -261,19 +261,19 @@ class DurableLog:
         end = min(span.end, durable_end)
         if not start <= span.start < end:
             return Intact([], span.start, min(start, span.end) if span.start < start else span.end)
-        found: list[StoredFrame] = []
+        frames: list[StoredFrame] = []
         size = 0
         try:
             for frame in self.partition.frames(span.start, end):
-                found.append(frame)
+                frames.append(frame)
                 size += frame.header.length
                 if size >= max_bytes:
-                    return Intact(found, min(frame.header.next_offset, end))
+                    return Intact(frames, min(frame.header.next_offset, end))
         except FrameDamaged as error:
-            reached = found[-1].header.next_offset if found else span.start
+            reached = frames[-1].header.next_offset if frames else span.start
             reached = max(reached, reached if error.offset is None else error.offset)
-            return Intact(found, reached, max(error.next_offset or end, reached + 1))
-        return Intact(found, end)
+            return Intact(frames, reached, max(error.next_offset or end, reached + 1))
+        return Intact(frames, end)
 
     def cut_damage(self) -> None:
         """Remove everything from the first damage on: for a replica that nobody counts on."""
@@ -292,12 +292,12 @@ class DurableLog:
         start = self.partition.bounds().start
         if offset < self.compacted_until:
             return start
-        found = max(start, *(one.base for one in self.partition.segments() if one.base <= offset))
-        for frame in self.partition.frames(found, offset, on_damage=lambda _: None) if found < offset else ():
+        sound_end = max(start, *(segment.base for segment in self.partition.segments() if segment.base <= offset))
+        for frame in self.partition.frames(sound_end, offset, on_damage=lambda _: None) if sound_end < offset else ():
             if frame.header.next_offset > offset:
                 return frame.header.base_offset
-            found = frame.header.next_offset
-        return found
+            sound_end = frame.header.next_offset
+        return sound_end
 
     def retain(self, high_watermark: int, unread: int, steward: StewardConfig, *, compacts: bool = False) -> None:
         """Delete what is no longer wanted, acknowledged, and read by all groups or over the limits that force it."""
@@ -317,9 +317,9 @@ class DurableLog:
         removal concerns only those that catch up.
         """
         with self._compacting:
-            closed = [one for one in self.partition.closed() if one.end <= self.watermark]
+            closed = [segment for segment in self.partition.closed() if segment.end <= self.watermark]
             of_age = self.partition.elapsed.is_older(self.partition.config.delete_grace)
-            old = [one.end for one in closed if one.end <= self.forgettable and of_age(one.closed_ns)]
+            old = [segment.end for segment in closed if segment.end <= self.forgettable and of_age(segment.closed_ns)]
             until, markers_until = closed[-1].end if closed else 0, max(old, default=0)
             done, markers_done = self._compacted_last
             if until in (0, done) and markers_until <= markers_done:
@@ -328,9 +328,9 @@ class DurableLog:
                 if until > self.compacted_until:
                     self._keep_compacted(until)
             with self._forgetting(markers_until) if markers_until else nullcontext():
-                found = self.partition.compact(until=until, markers_until=markers_until)
+                report = self.partition.compact(until=until, markers_until=markers_until)
             self._compacted_last = until, max(markers_until, markers_done)
-            return found
+            return report
 
     @contextmanager
     def _forgetting(self, until: int) -> Iterator[None]:
@@ -353,23 +353,23 @@ class DurableLog:
 
     def epochs_before(self, offset: int) -> list[EpochStart]:
         """The epochs that begin before an offset."""
-        return [one for one in self._epochs if one.start < offset]
+        return [entry for entry in self._epochs if entry.start < offset]
 
     def frames(self, span: OffsetSpan, max_bytes: int) -> list[StoredFrame]:
         """The first frames of a span: whole groups, of about so many bytes, or those before the first damage."""
-        found: list[StoredFrame] = []
+        frames: list[StoredFrame] = []
         size = whole = 0
         try:
             for frame in self.partition.frames(span.start, span.end):
-                found.append(frame)
+                frames.append(frame)
                 size += frame.header.length
-                whole = len(found) if frame.header.group & GROUP_LAST else whole
-                if size >= max_bytes and whole == len(found):
+                whole = len(frames) if frame.header.group & GROUP_LAST else whole
+                if size >= max_bytes and whole == len(frames):
                     break
         except FrameDamaged:
             if not whole:
                 raise
-        return found[:whole]
+        return frames[:whole]
 
     def learn_epochs(self, epochs: Sequence[EpochStart], below: int) -> bool:
         """Take over where epochs begin before an offset from a replica that is in sync; whether what is here agrees.
@@ -378,15 +378,15 @@ class DurableLog:
         compacted away: then only another replica can tell where that epoch begins.
         """
         with self.partition.guard:
-            told = [one for one in epochs if one.start < below]
+            told = [entry for entry in epochs if entry.start < below]
             if told == self.epochs_before(below) or not self._epochs_guessed:
                 return told == self.epochs_before(below)
             for epoch, start in self._epochs:
-                number = bisect_right(told, start, key=lambda one: one.start)
+                number = bisect_right(told, start, key=lambda entry: entry.start)
                 if start < below and (not number or told[number - 1].epoch != epoch):
                     return False
             last = told[-1].epoch if told else 0
-            merged = [*told, *(one for one in self._epochs if one.start >= below and one.epoch > last)]
+            merged = [*told, *(entry for entry in self._epochs if entry.start >= below and entry.epoch > last)]
             self._write(EPOCHS_FILE, merged)
             self._epochs, self._epochs_guessed = merged, False
             return True
@@ -397,7 +397,7 @@ class DurableLog:
         The records of an epoch are one leader's, and so is what is before them.
         """
         with self.partition.guard:
-            return until <= self.end and [one for one in epochs if one.start < until] == self.epochs_before(until)
+            return until <= self.end and [entry for entry in epochs if entry.start < until] == self.epochs_before(until)
 
     def note_compacted(self, until: int) -> None:
         """Frames of a replica that was compacted are about to come in: before `until` offsets may be missing."""
@@ -432,10 +432,10 @@ class DurableLog:
     def _note(self, starts: Sequence[EpochStart]) -> None:
         """Make epochs known that are about to begin. The partition's guard is held."""
         end = self.partition.bounds().end
-        epochs = [one for one in self._epochs if one.start < end]
-        for one in starts:
-            if not epochs or one.epoch > epochs[-1].epoch:
-                epochs.append(one)
+        epochs = [entry for entry in self._epochs if entry.start < end]
+        for entry in starts:
+            if not epochs or entry.epoch > epochs[-1].epoch:
+                epochs.append(entry)
         if epochs != self._epochs:
             if not self._epochs_guessed:  # else whoever opens the log next has to know that
                 self._write(EPOCHS_FILE, epochs)
@@ -448,24 +448,24 @@ class DurableLog:
 
     def _load_epochs(self) -> list[EpochStart]:
         try:
-            return [EpochStart(*one) for one in _read(self.partition.path / EPOCHS_FILE)]
+            return [EpochStart(*pair) for pair in _read(self.partition.path / EPOCHS_FILE)]
         except (FileNotFoundError, Damaged):
             return self._find_epochs()
 
     def _find_epochs(self) -> list[EpochStart]:
         """The epochs as the frames tell of them. Where compaction has removed one's beginning, that is not known."""
-        found: list[EpochStart] = []
+        epochs: list[EpochStart] = []
         end = self.start
         for frame in self.partition.frames(on_damage=lambda _: None):
             epoch, base = frame.header.leader_epoch, frame.header.base_offset
-            if not found or epoch > found[-1].epoch:
+            if not epochs or epoch > epochs[-1].epoch:
                 if base > end:
                     self._epochs_guessed = True
                     reason = "it is not known which epoch begins here"
                     self.partition.note_damage(Damage(self.partition.path / EPOCHS_FILE, 0, end, base, reason))
-                found.append(EpochStart(epoch, base))
+                epochs.append(EpochStart(epoch, base))
             end = frame.header.next_offset
-        return found
+        return epochs
 
     def _load_compacted(self) -> int:
         try:

@@ -117,28 +117,28 @@ class Follower:
         link = self._links.to(leader)
         at_once = None if self._local.replica.in_sync else self._catch_up.at_once
         if ahead is not None:
-            found = await ahead
+            answer = await ahead
         elif at_once is None:
-            found = await link.ask(self._question(request, WAIT))
+            answer = await link.ask(self._question(request, WAIT))
         else:
-            found = await self._ask_little(link, self._question(request, WAIT, at_once))
-        if found.HasField("error"):
-            error = unpack_error(found.error)
+            answer = await self._ask_little(link, self._question(request, WAIT, at_once))
+        if answer.HasField("error"):
+            error = unpack_error(answer.error)
             raise error if isinstance(error, Damaged) else NotLeading
-        self._local.replica.reach(found.epoch, found.mark)
-        if found.HasField("diverging"):
-            await self._cut(found, request.last_epoch)
+        self._local.replica.reach(answer.epoch, answer.mark)
+        if answer.HasField("diverging"):
+            await self._cut(answer, request.last_epoch)
             return
-        if len(found.frames) >= _BYTES and at_once is None:
+        if len(answer.frames) >= _BYTES and at_once is None:
             # Far behind: the leader reads what comes next while this is written. Durable is what is durable now.
-            after = request._replace(end=found.next_offset, last_epoch=found.next_epoch, mark=found.mark)
-            self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0, told=_told(found))))
+            after = request._replace(end=answer.next_offset, last_epoch=answer.next_epoch, mark=answer.mark)
+            self._ahead = asyncio.create_task(link.ask(self._question(after, 0.0, told=_told(answer))))
         try:
-            await self._copy(found, request.last_epoch)
+            await self._copy(answer, request.last_epoch)
         except BaseException:
             self._drop_ahead()
             raise
-        if self._ahead is not None and self._local.log.end != found.next_offset:
+        if self._ahead is not None and self._local.log.end != answer.next_offset:
             self._drop_ahead()
 
     async def _ask_little(self, link: Link, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
@@ -149,13 +149,13 @@ class Follower:
         expected, self._expected = self._expected, 0
         self._catch_up.spend(expected)
         try:
-            found = await link.ask(question)
+            answer = await link.ask(question)
         except BaseException:
             self._catch_up.spend(-expected)
             raise
-        self._expected = len(found.frames)
+        self._expected = len(answer.frames)
         self._catch_up.spend(self._expected - expected)
-        return found
+        return answer
 
     def _question(self, request: FollowerRequest, wait: float, most: int = _BYTES, *, told: int = 0) -> pb.ReplicaFetch:
         return pb.ReplicaFetch(
@@ -173,7 +173,7 @@ class Follower:
         if ahead is not None:
             ahead.cancel()
 
-    async def _cut(self, found: pb.ReplicaFetched, last_epoch: int) -> None:
+    async def _cut(self, answer: pb.ReplicaFetched, last_epoch: int) -> None:
         """Remove what the leader does not have.
 
         The leader has everything that is acknowledged, or it would not lead; but for what is older than an operator's
@@ -181,8 +181,8 @@ class Follower:
         """
         local, replica = self._local, self._local.replica
         before = local.log.end
-        diverging = EpochEnd(found.diverging.epoch, found.diverging.end)
-        replica.take(FollowerResponse(found.epoch, found.end, last_epoch, (), found.high_watermark, diverging))
+        diverging = EpochEnd(answer.diverging.epoch, answer.diverging.end)
+        replica.take(FollowerResponse(answer.epoch, answer.end, last_epoch, (), answer.high_watermark, diverging))
         offset = local.log.end
         if offset == before:
             return
@@ -198,41 +198,41 @@ class Follower:
             "%s: %d records that the leader does not have are removed; %d of them were acknowledged",
             *(local, before - offset, lost),
         )
-        await self._threads.write(local.log.cut, found.epoch, offset)
+        await self._threads.write(local.log.cut, answer.epoch, offset)
         local.log.refresh()
         replica.high_watermark = min(replica.high_watermark, local.log.end)
 
-    async def _copy(self, found: pb.ReplicaFetched, last_epoch: int) -> None:
+    async def _copy(self, answer: pb.ReplicaFetched, last_epoch: int) -> None:
         local = self._local
-        if found.end != local.log.end or found.epoch != local.replica.epoch:
+        if answer.end != local.log.end or answer.epoch != local.replica.epoch:
             return  # the answer to an earlier question
-        if found.log_start > local.log.end:
-            await self._restart(found)
+        if answer.log_start > local.log.end:
+            await self._restart(answer)
             return
-        local.log.forgettable = found.markers_until
-        if found.frames and not local.log.fits_behind(_markers(found)):
-            await self._begin_anew(found)
+        local.log.forgettable = answer.markers_until
+        if answer.frames and not local.log.fits_behind(_markers(answer)):
+            await self._begin_anew(answer)
             return
         spans: tuple[OffsetSpan, ...] = ()
-        if found.frames:
-            end = await self._threads.write(self._write, found)
-            self._told = max(self._told, _told(found))
-            spans = (OffsetSpan(found.end, end),)
-        local.replica.take(FollowerResponse(found.epoch, found.end, last_epoch, spans, found.high_watermark))
-        start = min(found.log_start, local.replica.high_watermark)
+        if answer.frames:
+            end = await self._threads.write(self._write, answer)
+            self._told = max(self._told, _told(answer))
+            spans = (OffsetSpan(answer.end, end),)
+        local.replica.take(FollowerResponse(answer.epoch, answer.end, last_epoch, spans, answer.high_watermark))
+        start = min(answer.log_start, local.replica.high_watermark)
         if start > local.log.start:
             await self._threads.write(local.log.partition.delete_before, start)
             local.log.refresh()
 
-    async def _restart(self, found: pb.ReplicaFetched) -> None:
+    async def _restart(self, answer: pb.ReplicaFetched) -> None:
         """Go on where the leader's log begins: what is before that is gone everywhere."""
         local = self._local
-        _log.warning("%s goes on at offset %d: what was before it was deleted", local, found.log_start)
-        await self._threads.write(local.log.restart, found.epoch, found.log_start, found.producers, _epochs(found))
+        _log.warning("%s goes on at offset %d: what was before it was deleted", local, answer.log_start)
+        await self._threads.write(local.log.restart, answer.epoch, answer.log_start, answer.producers, _epochs(answer))
         self._told = 0
         local.log.refresh()
 
-    async def _begin_anew(self, found: pb.ReplicaFetched) -> None:
+    async def _begin_anew(self, answer: pb.ReplicaFetched) -> None:
         """Copy all of the leader's log: what is here may have been deleted by markers that are gone from there."""
         local, replica = self._local, self._local.replica
         if replica.in_sync and local.log.end > local.log.start:
@@ -240,37 +240,37 @@ class Follower:
                 "it is in sync, and not as far as delete markers may be gone; nothing was removed here"
             )
         _log.warning("%s is copied anew: delete markers that it lacks are gone from its leader's log", local)
-        await self._threads.write(local.log.begin_anew, found.epoch, _markers(found))
+        await self._threads.write(local.log.begin_anew, answer.epoch, _markers(answer))
         self._told = 0
         local.log.refresh()
         replica.high_watermark = min(replica.high_watermark, local.log.end)
 
-    def _write(self, found: pb.ReplicaFetched) -> int:
+    def _write(self, answer: pb.ReplicaFetched) -> int:
         """In a thread: verify the frames and put them into the log; where it ends then."""
         log = self._local.log
         schema_of = log.partition.schemas.get
         frames: list[StoredFrame] = [
-            stored_frame(*located, schema_of) for located in verified(found.frames, self._seed, found.end)
+            stored_frame(*located, schema_of) for located in verified(answer.frames, self._seed, answer.end)
         ]
         log.copy(
-            found.epoch,
+            answer.epoch,
             frames,
-            epochs=_epochs(found),
-            compacted_until=found.compacted_until,
-            producers=found.producers,
-            markers=_markers(found),
+            epochs=_epochs(answer),
+            compacted_until=answer.compacted_until,
+            producers=answer.producers,
+            markers=_markers(answer),
         )
         return frames[-1].header.next_offset
 
 
-def _epochs(found: pb.ReplicaFetched) -> list[EpochStart]:
-    return [EpochStart(one.epoch, one.start) for one in found.epochs]
+def _epochs(answer: pb.ReplicaFetched) -> list[EpochStart]:
+    return [EpochStart(entry.epoch, entry.start) for entry in answer.epochs]
 
 
-def _markers(found: pb.ReplicaFetched) -> Markers:
-    return Markers(found.markers_until, found.markers_state)
+def _markers(answer: pb.ReplicaFetched) -> Markers:
+    return Markers(answer.markers_until, answer.markers_state)
 
 
-def _told(found: pb.ReplicaFetched) -> int:
+def _told(answer: pb.ReplicaFetched) -> int:
     """Up to where an answer tells who has written what."""
-    return found.compacted_until if found.producers else 0
+    return answer.compacted_until if answer.producers else 0

@@ -33,9 +33,7 @@ async def answer_follower(
             raise NotLeading
         await _fill(answer, question, local, threads)
     except NotLeading:
-        answer.error.CopyFrom(
-            pack_error(NotLeader("" if local is None else local.place.topic, question.partition, None))
-        )
+        answer.error.CopyFrom(pack_error(NotLeader("" if local is None else local.tp.topic, question.partition, None)))
     except HeadwaterError as error:
         _repeated.log(logging.ERROR, "%s cannot be read for a follower: %s", local, error)
         answer.error.CopyFrom(pack_error(error))

@@ -32,7 +32,7 @@ class LocalReplica:
     def __init__(
         self,
         key: PartitionKey,
-        place: TopicPartition,
+        tp: TopicPartition,
         log: DurableLog,
         broker: int,
         min_insync: int,
@@ -40,7 +40,7 @@ class LocalReplica:
     ) -> None:
         """`tell` is called when there is more to read."""
         self.key = key
-        self.place = place
+        self.tp = tp
         self.log = log
         self.min_insync = min_insync
         self.task: asyncio.Task[None] | None = None
@@ -67,7 +67,7 @@ class LocalReplica:
         self._numbers = itertools.count()
 
     def __str__(self) -> str:
-        return f"{self.place.topic}/{self.place.partition}{' (stages)' if self.partition is not None else ''}"
+        return f"{self.tp.topic}/{self.tp.partition}{' (stages)' if self.partition is not None else ''}"
 
     # The state of the cluster.
 
@@ -142,9 +142,9 @@ class LocalReplica:
     def wake(self) -> None:
         """Something has changed: the log, the high watermark or the role."""
         waiting, self._waiting = self._waiting, set()
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     async def changed(self, timeout: float | None = None) -> None:
         """Wait until something has changed, for so long at most."""
@@ -165,15 +165,15 @@ class LocalReplica:
 
         Raises NotLeading when that cannot be told any more, because the role has changed meanwhile.
         """
-        found = await appended
+        written = await appended
         if not self.leads or self.led != epoch:
             raise NotLeading
         self.appended()
-        if by_all and found.end_offset > self.replica.high_watermark:
+        if by_all and written.end_offset > self.replica.high_watermark:
             ack: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            heapq.heappush(self._acks, (found.end_offset, next(self._numbers), ack))
+            heapq.heappush(self._acks, (written.end_offset, next(self._numbers), ack))
             await ack
-        return found
+        return written
 
     def appended(self) -> None:
         """The log has grown."""
@@ -190,7 +190,7 @@ class LocalReplica:
         if self.leads:
             if (high_watermark, self.replica.readable) != self._told:
                 self._told = high_watermark, self.replica.readable
-                self._tell(self.place)
+                self._tell(self.tp)
                 self.wake()
             while self._acks and self._acks[0][0] <= high_watermark:
                 _, _, ack = heapq.heappop(self._acks)
@@ -248,9 +248,9 @@ class LocalReplica:
 
 def damaged_among(replicas: Iterable[LocalReplica]) -> list[LocalReplica]:
     """In a thread: those of which readers have found some damaged. One that cannot be looked at is deleted just now."""
-    found = []
+    damaged = []
     for local in replicas:
         with suppress(HeadwaterError, OSError):
             if local.log.damaged_at() is not None:
-                found.append(local)
-    return found
+                damaged.append(local)
+    return damaged

@@ -51,20 +51,22 @@ _SELDOM: Final = 60.0
 
 def can_be_spared(state: PartitionState, broker: int, min_insync: int, alive: Members) -> bool:
     """Return whether enough others are in sync, and have lived on since, that a replica may begin anew."""
-    others = [one for one, since in state.in_sync.items() if one != broker and alive.get(one) == since]
+    others = [other for other, since in state.in_sync.items() if other != broker and alive.get(other) == since]
     return len(others) >= min_insync
 
 
 def should_hand_over(state: PartitionState, broker: int, alive: Members) -> bool:
     """Return whether a damaged leader that cannot be repaired lets another one lead, for one that has to catch up."""
-    behind = [one for one in state.replicas if one not in state.in_sync and one in alive]
+    behind = [replica for replica in state.replicas if replica not in state.in_sync and replica in alive]
     return state.leader == broker and bool(behind) and can_be_spared(state, broker, 1, alive)
 
 
 def sources_of(state: PartitionState, broker: int, members: Mapping[int, BrokerMember]) -> list[BrokerMember]:
     """The other replicas that are alive: the leader first, then those in sync, then the rest."""
-    others = [members[one] for one in state.replicas if one != broker and one in members]
-    return sorted(others, key=lambda one: (one.id != state.leader, state.in_sync.get(one.id) != one.incarnation))
+    others = [members[replica] for replica in state.replicas if replica != broker and replica in members]
+    return sorted(
+        others, key=lambda member: (member.id != state.leader, state.in_sync.get(member.id) != member.incarnation)
+    )
 
 
 class Repairs:
@@ -99,7 +101,7 @@ class Repairs:
     def is_left(self, key: PartitionKey, damage: OffsetSpan) -> bool:
         """In any thread: whether the last attempt could repair nothing of this."""
         last = self._last.get(key)
-        return last is not None and any(one.start <= damage.start and damage.end <= one.end for one in last.left)
+        return last is not None and any(span.start <= damage.start and damage.end <= span.end for span in last.left)
 
     def is_pending(self, key: PartitionKey, brokers: Iterable[int]) -> bool:
         """Return whether some of these brokers have not told yet what they have of what is damaged here."""
@@ -138,12 +140,12 @@ class Repair:
     async def run(self) -> None:
         """Repair what can be repaired; raises HeadwaterError and OSError where that cannot be written here."""
         log, below = self.local.log, self.local.replica.high_watermark
-        self.answered = {one.id for one in self.sources}
+        self.answered = {source.id for source in self.sources}
         agreed = await self._agree_on_epochs(below)
         for closed in await self.threads.write(log.damaged_segments, below):
             await self._mend(closed, below, agreed=agreed)
         known: list[OffsetSpan] = await self.threads.read(log.known_damage)
-        self.left += [one for one in known if one.end > below]
+        self.left += [span for span in known if span.end > below]
 
     async def _agree_on_epochs(self, below: int) -> bool:
         """Learn from a replica in sync where epochs begin; whether there was one that agrees with what is here."""
@@ -152,7 +154,7 @@ class Repair:
             if self.state.in_sync.get(source.id) == source.incarnation:
                 answer = await self._ask(source, OffsetSpan(start, start))
                 if answer is not None:
-                    epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
+                    epochs = [EpochStart(entry.epoch, entry.start) for entry in answer.epochs]
                     agrees: bool = await self.threads.write(self.local.log.learn_epochs, epochs, below)
                     return agrees
         return False
@@ -168,7 +170,7 @@ class Repair:
                     await self._fill(mending, hole, below)
             if mending.mended and await self.threads.write(mending.finish):
                 self.mended += mending.mended
-                left = [OffsetSpan(one.offset, one.next_offset) for one in mending.left]
+                left = [OffsetSpan(hole.offset, hole.next_offset) for hole in mending.left]
                 log.forget_met(closed)
             elif agreed:  # readers may have noted what was repaired meanwhile
                 await self.threads.write(log.note_holes, closed, mending.holes)
@@ -182,13 +184,13 @@ class Repair:
         missing = hole.next_offset > below
         offset = hole.offset
         while offset < hole.next_offset <= below:
-            found = await self._find(OffsetSpan(offset, hole.next_offset), below)
-            if found.next_offset > offset:
-                await self.threads.write(self._add, mending, found, offset)
-                offset = found.next_offset
+            intact = await self._find(OffsetSpan(offset, hole.next_offset), below)
+            if intact.next_offset > offset:
+                await self.threads.write(self._add, mending, intact, offset)
+                offset = intact.next_offset
             else:
                 missing = True
-                part = hole._replace(offset=offset, next_offset=found.damaged_until, position=0, until=0)
+                part = hole._replace(offset=offset, next_offset=intact.damaged_until, position=0, until=0)
                 await self.threads.write(mending.leave, part)
                 offset = part.next_offset
         if mending.mended > before:
@@ -208,14 +210,14 @@ class Repair:
             if max(answer.markers_until, self.local.log.markers.until) > span.start:
                 self.anew = True
                 continue
-            found: Intact = await self.threads.read(self._checked, answer, span, below)
-            if found.next_offset > span.start:
+            intact: Intact = await self.threads.read(self._checked, answer, span, below)
+            if intact.next_offset > span.start:
                 if answer.compacted_until > span.start:
                     until = min(answer.compacted_until, below)
                     await self.threads.write(self.local.log.note_compacted, until)
                 self.helped.add(source.id)
-                return found
-            damaged_until = min(damaged_until, max(found.damaged_until, span.start + 1))
+                return intact
+            damaged_until = min(damaged_until, max(intact.damaged_until, span.start + 1))
         return Intact([], span.start, damaged_until)
 
     def _checked(self, answer: pb.ReadReplicaResponse, span: OffsetSpan, below: int) -> Intact:
@@ -256,13 +258,13 @@ class Repair:
         to be acknowledged here, and to be the same log: an operator may have given up those newer ones since.
         """
         until = answer.compacted_until
-        epochs = [EpochStart(one.epoch, one.start) for one in answer.epochs]
+        epochs = [EpochStart(entry.epoch, entry.start) for entry in answer.epochs]
         return until if until <= below and self.local.log.had_the_same(epochs, until) else 0
 
-    def _add(self, mending: Mending, found: Intact, offset: int) -> None:
+    def _add(self, mending: Mending, intact: Intact, offset: int) -> None:
         """In a thread: put what was found into the hole, from an offset on."""
-        for frame in found.frames:
-            mending.add(frame, offset, found.next_offset)
+        for frame in intact.frames:
+            mending.add(frame, offset, intact.next_offset)
 
     async def whole_elsewhere(self) -> bool:
         """Return whether a replica that is in sync has everything intact that is acknowledged."""
@@ -304,15 +306,15 @@ class Repair:
 
 def answer_replica(log: DurableLog, request: pb.ReadReplicaRequest) -> pb.ReadReplicaResponse:
     """In a thread: what a log has of the offsets that another replica lacks."""
-    found = log.intact(OffsetSpan(request.start, request.end), request.max_bytes)
+    intact = log.intact(OffsetSpan(request.start, request.end), request.max_bytes)
     markers = log.markers  # after the frames were read, not before
-    answer: dict[str, Any] = {"frames": b"".join(memoryview(frame.data) for frame in found.frames)}
+    answer: dict[str, Any] = {"frames": b"".join(memoryview(frame.data) for frame in intact.frames)}
     if request.without_frames:
         answer = {}
     return pb.ReadReplicaResponse(
         **answer,
-        next_offset=found.next_offset,
-        damaged_until=found.damaged_until,
+        next_offset=intact.next_offset,
+        damaged_until=intact.damaged_until,
         epochs=[pb.EpochStart(epoch=epoch, start=start) for epoch, start in log.epochs_before(log.end)],
         compacted_until=log.compacted_until,
         markers_until=markers.until,

@@ -34,7 +34,7 @@ class RepeatedLog:
         self, level: int, message: str, subject: object, *args: object, exc_info: BaseException | None = None
     ) -> None:
         """Log it, unless it was logged within the interval."""
-        kinds = [type(one).__name__ for one in args if isinstance(one, BaseException)]
+        kinds = [type(argument).__name__ for argument in args if isinstance(argument, BaseException)]
         key = (message, str(subject), *kinds)
         now = self._clock()
         with self._mutex:

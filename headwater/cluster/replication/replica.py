@@ -160,7 +160,7 @@ class Replica:
     @property
     def all_in_sync(self) -> bool:
         """True if every replica is in sync, as far as this one knows."""
-        return self.state is not None and all(one in self.state.in_sync for one in self.state.replicas)
+        return self.state is not None and all(broker in self.state.in_sync for broker in self.state.replicas)
 
     @property
     def log_end(self) -> LogEnd:
@@ -174,9 +174,9 @@ class Replica:
         if not self.leads or request.epoch != self.epoch or not self._is_replica(request.replica):
             raise NotLeading
         if self._diverges(request):
-            found = self.log.end_of(request.last_epoch)
+            epoch_end = self.log.end_of(request.last_epoch)
             return FollowerResponse(
-                self.epoch, request.end, request.last_epoch, (), self.high_watermark, found, mark=self._mark
+                self.epoch, request.end, request.last_epoch, (), self.high_watermark, epoch_end, mark=self._mark
             )
         self._note(request, now)
         self._advance()
@@ -222,11 +222,11 @@ class Replica:
         A proposal that etcd has not answered may have been taken, and the next leader be chosen by it.
         """
         assert self.state is not None
-        found = dict(self.state.in_sync)
+        counted = dict(self.state.in_sync)
         if self._pending is not None:
             for broker, incarnation in self._pending.state.in_sync.items():
-                found[broker] = max(incarnation, found.get(broker, 0))
-        return found
+                counted[broker] = max(incarnation, counted.get(broker, 0))
+        return counted
 
     def _advance(self) -> None:
         """Raise the high watermark as far as everybody who counts has come."""
@@ -297,7 +297,7 @@ class Replica:
         """
         if not self.leads:
             return False
-        return all(self._reached.get(one, 0) >= mark for one in self._counted() if one != self.broker)
+        return all(self._reached.get(broker, 0) >= mark for broker in self._counted() if broker != self.broker)
 
     # The in-sync set.
 
@@ -371,8 +371,8 @@ class Replica:
 
     def is_alone(self, now: float) -> bool:
         """Return whether none of those who follow in sync has asked for long: they may follow another one by now."""
-        others = [] if self.state is None else [one for one in self.state.in_sync if one != self.broker]
-        return bool(others) and all(self._stays_away(one, now) for one in others)
+        others = [] if self.state is None else [broker for broker in self.state.in_sync if broker != self.broker]
+        return bool(others) and all(self._stays_away(broker, now) for broker in others)
 
     def _may_shrink(self, members: Members) -> bool:
         """Not below the minimum: then writes wait instead."""

@@ -103,10 +103,10 @@ class Decider:
         self._carrier.end()
         for task in self._tasks:
             task.cancel()
-        for one in self._decided.values():
-            if not one.done.done():
-                one.done.set_exception(NotLeading())
-                one.done.exception()  # a caller that waits is told; where nobody does, nobody misses it
+        for decided in self._decided.values():
+            if not decided.done.done():
+                decided.done.set_exception(NotLeading())
+                decided.done.exception()  # a caller that waits is told; where nobody does, nobody misses it
         self._decided.clear()
 
     def _do(self, work: Awaitable[None]) -> None:
@@ -128,15 +128,15 @@ class Decider:
         Raises TransactionAborted when something is not staged (any more), WriterTaken, and NotLeading when nobody here
         knows what became of it: then another one is asked.
         """
-        found = await self._known(wanted)
-        if found is not None:
-            return found
+        verdict = await self._known(wanted)
+        if verdict is not None:
+            return verdict
         if check is not None:
             await self._journal.write(lambda _: check())
         await self._hold(wanted.shares)
-        found = await self._known(wanted)  # it may have been asked again meanwhile
-        if found is not None:
-            return found
+        verdict = await self._known(wanted)  # it may have been asked again meanwhile
+        if verdict is not None:
+            return verdict
         if not self._journal.good:
             raise NotLeading
         rulings: list[TransactionDecision] = []
@@ -169,10 +169,10 @@ class Decider:
         return None
 
     async def _outcome(self, number: int) -> Bases:
-        found = self._decided.get(number)
-        if found is None:
+        decided = self._decided.get(number)
+        if decided is None:
             raise NotLeading
-        return await asyncio.shield(found.done)
+        return await asyncio.shield(decided.done)
 
     async def complete(self) -> int:
         """Return when everything is done that is decided by now; how much that was. Raises NotLeading."""
@@ -191,8 +191,8 @@ class Decider:
 
     def _carry_out(self, ruling: TransactionDecision, written: asyncio.Future[Any] | None) -> asyncio.Future[Bases]:
         done: asyncio.Future[Bases] = asyncio.get_running_loop().create_future()
-        one = self._decided[ruling.number] = _Decided(ruling, written, done)
-        self._queue.append(one)
+        decided = self._decided[ruling.number] = _Decided(ruling, written, done)
+        self._queue.append(decided)
         self._more.set()
         return asyncio.shield(done)
 
@@ -202,24 +202,24 @@ class Decider:
             while not self._queue:
                 self._more.clear()
                 await self._more.wait()
-            one = self._queue.popleft()
-            if one.written is not None:
+            decided = self._queue.popleft()
+            if decided.written is not None:
                 try:
-                    await asyncio.shield(one.written)
+                    await asyncio.shield(decided.written)
                 except (NotLeading, HeadwaterError, OSError):
                     return  # the log is no longer good, and this coordinator is about to end
-            self._do(self._finish(one, self._carrier.add(one.ruling)))
+            self._do(self._finish(decided, self._carrier.add(decided.ruling)))
 
-    async def _finish(self, one: _Decided, carried: asyncio.Future[Bases]) -> None:
+    async def _finish(self, decided: _Decided, carried: asyncio.Future[Bases]) -> None:
         bases = await carried
         if self._journal.good:
             # Nobody waits for it: what is done again is known where it is done.
             self._journal.write(
-                lambda note: note(self._transaction_log.finish(one.ruling.number, bases, self._now_ns()))
+                lambda note: note(self._transaction_log.finish(decided.ruling.number, bases, self._now_ns()))
             )
-        self._decided.pop(one.ruling.number, None)
-        if not one.done.done():
-            one.done.set_result(bases)
+        self._decided.pop(decided.ruling.number, None)
+        if not decided.done.done():
+            decided.done.set_result(bases)
 
 
 class WriterCoordinator:
@@ -233,9 +233,9 @@ class WriterCoordinator:
         self._shrinking: asyncio.Task[None] | None = None
 
     @property
-    def place(self) -> TopicPartition:
+    def partition(self) -> TopicPartition:
         """The partition of `__txn`."""
-        return self._log.place
+        return self._log.partition
 
     def replay(self, records: list[Record]) -> None:
         """Take in what the log has, and begin to serve."""
@@ -284,7 +284,7 @@ class WriterCoordinator:
         except NotLeading:
             return
         except (HeadwaterError, OSError) as error:
-            _log.error("%s/%d cannot be made smaller: %s", *self.place, error)
+            _log.error("%s/%d cannot be made smaller: %s", *self.partition, error)
             return
         self._log.bytes -= before
         self._enough = max(_SNAPSHOT_BYTES, 2 * self._log.bytes)

@@ -55,30 +55,30 @@ class Known:
         self._held: set[StageRange] = set()
         self._dropped: set[StageRange] = set()
 
-    def staged(self, found: StageRange) -> None:
+    def staged(self, staged: StageRange) -> None:
         """Something is staged, and nothing decided over it."""
-        self._waiting[found.start] = found
+        self._waiting[staged.start] = staged
 
-    def hold(self, found: StageRange) -> bool:
+    def hold(self, staged: StageRange) -> bool:
         """Keep it whatever is dropped from now on; whether it was not dropped before."""
-        if found in self._dropped or (found.epoch == self.epoch and self._waiting.get(found.start) != found):
+        if staged in self._dropped or (staged.epoch == self.epoch and self._waiting.get(staged.start) != staged):
             return False
-        self._held.add(found)
+        self._held.add(staged)
         return True
 
-    def drop(self, found: StageRange) -> None:
+    def drop(self, staged: StageRange) -> None:
         """Nobody wants it. A coordinator that is about to decide over it comes too late, or came before."""
-        if found in self._held:
+        if staged in self._held:
             return
-        self._dropped.add(found)
-        if self._waiting.get(found.start) == found:
-            del self._waiting[found.start]
+        self._dropped.add(staged)
+        if self._waiting.get(staged.start) == staged:
+            del self._waiting[staged.start]
 
-    def done(self, found: StageRange) -> None:
+    def done(self, staged: StageRange) -> None:
         """It is in the partition."""
-        self._held.discard(found)
-        if self._waiting.get(found.start) == found:
-            del self._waiting[found.start]
+        self._held.discard(staged)
+        if self._waiting.get(staged.start) == staged:
+            del self._waiting[staged.start]
 
     def needed_from(self, start: int, end: int) -> int:
         """The offset from which a log is needed. Stages under other leaders are, until they are too old."""
@@ -88,9 +88,9 @@ class Known:
 
     def forget_before(self, offset: int) -> None:
         """It is gone from the log."""
-        self._dropped = {one for one in self._dropped if one.start >= offset}
-        self._held = {one for one in self._held if one.start >= offset}
-        self._waiting = {start: one for start, one in self._waiting.items() if start >= offset}
+        self._dropped = {staged for staged in self._dropped if staged.start >= offset}
+        self._held = {staged for staged in self._held if staged.start >= offset}
+        self._waiting = {start: staged for start, staged in self._waiting.items() if start >= offset}
 
 
 Undone = Callable[[TopicPartition, bytes], Awaitable[Collection[StageRange] | None]]
@@ -138,8 +138,8 @@ class Stages:
         known.appending += 1
         try:
             appended: Appended = await self._node.threads.write(_append, stage, epoch, frames)
-            found = StageRange(epoch, appended.base_offset, appended.end_offset)
-            known.staged(found)
+            staged = StageRange(epoch, appended.base_offset, appended.end_offset)
+            known.staged(staged)
         except NotLeading:
             raise self._node.leadership.not_leader(partition) from None
         except (WriteFailed, PartitionPoisoned) as error:
@@ -149,13 +149,13 @@ class Stages:
         finally:
             known.appending -= 1
         stage.appended()
-        return found
+        return staged
 
     async def acknowledged(self, partition: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Return when every replica that is in sync has these; raises NotLeader."""
         _, stage = self._leading(partition, uuid)
-        for found in ranges:
-            await self._acknowledged(stage, found.epoch, found.end)
+        for staged in ranges:
+            await self._acknowledged(stage, staged.epoch, staged.end)
 
     async def _acknowledged(self, local: LocalReplica, epoch: int, end: int) -> None:
         appended: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
@@ -163,13 +163,13 @@ class Stages:
         try:
             await local.acknowledged(appended, epoch, by_all=True)
         except NotLeading:
-            raise self._node.leadership.not_leader(local.place) from None
+            raise self._node.leadership.not_leader(local.tp) from None
 
     def drop(self, partition: TopicPartition, uuid: bytes, ranges: Iterable[StageRange]) -> None:
         """Nobody wants these any more; raises NotLeader."""
         _, stage = self._leading(partition, uuid)
-        for found in ranges:
-            self._of(stage).drop(found)
+        for staged in ranges:
+            self._of(stage).drop(staged)
 
     # Deciding.
 
@@ -177,8 +177,8 @@ class Stages:
         """Keep these until they are written; raises NotLeader and TransactionAborted."""
         _, stage = self._leading(partition, uuid)
         known = self._of(stage)
-        for found in ranges:
-            if not _is_there(stage, found) or not known.hold(found):
+        for staged in ranges:
+            if not _is_in_log(stage, staged) or not known.hold(staged):
                 raise TransactionAborted(
                     f"{partition.topic}/{partition.partition}: what the transaction has staged is gone: it was "
                     f"dropped, or staged more than a day ago"
@@ -201,8 +201,8 @@ class Stages:
         local.appended()
         await self._acknowledged(local, epoch, end)
         for portion in portions:
-            for found in portion.ranges:
-                known.done(found)
+            for staged in portion.ranges:
+                known.done(staged)
         return bases
 
     def _leading(self, partition: TopicPartition, uuid: bytes) -> tuple[LocalReplica, LocalReplica]:
@@ -232,7 +232,7 @@ class Stages:
         if aged > offset:
             kept = await undone(partition, local.key[0])
             if kept is not None:
-                offset = min([aged, *(found.start for found in kept)])
+                offset = min([aged, *(staged.start for staged in kept)])
         offset = min(offset, stage.replica.high_watermark)
         if offset > log.start:
             await self._node.threads.write(log.partition.delete_before, offset)
@@ -244,10 +244,10 @@ def _staged(topic: ClusterTopic) -> ClusterTopic:
     return replace(topic, staged=True)
 
 
-def _is_there(stage: LocalReplica, found: StageRange) -> bool:
+def _is_in_log(stage: LocalReplica, staged: StageRange) -> bool:
     """Return whether a range is in the log. Only an operator can have let something else in, in its partition."""
     log = stage.log
-    return log.start <= found.start < found.end <= log.end and log.epoch_before(found.end) == found.epoch
+    return log.start <= staged.start < staged.end <= log.end and log.epoch_before(staged.end) == staged.epoch
 
 
 def _append(stage: LocalReplica, epoch: int, frames: Sequence[Frame]) -> Appended:
@@ -278,16 +278,16 @@ def _apply(
 
 def _frames(local: LocalReplica, stage: LocalReplica, ranges: Iterable[StageRange]) -> list[Frame]:
     """The frames that are staged there; none if an operator has let a broker lead that lacks them."""
-    found: list[Frame] = []
-    for one in ranges:
-        if not _is_there(stage, one):
+    frames: list[Frame] = []
+    for staged in ranges:
+        if not _is_in_log(stage, staged):
             state = local.replica.state
-            if state is None or state.forced_epoch <= one.epoch:
-                raise StoreError(f"{stage}: {one} is not there")
-            _log.error("%s: %s was lost by an operator's election, and with it a transaction's share", stage, one)
+            if state is None or state.forced_epoch <= staged.epoch:
+                raise StoreError(f"{stage}: {staged} is not there")
+            _log.error("%s: %s was lost by an operator's election, and with it a transaction's share", stage, staged)
             return []
         try:
-            found += [frame.unstamped() for frame in stage.log.partition.frames(one.start, one.end)]
+            frames += [frame.unstamped() for frame in stage.log.partition.frames(staged.start, staged.end)]
         except OffsetOutOfRange as error:
             raise StoreError(f"{stage}: {error}") from error
-    return found
+    return frames

@@ -76,31 +76,33 @@ class TransactionDecision:
 
     def pack(self) -> bytes:
         """The record that decides."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "number": self.number,
             "request": self.request.hex(),
             "shares": [[topic, uuid.hex(), number, ranges] for topic, uuid, number, ranges in self.shares],
             "decided_ns": self.decided_ns,
         }
         if self.name is not None and self.writer is not None:
-            found |= {"name": self.name, "writer": self.writer.pack().decode()}
-        return _packed(found)
+            content |= {"name": self.name, "writer": self.writer.pack().decode()}
+        return _packed(content)
 
     @classmethod
     def unpack(cls, content: bytes) -> TransactionDecision:
         """The reverse; raises Damaged."""
         try:
-            found = json.loads(content)
+            fields = json.loads(content)
             return cls(
-                int(found["number"]),
-                bytes.fromhex(found["request"]),
+                int(fields["number"]),
+                bytes.fromhex(fields["request"]),
                 tuple(
-                    PartitionWrites(topic, bytes.fromhex(uuid), int(number), tuple(StageRange(*one) for one in ranges))
-                    for topic, uuid, number, ranges in found["shares"]
+                    PartitionWrites(
+                        topic, bytes.fromhex(uuid), int(number), tuple(StageRange(*bounds) for bounds in ranges)
+                    )
+                    for topic, uuid, number, ranges in fields["shares"]
                 ),
-                int(found["decided_ns"]),
-                found.get("name"),
-                NamedWriter.unpack(found["writer"].encode(), _WHERE) if "writer" in found else None,
+                int(fields["decided_ns"]),
+                fields.get("name"),
+                NamedWriter.unpack(fields["writer"].encode(), _WHERE) if "writer" in fields else None,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(f"not a decided transaction: {error}") from error
@@ -128,11 +130,11 @@ class TransactionLog:
         """Take in what is in the log, in its order; raises Damaged."""
         for record in records:
             try:
-                found = json.loads(record)
-                if "snapshot" in found:
-                    self._restore(found["snapshot"])
-                elif "done" in found:
-                    self._finish(int(found["done"]), _bases_of(found["bases"]), int(found["done_ns"]))
+                fields = json.loads(record)
+                if "snapshot" in fields:
+                    self._restore(fields["snapshot"])
+                elif "done" in fields:
+                    self._finish(int(fields["done"]), _bases_of(fields["bases"]), int(fields["done_ns"]))
                 else:
                     self._add(TransactionDecision.unpack(record))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -165,8 +167,8 @@ class TransactionLog:
 
     def answer_to(self, request: bytes) -> Bases | None:
         """The offsets of everything that was decided on a request, once it is done."""
-        found = self._done.get(request)
-        return None if found is None else found.bases
+        finished = self._done.get(request)
+        return None if finished is None else finished.bases
 
     def is_repeated(self, wanted: TransactionRequest) -> bool:
         """Return whether its writer's number was decided before. Raises WriterTaken if the writer is another's."""
@@ -231,25 +233,28 @@ class TransactionLog:
 
     def snapshot(self) -> bytes:
         """A record that says all that is known: what is before it in the log is needed no more."""
-        found = {
+        content = {
             "next": self._next,
             "undone": [ruling.pack().decode() for ruling in self.undone()],
             "writers": {name: writer.pack().decode() for name, writer in self._writers.items()},
             "done": [
-                [request.hex(), one.number, one.done_ns, _written(one.bases)] for request, one in self._done.items()
+                [request.hex(), finished.number, finished.done_ns, _written(finished.bases)]
+                for request, finished in self._done.items()
             ],
         }
-        return _packed({"snapshot": found})
+        return _packed({"snapshot": content})
 
-    def _restore(self, found: Mapping[str, Any]) -> None:
-        self._next = max(self._next, int(found["next"]))
-        self._writers = {name: NamedWriter.unpack(one.encode(), _WHERE) for name, one in found["writers"].items()}
-        undone = [TransactionDecision.unpack(one.encode()) for one in found["undone"]]
+    def _restore(self, content: Mapping[str, Any]) -> None:
+        self._next = max(self._next, int(content["next"]))
+        self._writers = {
+            name: NamedWriter.unpack(packed.encode(), _WHERE) for name, packed in content["writers"].items()
+        }
+        undone = [TransactionDecision.unpack(packed.encode()) for packed in content["undone"]]
         self._open = {ruling.number: ruling for ruling in undone}
         self._requests = {ruling.request: ruling.number for ruling in undone if ruling.request}
         self._done = OrderedDict(
             (bytes.fromhex(request), _Request(int(number), int(done_ns), _bases_of(bases)))
-            for request, number, done_ns, bases in found["done"]
+            for request, number, done_ns, bases in content["done"]
         )
 
 
@@ -261,5 +266,5 @@ def _written(bases: Bases) -> list[tuple[str, int, int | None]]:
     return [(uuid.hex(), number, base) for (uuid, number), base in bases.items()]
 
 
-def _bases_of(found: Iterable[Sequence[Any]]) -> Bases:
-    return {(bytes.fromhex(uuid), int(number)): base for uuid, number, base in found}
+def _bases_of(written: Iterable[Sequence[Any]]) -> Bases:
+    return {(bytes.fromhex(uuid), int(number)): base for uuid, number, base in written}
