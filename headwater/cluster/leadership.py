@@ -185,6 +185,6 @@ class Leadership:
             return False
         if time.monotonic() - self._resigned > pause:
             self._resigned = time.monotonic()
-            _log.error("%s is to be led by others: %s", local, why)
+            _log.error("this broker gives up the leadership of %s: %s", local, why)
             membership.registration.renew()
         return True

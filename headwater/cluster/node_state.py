@@ -57,7 +57,9 @@ class NodeState:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.error("a part of the cluster's node has failed and works no more", exc_info=task.exception())
+            _log.error(
+                "a background task of the cluster node has failed, and is not run again", exc_info=task.exception()
+            )
 
     async def end_tasks(self) -> None:
         """Cancel everything that was begun, and wait for its end."""

@@ -105,7 +105,7 @@ class ReplicaManager:
             try:
                 await self._host()
             except (HeadwaterError, OSError) as error:
-                _log.error("not all that the cluster wants here can be made: %s", error)
+                _log.error("this broker cannot create all topics and replicas that it should hold: %s", error)
                 await asyncio.sleep(_AGAIN)
                 self._changed.set()
 
@@ -279,7 +279,7 @@ class ReplicaManager:
 
     async def _propose(self, local: LocalReplica, proposal: Proposal) -> None:
         replica = local.replica
-        _log.info("%s: in sync are to be %s", local, sorted(proposal.state.in_sync))
+        _log.info("%s: the leader proposes the in-sync replicas %s", local, sorted(proposal.state.in_sync))
         if await self._state.membership.view.propose(local.key, proposal) is False:
             replica.refused(proposal)
             local.wake()

@@ -180,7 +180,7 @@ def _split(content: memoryview, wanted: int) -> tuple[bytes, list[memoryview]]:
             case 5:
                 position += 4
             case _:
-                raise DecodeError("a message has a field of no known kind")
+                raise DecodeError("a message has a field of an unknown wire type")
         if position > len(content):
             raise DecodeError("a message is cut short")
         if tag == wanted << 3 | 2:

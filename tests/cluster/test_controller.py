@@ -384,4 +384,4 @@ def test_nothing_is_elected_by_a_key_that_somebody_has_spoilt(
             assert first.view.partitions[key][0] == before[0]
 
     run(main())
-    assert "cannot be read, and is not taken" in caplog.text
+    assert "cannot be read, and is ignored" in caplog.text

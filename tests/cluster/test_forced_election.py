@@ -81,7 +81,7 @@ def test_a_partition_is_led_again_by_one_that_lacks_records_and_all_others_copy_
         cluster.wait_for_watermark(30, "numbers", lost, longer)
         code, _, complaint = elect(cluster, longer, "--accept-loss")
         assert (code, complaint.count("\n")) == (1, 1)
-        assert f"numbers/0 is led by broker {lost}" in complaint
+        assert f"broker {lost} leads numbers/0" in complaint
 
         cluster.kill(lost, longer)
         cluster.end_lease(lost)
@@ -223,7 +223,7 @@ def test_what_is_known_is_told_and_of_two_operators_one_is_obeyed(server: EtcdSe
             since = partition.brokers[leader - 1].incarnation
             await partition.brokers[0].view.refresh()
             assert partition.state() == PartitionState((1, 2, 3, 4), {leader: since}, leader, since, 7, 7)
-            with pytest.raises(StoreError, match=f"orders/0 is led by broker {leader}"):
+            with pytest.raises(StoreError, match=f"broker {leader} leads orders/0"):
                 await second.look()
 
     run(main())
@@ -238,7 +238,7 @@ def test_who_has_not_seen_the_latest_is_not_obeyed(server: EtcdServer) -> None:
             with pytest.raises(StoreError, match="changed meanwhile"):
                 await election.hold(outlook.revision - 1)
             back = await Node([server.address], 4).start()  # who was missed is there again
-            with pytest.raises(StoreError, match="will be led by itself"):
+            with pytest.raises(StoreError, match="will get a leader without help"):
                 await election.hold(outlook.revision)
             await back.membership.leave()
             assert partition.state() == before
@@ -266,10 +266,10 @@ def test_nobody_is_forced_without_need_nor_unknown(server: EtcdServer) -> None:
     async def main() -> None:
         async with stuck(server, {1: 1, 2: 1}) as partition:
             for broker in (1, 3):
-                with pytest.raises(StoreError, match="will be led by itself"):
+                with pytest.raises(StoreError, match="will get a leader without help"):
                     await partition.election(broker).look()
         async with stuck(server, {}) as partition:
-            with pytest.raises(StoreError, match="broker 3 does not tell"):
+            with pytest.raises(StoreError, match="broker 3 does not report"):
                 await partition.election(3).look()
             assert (await partition.election(2).look()).epoch == 6
 

@@ -17,7 +17,7 @@ def replicas_of(topic: bytes, number: int, replication: int, brokers: Collection
     """The brokers for a partition, its first leader first. The topic's uuid says where the round begins."""
     ring = sorted(brokers)
     if replication > len(ring):
-        raise InvalidConfiguration(f"{replication} replicas need as many brokers, and there are {len(ring)}")
+        raise InvalidConfiguration(f"{replication} replicas need {replication} brokers, and only {len(ring)} are alive")
     turn = int.from_bytes(topic[:4], "big") + number
     first = turn % len(ring)
     others = len(ring) - 1

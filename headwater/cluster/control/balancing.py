@@ -43,7 +43,7 @@ class _Balance:
         most = max((held.replication for held in partitions.values()), default=0)
         if most > len(brokers):
             raise InvalidConfiguration(
-                f"a topic is kept {most} times, and {len(brokers)} brokers would hold it: add a broker first"
+                f"a topic has {most} replicas, and only {len(brokers)} brokers would hold them: add a broker first"
             )
         self._placed: dict[PartitionKey, list[int]] = {}
         self._load: Counter[int] = Counter(dict.fromkeys(self._brokers, 0))

@@ -135,7 +135,7 @@ class Controller:
             async with asyncio.timeout(_ASKING):
                 return await self._ask(member, keys)
         except (HeadwaterError, TimeoutError) as error:
-            _log.warning("broker %d does not tell how far its logs go: %s", member.id, str(error) or "no answer")
+            _log.warning("broker %d does not report the ends of its logs: %s", member.id, str(error) or "no answer")
             return {}
 
     async def _write(self, since: int, changes: Sequence[Change]) -> int:
@@ -148,7 +148,7 @@ class Controller:
                 _log.info("%s", change.description)
             return revision
         if len(changes) == 1 or self.since != since:
-            _log.debug("not done, something has changed: %s", changes[0].description)
+            _log.debug("not written, because something has changed: %s", changes[0].description)
             return 0
         half = len(changes) // 2
         first = await self._write(since, changes[:half])

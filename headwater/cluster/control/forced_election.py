@@ -64,8 +64,8 @@ class ForcedElection:
         ends = dict(zip((member.id for member in members), await asyncio.gather(*map(self._end, members)), strict=True))
         if ends[self._broker] is None:
             raise StoreError(
-                f"broker {self._broker} does not tell how far its log of {self} goes, or has lost some of it: its own "
-                f"log says why"
+                f"broker {self._broker} does not report the end of its log of {self}, or has lost records of it: see "
+                f"the messages that this broker has logged"
             )
         standings = [
             Standing(broker, broker in state.in_sync, broker in alive, ends.get(broker)) for broker in state.replicas
@@ -105,19 +105,19 @@ class ForcedElection:
         alive = self._view.alive
         state, revision = self._view.partitions.get(self._key, (None, 0))
         if state is None:
-            raise StoreError(f"there is no partition {self}")
+            raise StoreError(f"partition {self} does not exist")
         if self._broker not in state.replicas:
-            raise StoreError(f"broker {self._broker} has no replica of {self}: brokers {_listed(state.replicas)} have")
+            raise StoreError(f"broker {self._broker} has no replica of {self}: brokers {_listed(state.replicas)} do")
         if self._rules.is_led(state, alive):
-            raise StoreError(f"{self} is led by broker {state.leader}: nobody else needs to be elected")
+            raise StoreError(f"broker {state.leader} leads {self}: no election is needed")
         if state.in_sync and (state.in_sync.keys() <= alive.keys() or not self._rules.asks(state, alive)):
-            raise StoreError(f"{self} will be led by itself: its in-sync replicas are alive, and nothing is lost")
+            raise StoreError(f"{self} will get a leader without help: its in-sync replicas live, and nothing is lost")
         if self._broker not in alive:
-            raise StoreError(f"broker {self._broker} is away, and cannot lead {self}: start it, or choose another one")
+            raise StoreError(f"broker {self._broker} is away, and cannot lead {self}: start it, or choose another")
         return state, revision, alive
 
     def _changed(self) -> StoreError:
-        return StoreError(f"{self} or its brokers have changed meanwhile, and nothing was done: look again")
+        return StoreError(f"{self} or its brokers have changed meanwhile, and nothing was done: try again")
 
     async def _end(self, member: BrokerMember) -> int | None:
         try:

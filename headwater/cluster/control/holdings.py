@@ -86,7 +86,7 @@ class Holdings:
         last = self._log_of(info, number).last_epoch
         if last > epoch:
             _log.error(
-                "%s/%d is not wanted here as of epoch %d, and has records of epoch %d: it is not deleted",
+                "%s/%d belongs to other brokers as of epoch %d, but has records of epoch %d here: it is not deleted",
                 *(info.name, number, epoch, last),
             )
             return

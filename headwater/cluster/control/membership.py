@@ -76,9 +76,9 @@ class ClusterMembership:
                 while self._movable():
                     await asyncio.sleep(_LOOK)
         except (EtcdUnavailable, EtcdRefused) as error:  # a TimeoutError too, so before it
-            _log.warning("others could not be told to lead: %s", error)
+            _log.warning("this broker cannot ask other brokers to lead its partitions: %s", error)
         except TimeoutError:
-            _log.warning("%d partitions are still led here after %g s", self.leads, timeout)
+            _log.warning("this broker still leads %d partitions after %g s", self.leads, timeout)
 
     def _movable(self) -> bool:
         """Return whether there is a partition that is led here and that another broker could lead."""
@@ -108,4 +108,7 @@ class ClusterMembership:
 def _tell_end(task: asyncio.Task[None]) -> None:
     """Log the end of background work, which should never end by itself."""
     if not task.cancelled() and task.exception() is not None:
-        _log.error("a part of the cluster has failed and works no more here", exc_info=task.exception())
+        _log.error(
+            "a background task of the membership has failed, and is not run again",
+            exc_info=task.exception(),
+        )

@@ -62,7 +62,7 @@ class Moves:
         known = set(view.members) | {broker for state, _ in view.partitions.values() for broker in state.replicas}
         unknown = [broker for broker in remove if broker not in known]
         if unknown:
-            raise StoreError(f"there is no broker {unknown[0]}: brokers {_listed(sorted(known))} are known here")
+            raise StoreError(f"broker {unknown[0]} does not exist: the cluster has brokers {_listed(sorted(known))}")
         sizes = await self._sizes()
         partitions = {
             key: HeldReplica(_wanted(state), topic.replication, max(sizes.get(key, {}).values(), default=0))
@@ -111,8 +111,8 @@ class Moves:
         to = set(move.to)
         if len(to) != len(move.to) or len(to) != topic.replication or not to <= self._view.members.keys():
             raise StoreError(
-                f"{move.topic}/{move.partition} cannot be at brokers {_listed(move.to)}: it is kept at "
-                f"{topic.replication}, each once, and all of them alive when it begins"
+                f"{move.topic}/{move.partition} cannot move to brokers {_listed(move.to)}: it needs "
+                f"{topic.replication} different brokers, and all of them must be alive"
             )
 
     async def cancel(self, remove: Collection[int] = ()) -> int:
@@ -178,7 +178,7 @@ class Moves:
             async with asyncio.timeout(_ASKING):
                 return await self._weigh(member, keys)
         except (HeadwaterError, TimeoutError) as error:
-            _log.warning("broker %d does not tell how large its logs are: %s", member.id, str(error) or "no answer")
+            _log.warning("broker %d does not report the sizes of its logs: %s", member.id, str(error) or "no answer")
             return {}
 
     async def _write(self, changes: Sequence[tuple[PartitionKey, int, PartitionState]]) -> int:

@@ -137,8 +137,8 @@ class Registration:
             return
         if time.monotonic() > patience:
             raise StoreInUse(
-                f"broker {self.broker} is running already, at {other.address} with another directory: two brokers of "
-                f"one number are taken for one, so give this one another by --broker-id"
+                f"broker {self.broker} is running already, at {other.address} with another directory: every broker "
+                f"needs a number of its own, so choose another one with --broker-id"
             )
         await asyncio.sleep(_PAUSE)
 

@@ -48,8 +48,8 @@ class ClusterTopics:
         """Add a topic, and wait until all its partitions are led; raises TopicExists."""
         if not 1 <= topic.min_insync <= topic.replication:
             raise InvalidConfiguration(
-                f"topic {topic.info.name!r} has {topic.replication} replicas: of these 1 to {topic.replication} must "
-                f"be in sync, not {topic.min_insync}"
+                f"topic {topic.info.name!r} has {topic.replication} replicas, so its min_insync must be from 1 to "
+                f"{topic.replication}, not {topic.min_insync}"
             )
         name = self._view.keys.topic(topic.info.name)
         while True:
@@ -89,8 +89,8 @@ class ClusterTopics:
                     changed.clear()
         except TimeoutError:
             raise StoreError(
-                f"topic {topic.info.name!r} was made, and not all of its partitions are led after {timeout:g} s: see "
-                f"hw cluster status"
+                f"topic {topic.info.name!r} was created, but some of its partitions have no leader after "
+                f"{timeout:g} s: `hw cluster status` shows which"
             ) from None
         finally:
             self._view.off_change(wake)

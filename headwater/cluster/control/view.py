@@ -158,7 +158,7 @@ class ClusterView:
                 try:
                     callback(changed)
                 except Exception:  # noqa: BLE001 - a broker that sees nothing any more is worse
-                    _log.exception("a change of the cluster was not taken note of; the view goes on")
+                    _log.exception("a callback has failed to handle a change of the cluster; the view goes on")
 
     async def propose(self, key: PartitionKey, proposal: Proposal) -> bool | None:
         """Ask etcd for a change of a partition: True when it was taken, False when it was refused for sure.
@@ -183,7 +183,7 @@ class ClusterView:
             except EtcdUnavailable as error:
                 lost = lost or error.unknown
             except EtcdRefused as error:
-                _log.error("a change of partition %d of %s cannot be made: %s", key[1], key[0].hex(), error)
+                _log.error("etcd refuses a change of partition %d of topic %s: %s", key[1], key[0].hex(), error)
                 if not lost:
                     return False
             known = self._partitions.get(key)
@@ -222,7 +222,7 @@ class ClusterView:
                     controller = True
             except (Damaged, ValueError, KeyError, TypeError) as error:
                 # Somebody else has written there. The state before stays; nobody elects a leader by nonsense.
-                _log.error("%s in etcd cannot be read, and is not taken: %s", key, error)
+                _log.error("%s in etcd cannot be read, and is ignored: %s", key, error)
                 continue
             if item is None:
                 self._items.pop(key, None)

@@ -82,7 +82,7 @@ class EtcdAccess:
         exposed = [str(endpoint) for endpoint in endpoints if not endpoint.local]
         if self.password is not None and exposed and not self.secure:
             raise InvalidConfiguration(
-                f"etcd's password is sent beyond this machine only over TLS: name the authority of {exposed[0]}"
+                f"etcd's password is sent beyond this machine only over TLS: set etcd_tls_ca to connect to {exposed[0]}"
             )
 
     def channel(self, endpoint: Address) -> grpc.aio.Channel:
@@ -193,7 +193,7 @@ class EtcdConnection:
         deadline = begun + patience
         renewed = False
         pause = _PAUSE
-        why = "nobody was reached"
+        why = "no member was reached"
         while time.monotonic() < deadline:
             channel = await self._connected(deadline)
             if channel is None:
@@ -232,7 +232,7 @@ class EtcdConnection:
         patience = self.timeout if timeout is None else timeout
         channel = await self._connected(time.monotonic() + patience)
         if channel is None:
-            raise EtcdUnavailable(str(self), "a connection", patience, "nobody was reached")
+            raise EtcdUnavailable(str(self), "a connection", patience, "no member was reached")
         return channel
 
     async def _connected(self, deadline: float) -> EtcdChannel | None:

@@ -75,7 +75,7 @@ async def follow(
         except EtcdRefused as error:
             if not began:
                 raise
-            _log.error("changes of %s cannot be followed at present: %s", prefix, error)
+            _log.error("this broker cannot follow changes of %s at present: %s", prefix, error)
             await asyncio.sleep(_REFUSED_PAUSE)
 
 

@@ -84,7 +84,7 @@ class Carrier:
                 expected = isinstance(error, HeadwaterError | OSError)
                 _log.log(
                     logging.DEBUG if expected else logging.ERROR,
-                    "%s/%d: what is decided cannot be done yet: %s",
+                    "%s/%d: a decided transaction cannot be written yet: %s",
                     *(some[0].share.topic, some[0].share.partition, error),
                     exc_info=None if expected else error,
                 )

@@ -59,7 +59,7 @@ class Cleaning:
         try:
             self._elapsed.keep()
         except OSError as error:
-            _log.warning("what was seen of the clock cannot be kept: %s", error)
+            _log.warning("the readings of the clock cannot be stored: %s", error)
 
     async def clean(self, readers: Readers, local: LocalReplica) -> None:
         """Remove from a replica what its topic no longer wants."""

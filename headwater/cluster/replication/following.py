@@ -77,7 +77,7 @@ class Follower:
             following.cancel()
         (error,) = await asyncio.gather(following, return_exceptions=True)
         if isinstance(error, Exception):
-            _log.error("%s has stopped to follow, and begins anew", local, exc_info=error)
+            _log.error("%s has stopped following its leader, and starts again", local, exc_info=error)
             await asyncio.sleep(_FAILED)
 
     async def follow(self, epoch: int, leader_of: Callable[[], BrokerMember | None]) -> None:
@@ -189,7 +189,7 @@ class Follower:
         forced = replica.state is not None and last_epoch < replica.state.forced_epoch
         if offset < replica.high_watermark and not forced:
             raise HeadwaterError(
-                f"the leader lacks what was acknowledged: offset {offset} is below {replica.high_watermark}; nothing "
+                f"the leader lacks acknowledged records from offset {offset} to {replica.high_watermark - 1}; nothing "
                 f"was removed here"
             )
         lost = max(replica.high_watermark - offset, 0)
@@ -237,7 +237,7 @@ class Follower:
         local, replica = self._local, self._local.replica
         if replica.in_sync and local.log.end > local.log.start:
             raise HeadwaterError(
-                "it is in sync, and not as far as delete markers may be gone; nothing was removed here"
+                "the replica is in sync, but lacks delete markers that its leader has removed; nothing was removed here"
             )
         _log.warning("%s is copied anew: delete markers that it lacks are gone from its leader's log", local)
         await self._threads.write(local.log.begin_anew, answer.epoch, _markers(answer))

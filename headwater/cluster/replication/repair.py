@@ -244,7 +244,7 @@ class Repair:
                 frames.append(frame)
                 reached = min(header.next_offset, span.end)
         except HeadwaterError as error:
-            _log.warning("%s: an answer to a question for what is damaged is damaged itself: %s", self.local, error)
+            _log.warning("%s: another broker has sent damaged frames for a repair: %s", self.local, error)
             return Intact(frames, reached, span.end)
         end = min(answer.next_offset, span.end)
         if end > max(reached, gaps_until):
@@ -299,7 +299,7 @@ class Repair:
             answer: pb.ReadReplicaResponse = await self.links.to(source).call("ReadReplica", request, _ASKING)
         except HeadwaterError as error:
             self.answered.discard(source.id)
-            _log.debug("%s: broker %d does not tell what it has: %s", self.local, source.id, error)
+            _log.debug("%s: broker %d does not send what it has: %s", self.local, source.id, error)
             return None
         return answer
 

@@ -180,8 +180,8 @@ class Stages:
         for staged in ranges:
             if not _is_in_log(stage, staged) or not known.hold(staged):
                 raise TransactionAborted(
-                    f"{partition.topic}/{partition.partition}: what the transaction has staged is gone: it was "
-                    f"dropped, or staged more than a day ago"
+                    f"{partition.topic}/{partition.partition}: the records that the transaction has staged are gone: "
+                    f"they were dropped, or staged more than a day ago"
                 )
 
     async def apply(
@@ -283,7 +283,9 @@ def _frames(local: LocalReplica, stage: LocalReplica, ranges: Iterable[StageRang
         if not _is_in_log(stage, staged):
             state = local.replica.state
             if state is None or state.forced_epoch <= staged.epoch:
-                raise StoreError(f"{stage}: {staged} is not there")
+                raise StoreError(
+                    f"{stage}: offsets {staged.start} to {staged.end - 1} of epoch {staged.epoch} are gone"
+                )
             _log.error("%s: %s was lost by an operator's election, and with it a transaction's share", stage, staged)
             return []
         try:
