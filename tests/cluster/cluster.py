@@ -135,7 +135,7 @@ class ClusterProcesses:
         """Let all brokers run again, without any topics: as a new cluster, for the next test."""
         for running in self.brokers.values():
             running.process.send_signal(signal.SIGCONT)
-        dead = [number for number, one in self.brokers.items() if one.process.poll() is not None]
+        dead = [number for number, broker in self.brokers.items() if broker.process.poll() is not None]
         self.begin(*dead, *(number for number in range(len(self._ports)) if number not in self.brokers))
         with hw.open(self.address) as store:
             for name in store.topics():
@@ -145,27 +145,27 @@ class ClusterProcesses:
         """Return the leader and the in-sync set of a partition, as one of the brokers sees them."""
         with grpc.insecure_channel(self.brokers[next(iter(self.brokers)) if at is None else at].address) as channel:
             request = pb.GetMetadataRequest(topics=[topic])
-            found: Any = Stub(channel).GetMetadata(request, timeout=ANSWERED, wait_for_ready=True)
-        metadata: pb.PartitionMetadata = found.topics[0].partitions[number]
+            response: Any = Stub(channel).GetMetadata(request, timeout=ANSWERED, wait_for_ready=True)
+        metadata: pb.PartitionMetadata = response.topics[0].partitions[number]
         return metadata
 
     def wait(self, topic: str, number: int = 0, *, in_sync: set[int], at: int | None = None) -> pb.PartitionMetadata:
         """Wait until these are in sync, and one of them leads."""
         patience = Patience(PATIENCE)
         while True:
-            found = self.partition(topic, number, at=at)
-            if set(found.in_sync) == in_sync and found.leader in in_sync:
-                return found
-            assert not patience.exhausted(), f"{found.leader} leads, and in sync are {list(found.in_sync)}"
+            partition = self.partition(topic, number, at=at)
+            if set(partition.in_sync) == in_sync and partition.leader in in_sync:
+                return partition
+            assert not patience.exhausted(), f"{partition.leader} leads, and in sync are {list(partition.in_sync)}"
             time.sleep(0.05)
 
     def wait_for_leader(self, topic: str, leader: int, number: int = 0) -> pb.PartitionMetadata:
         """Wait until a broker leads, as it sees it itself, whoever is in sync."""
         patience = Patience(PATIENCE)
-        while (found := self.partition(topic, number, at=leader)).leader != leader:
-            assert not patience.exhausted(), f"{found.leader} leads, and in sync are {list(found.in_sync)}"
+        while (partition := self.partition(topic, number, at=leader)).leader != leader:
+            assert not patience.exhausted(), f"{partition.leader} leads, and in sync are {list(partition.in_sync)}"
             time.sleep(0.05)
-        return found
+        return partition
 
     def let_lead(self, broker: int, topic: str) -> None:
         """Kill all others, so that a broker leads, and start them again.
@@ -212,7 +212,7 @@ class ClusterProcesses:
             over = patience.exhausted()
             try:
                 copies = {broker: self.records(broker, topic, number) for broker in holders}
-                if over or len({tuple(one) for one in copies.values()}) == 1:
+                if over or len({tuple(copy) for copy in copies.values()}) == 1:
                     return copies
             except hw.HeadwaterError:  # damaged, and about to be repaired
                 if over:

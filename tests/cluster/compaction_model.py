@@ -50,7 +50,7 @@ class CompactedLog(SimulatedLog):
     # Epochs, which are kept beside the records.
 
     def epochs(self) -> list[tuple[int, int]]:
-        return [one for one in self._noted if one[1] < self.end]
+        return [epoch for epoch in self._noted if epoch[1] < self.end]
 
     def epoch_before(self, offset: int) -> int:
         return max((epoch for epoch, start in self._noted if start < offset <= self.end), default=0)
@@ -64,23 +64,23 @@ class CompactedLog(SimulatedLog):
 
     def had_the_same(self, epochs: Sequence[tuple[int, int]], until: int) -> bool:
         """Return whether a log with these epochs had the same records before an offset."""
-        return [one for one in epochs if one[1] < until] == [one for one in self.epochs() if one[1] < until]
+        return [epoch for epoch in epochs if epoch[1] < until] == [epoch for epoch in self.epochs() if epoch[1] < until]
 
     # Copying.
 
     def read(self, start: int) -> Sequence[Placed]:  # type: ignore[override]
-        found: list[Placed] = []
+        entries: list[Placed] = []
         for offset in range(max(start, self.start), self.end):
             entry = self.verified(offset)
             if entry != REMOVED:
-                found.append(Placed(offset, entry))
-            if len(found) == 4:
+                entries.append(Placed(offset, entry))
+            if len(entries) == 4:
                 break
-        return tuple(found)
+        return tuple(entries)
 
     def told(self, start: int) -> Told:
         """Return the facts to tell a follower whose log ends at `start`."""
-        epochs = tuple(one for one in self.epochs() if one[1] >= start)
+        epochs = tuple(epoch for epoch in self.epochs() if epoch[1] >= start)
         return Told(self.compacted_until, epochs, self.producers)
 
     def expect(self, told: Told) -> None:
@@ -88,23 +88,25 @@ class CompactedLog(SimulatedLog):
         self._told = told
 
     def add(self, batches: Sequence[Entry | Placed]) -> None:
-        for one in batches:
-            if isinstance(one, Placed):
-                self._copy(one)
+        for batch in batches:
+            if isinstance(batch, Placed):
+                self._copy(batch)
             else:
-                self.note([(one.epoch, self.end)])
-                self.entries.append(one)
+                self.note([(batch.epoch, self.end)])
+                self.entries.append(batch)
 
-    def _copy(self, one: Placed) -> None:
+    def _copy(self, placed: Placed) -> None:
         until = self._told.compacted_until
-        if not self.end <= one.offset or (one.offset > self.end and one.offset > until):
-            raise Violation(f"lost: {one} comes behind {self.end}, and was compacted up to {until}")
+        if not self.end <= placed.offset or (placed.offset > self.end and placed.offset > until):
+            raise Violation(f"lost: {placed} comes behind {self.end}, and was compacted up to {until}")
         if self.end < until:
             self.compacted_until = max(self.compacted_until, until)
             self.producers = self._told.producers
-        self.note([*(epoch for epoch in self._told.epochs if epoch[1] <= one.offset), (one.entry.epoch, one.offset)])
-        self.entries += [REMOVED] * (one.offset - self.end)
-        self.entries.append(one.entry)
+        self.note(
+            [*(epoch for epoch in self._told.epochs if epoch[1] <= placed.offset), (placed.entry.epoch, placed.offset)]
+        )
+        self.entries += [REMOVED] * (placed.offset - self.end)
+        self.entries.append(placed.entry)
 
     def restart(self, begins: LogStart) -> None:
         super().restart(begins)
@@ -136,21 +138,26 @@ class CompactedLog(SimulatedLog):
     def _known(self, end: int) -> tuple[tuple[int, int, int], ...]:
         """The last records of each producer before `end`, and what is known of those beyond."""
         first = max(self.compacted_until, self.start)
-        found = [*self.begins.producers, *(one for one in self.producers if one not in self.begins.producers)]
-        found += [
+        records = [
+            *self.begins.producers,
+            *(record for record in self.producers if record not in self.begins.producers),
+        ]
+        records += [
             (entry.producer, entry.sequence, offset)
             for offset, entry in enumerate(self.entries, self.start)
             if first <= offset < end
         ]
-        names = {name for name, _, _ in found}
-        return tuple(one for name in sorted(names) for one in [one for one in found if one[0] == name][-KEPT:])
+        names = {name for name, _, _ in records}
+        return tuple(
+            record for name in sorted(names) for record in [record for record in records if record[0] == name][-KEPT:]
+        )
 
     def begin_at(self, offset: int) -> LogStart:
-        return LogStart(offset, tuple(one for one in self.epochs() if one[1] < offset), self._known(offset))
+        return LogStart(offset, tuple(epoch for epoch in self.epochs() if epoch[1] < offset), self._known(offset))
 
     def find(self, producer: int, sequence: int) -> int | None:
-        found = [place for name, number, place in self._all() if (name, number) == (producer, sequence)]
-        return found[0] if found else None
+        offsets = [offset for name, number, offset in self._all() if (name, number) == (producer, sequence)]
+        return offsets[0] if offsets else None
 
     def last_sequence(self, producer: int) -> int:
         return max((number for name, number, _ in self._all() if name == producer), default=-1)
@@ -264,9 +271,9 @@ class CompactingCluster(Cluster):
     truth_kind = CompactingTruth
     client_kind = ForgetfulClient
 
-    def _alike(self, one: SimulatedLog, other: SimulatedLog) -> bool:
+    def _alike(self, log: SimulatedLog, other: SimulatedLog) -> bool:
         """Return whether two logs differ only in what compaction has removed, and agree on their epochs."""
-        if (one.start, one.end, one.epochs()) != (other.start, other.end, other.epochs()):
+        if (log.start, log.end, log.epochs()) != (other.start, other.end, other.epochs()):
             return False
-        pairs = zip(one.entries, other.entries, strict=True)
+        pairs = zip(log.entries, other.entries, strict=True)
         return all(ours == theirs or REMOVED in (ours, theirs) for ours, theirs in pairs)

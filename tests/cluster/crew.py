@@ -18,7 +18,7 @@ TOPIC: Final = "numbers"
 IMPATIENT: Final = hw.ClientConfig(attempt_timeout=3.0)
 """Clients that soon take a broker for dead that says nothing: then tests need not wait until they do."""
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """A partition and an offset."""
 
 
@@ -34,7 +34,7 @@ class Writer(threading.Thread):
         self._random = random.Random(seed)
         self.ended = threading.Event()
         self.sent = 0
-        self.acknowledged: dict[bytes, Place] = {}
+        self.acknowledged: dict[bytes, Position] = {}
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -47,7 +47,9 @@ class Writer(threading.Thread):
                         self.sent += 1
                         receipts[value] = out.send(value, key=b"%d" % self._random.randrange(100))
                     out.flush()
-                    self.acknowledged |= {value: (one.partition, one.offset) for value, one in receipts.items()}
+                    self.acknowledged |= {
+                        value: (receipt.partition, receipt.offset) for value, receipt in receipts.items()
+                    }
                     time.sleep(self._pace)
         except BaseException as error:  # noqa: BLE001 - it is told by the check
             self.error = error
@@ -61,7 +63,7 @@ class Reader(threading.Thread):
         self._address = address
         self._client = client
         self.ended = threading.Event()
-        self.seen: list[tuple[Place, bytes]] = []
+        self.seen: list[tuple[Position, bytes]] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -95,15 +97,15 @@ class Crew:
             Writer(f"writer{number}", cluster.address, seed + number, client, pace) for number in range(writers)
         ]
         self.reader = Reader("reader", cluster.address, client)
-        for one in (*self.writers, self.reader):
-            one.start()
+        for thread in (*self.writers, self.reader):
+            thread.start()
 
     def go_on(self, more: int = 50) -> Iterator[Violation]:
         """Wait until everyone has got so much more done, whatever has happened."""
         before = self._done()
         patience = Patience(PATIENCE)
         while not patience.exhausted():
-            if self.reader.error is not None or any(one.error is not None for one in self.writers):
+            if self.reader.error is not None or any(writer.error is not None for writer in self.writers):
                 return  # the end tells
             if all(now >= was + more for now, was in zip(self._done(), before, strict=True)):
                 return
@@ -111,7 +113,7 @@ class Crew:
         yield Violation(Kind.BLOCKED, f"done before: {before}, and {PATIENCE:g} s later: {self._done()}")
 
     def _done(self) -> list[int]:
-        return [*(len(one.acknowledged) for one in self.writers), len(self.reader.seen)]
+        return [*(len(writer.acknowledged) for writer in self.writers), len(self.reader.seen)]
 
     def stop(self) -> Iterator[Violation]:
         """Let everyone end."""
@@ -127,47 +129,49 @@ class Crew:
         self.reader.ended.set()
         has_finished(self.reader, PATIENCE)
         crew: list[Writer | Reader] = [*self.writers, self.reader]
-        for one in crew:
-            if one.is_alive():
-                yield Violation(Kind.BLOCKED, f"{one.name} does not end")
-            if one.error is not None:
-                yield Violation(Kind.CRASH, f"{one.name}: {type(one.error).__name__}: {one.error}")
+        for member in crew:
+            if member.is_alive():
+                yield Violation(Kind.BLOCKED, f"{member.name} does not end")
+            if member.error is not None:
+                yield Violation(Kind.CRASH, f"{member.name}: {type(member.error).__name__}: {member.error}")
 
     def check(self) -> Iterator[Violation]:
         """Stop everyone; then look at everything."""
         yield from self.stop()
         with hw.open(self._cluster.address) as store:
             info = store.describe_topic(TOPIC)
-            found = [
+            records = [
                 ((number, record.offset), record.value or b"")
                 for number in range(info.partitions)
                 for record in store.partition(info, number).records()
             ]
-        yield from self._check_log(dict(found))
-        yield from self._check_reader(found)
+        yield from self._check_log(dict(records))
+        yield from self._check_reader(records)
         yield from self._check_copies(info)
 
-    def _check_log(self, found: dict[Place, bytes]) -> Iterator[Violation]:
-        places: dict[bytes, Place] = {}
+    def _check_log(self, records: dict[Position, bytes]) -> Iterator[Violation]:
+        positions: dict[bytes, Position] = {}
         last: dict[tuple[int, bytes], int] = {}
         sent = {writer.name.encode(): writer.sent for writer in self.writers}
-        for place, value in found.items():
+        for position, value in records.items():
             name, number = value.split()
             if name not in sent or int(number) >= sent[name]:
-                yield Violation(Kind.UNSEEN, f"{value!r} at {place} was never sent")
-            if value in places:
-                yield Violation(Kind.DUPLICATE, f"{value!r} is at {places[value]} and at {place}")
-            places[value] = place
-            if int(number) < last.get((place[0], name), -1):
-                yield Violation(Kind.REORDERED, f"{value!r} at {place} comes behind a later one")
-            last[place[0], name] = int(number)
+                yield Violation(Kind.UNSEEN, f"{value!r} at {position} was never sent")
+            if value in positions:
+                yield Violation(Kind.DUPLICATE, f"{value!r} is at {positions[value]} and at {position}")
+            positions[value] = position
+            if int(number) < last.get((position[0], name), -1):
+                yield Violation(Kind.REORDERED, f"{value!r} at {position} comes behind a later one")
+            last[position[0], name] = int(number)
         for writer in self.writers:
-            for value, place in writer.acknowledged.items():
-                if places.get(value) != place:
-                    yield Violation(Kind.LOST_WRITE, f"{value!r} was acknowledged at {place}: {places.get(value)}")
+            for value, position in writer.acknowledged.items():
+                if positions.get(value) != position:
+                    yield Violation(
+                        Kind.LOST_WRITE, f"{value!r} was acknowledged at {position}: {positions.get(value)}"
+                    )
 
-    def _check_reader(self, found: list[tuple[Place, bytes]]) -> Iterator[Violation]:
-        log = dict(found)
+    def _check_reader(self, records: list[tuple[Position, bytes]]) -> Iterator[Violation]:
+        log = dict(records)
         after: dict[int, int] = {}
         for (partition, offset), value in self.reader.seen:
             if log.get((partition, offset)) != value:

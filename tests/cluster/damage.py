@@ -23,19 +23,19 @@ class FramePlace(NamedTuple):
 
 def frames_in(directory: Path) -> list[FramePlace]:
     """The frames of a replica that are there now, in the order of their offsets."""
-    found: list[FramePlace] = []
+    frames: list[FramePlace] = []
     for path in sorted(directory.glob("*.log")):
         segment = Segment.read(path)
         fd = os.open(path, os.O_RDONLY)
         try:
             file = FrameFile(fd, os.fstat(fd).st_size, seed_of(segment.header.partition), path)
-            found += [
+            frames += [
                 FramePlace(path, position, header.length, header.base_offset, header.next_offset)
                 for position, header in file.walk(SEGMENT_HEADER_BYTES)
             ]
         finally:
             os.close(fd)
-    return found
+    return frames
 
 
 def flip(frame: FramePlace, bit: int = 8 * HEADER_BYTES) -> None:
@@ -56,7 +56,7 @@ def lose(log: Path, how: str, random: Random | None = None) -> None:
     """Lose a closed segment, or what is behind one of its frames."""
     random = random or Random(0)
     content = log.read_bytes()
-    frames = [one for one in frames_in(log.parent) if one.file == log]
+    frames = [frame for frame in frames_in(log.parent) if frame.file == log]
     match how:
         case "missing":
             log.unlink()

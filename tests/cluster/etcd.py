@@ -78,7 +78,7 @@ class Etcd(Process):
 
     def watch(self, process: Process, told: Callable[[str, Item | None], None]) -> None:
         """Tell a process of every change from now on, for as long as it lives."""
-        self._watchers = [one for one in self._watchers if one[0] is not process]
+        self._watchers = [watcher for watcher in self._watchers if watcher[0] is not process]
         self._watchers.append((process, process.life, told))
 
     def _tell(self, key: str) -> None:

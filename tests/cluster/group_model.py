@@ -56,21 +56,21 @@ class Told:
     generation: int = 0
     owners: dict[tuple[int, TopicPartition], str] = field(default_factory=dict)
 
-    def owns(self, generation: int, places: frozenset[TopicPartition], member: str) -> None:
+    def owns(self, generation: int, partitions: frozenset[TopicPartition], member: str) -> None:
         """A member was told that these partitions are its own."""
         self.generation = max(self.generation, generation)
-        for place in places:
-            if self.owners.setdefault((generation, place), member) != member:
-                raise Violation(f"shared: {place} has two owners in generation {generation}")
+        for partition in partitions:
+            if self.owners.setdefault((generation, partition), member) != member:
+                raise Violation(f"shared: {partition} has two owners in generation {generation}")
 
-    def check(self, found: GroupInfo | None, floor: Mapping[int, int], generation: int, who: str) -> None:
+    def check(self, info: GroupInfo | None, floor: Mapping[int, int], generation: int, who: str) -> None:
         """Check that a shown state is not older than the state that was known when somebody asked for it."""
         for number, offset in floor.items():
-            position = None if found is None else found.positions.get((UUID, number))
+            position = None if info is None else info.positions.get((UUID, number))
             if position is None or position.offset < offset:
                 raise Violation(f"back: {number} was at {offset}, and {who} shows {position}")
-        if (0 if found is None else found.generation) < generation:
-            raise Violation(f"back: the generation was {generation}, and {who} shows {found}")
+        if (0 if info is None else info.generation) < generation:
+            raise Violation(f"back: the generation was {generation}, and {who} shows {info}")
 
 
 class GroupBroker(Broker):
@@ -213,9 +213,9 @@ class GroupBroker(Broker):
             return
         floor, generation = dict(self.told.positions), self.told.generation
 
-        def shown(found: Any) -> None:
-            if not isinstance(found, HeadwaterError | NotLeading):
-                self.told.check(found, floor, generation, self.name)
+        def shown(info: Any) -> None:
+            if not isinstance(info, HeadwaterError | NotLeading):
+                self.told.check(info, floor, generation, self.name)
 
         def describe(coordinator: Coordinator) -> GroupInfo | None:
             group = coordinator.groups.get(GROUP)
@@ -243,7 +243,7 @@ class NamedMember(Process):
     def __init__(self, world: World, number: int, cluster: GroupCluster) -> None:
         super().__init__(world, f"member {number}")
         self._cluster = cluster
-        self._names = (f"{number}-{one}" for one in count())
+        self._names = (f"{number}-{attempt}" for attempt in count())
         self._number = number
         self._member = ""
         self._owned: frozenset[TopicPartition] = frozenset()
@@ -277,24 +277,24 @@ class NamedMember(Process):
         broker, self._asked_again = self._broker, True
         assert isinstance(broker, GroupBroker)
 
-        def told(found: Any) -> None:
-            answer(found)  # what is told counts from now on, whether or not it arrives
-            self.world.send(broker.name, self, lambda: self._answered(turn, found))
+        def told(outcome: Any) -> None:
+            answer(outcome)  # what is told counts from now on, whether or not it arrives
+            self.world.send(broker.name, self, lambda: self._answered(turn, outcome))
 
         self.world.send(self.name, broker, lambda: broker.ask_rules(rule, told))
 
-    def _answered(self, turn: int, found: Any) -> None:
+    def _answered(self, turn: int, outcome: Any) -> None:
         if turn != self._turn or self._rule is None:
             return
         self._asked_at = -PATIENCE
-        if isinstance(found, NotLeading):
+        if isinstance(outcome, NotLeading):
             return  # it asks another one
         self._rule = None
         self._asked_again = False
-        if isinstance(found, StaleMember):
+        if isinstance(outcome, StaleMember):
             self._member, self._owned = "", frozenset()
-        elif isinstance(found, tuple):
-            self._owned = found[1].owned | found[1].leaving
+        elif isinstance(outcome, tuple):
+            self._owned = outcome[1].owned | outcome[1].leaving
 
     def _next(self) -> tuple[Callable[[Coordinator], Any], Callable[[Any], None]]:
         random = self.world.random
@@ -320,27 +320,28 @@ class NamedMember(Process):
     def _rebalance(
         self, member: str, holding: frozenset[TopicPartition]
     ) -> tuple[Callable[[Coordinator], Any], Callable[[Any], None]]:
-        def told(found: Any) -> None:
-            if isinstance(found, tuple):
-                generation, rebalanced = found
+        def told(outcome: Any) -> None:
+            if isinstance(outcome, tuple):
+                generation, rebalanced = outcome
                 self._cluster.told.owns(generation, rebalanced.owned, member)
 
         return lambda coordinator: coordinator.group(GROUP).rebalance(member, partitions_of, FOREVER, holding), told
 
     def _commit(
-        self, member: str, places: frozenset[TopicPartition]
+        self, member: str, partitions: frozenset[TopicPartition]
     ) -> tuple[Callable[[Coordinator], Any], Callable[[Any], None]]:
         positions = self._cluster.told.positions
         offsets = {
-            place: positions.get(place.partition, 0) + self.world.random.randint(0, 3) for place in sorted(places)
+            partition: positions.get(partition.partition, 0) + self.world.random.randint(0, 3)
+            for partition in sorted(partitions)
         }
-        commits = {place: Commit((UUID, place.partition), offset) for place, offset in offsets.items()}
+        commits = {partition: Commit((UUID, partition.partition), offset) for partition, offset in offsets.items()}
         turn = self._turn
 
-        def told(found: Any) -> None:
-            if isinstance(found, frozenset):
-                for place in offsets.keys() - found:
-                    positions[place.partition] = max(positions.get(place.partition, 0), offsets[place])
+        def told(outcome: Any) -> None:
+            if isinstance(outcome, frozenset):
+                for partition in offsets.keys() - outcome:
+                    positions[partition.partition] = max(positions.get(partition.partition, 0), offsets[partition])
                     self._cluster.truth.acknowledged.add((self._number, turn))
 
         return lambda coordinator: coordinator.group(GROUP).commit(member, commits), told
@@ -369,8 +370,8 @@ class GroupCluster(Cluster):
         item = self.etcd.items[PARTITION]
         state: PartitionState = item.value
         known = ((broker, self.etcd.items.get(f"broker/{broker}")) for broker in sorted(state.in_sync))
-        alive = {broker: found.created for broker, found in known if found is not None}
-        able = [one for one in alive if one != state.leader and alive[one] == state.in_sync[one]]
+        alive = {broker: registration.created for broker, registration in known if registration is not None}
+        able = [broker for broker in alive if broker != state.leader and alive[broker] == state.in_sync[broker]]
         if able:
             leader = self.world.random.choice(able)
             moved = PartitionState(state.replicas, state.in_sync, leader, alive[leader], state.epoch + 1)
@@ -395,10 +396,10 @@ class GroupCluster(Cluster):
     def _check(self) -> None:
         super()._check()
         log = self.brokers[0].log
-        found = Coordinator(ManualClock(), FOREVER)
+        coordinator = Coordinator(ManualClock(), FOREVER)
         records = [record for entry in log.entries for record in getattr(entry, "records", ())]
-        found.replay(records)
-        group = found.groups.get(GROUP)
+        coordinator.replay(records)
+        group = coordinator.groups.get(GROUP)
         self.told.check(
             None if group is None else group.describe(), self.told.positions, self.told.generation, "the log"
         )

@@ -64,11 +64,11 @@ class SimulatedLog:
 
     def epochs(self) -> list[tuple[int, int]]:
         """The epochs of all records, also of those that are deleted, each with its first offset."""
-        found = list(self.begins.epochs)
+        epochs = list(self.begins.epochs)
         for offset, entry in enumerate(self.entries, self.start):
-            if not found or entry.epoch > found[-1][0]:
-                found.append((entry.epoch, offset))
-        return found
+            if not epochs or entry.epoch > epochs[-1][0]:
+                epochs.append((entry.epoch, offset))
+        return epochs
 
     def epoch_before(self, offset: int) -> int:
         if self.start < offset <= self.end:
@@ -77,9 +77,9 @@ class SimulatedLog:
 
     def end_of(self, epoch: int) -> EpochEnd:
         end = self.end
-        for one, start in reversed(self.epochs()):
-            if one <= epoch:
-                return EpochEnd(one, end)
+        for begun, start in reversed(self.epochs()):
+            if begun <= epoch:
+                return EpochEnd(begun, end)
             end = start
         return EpochEnd(0, 0)
 
@@ -100,7 +100,7 @@ class SimulatedLog:
     def truncate(self, offset: int) -> None:
         del self.entries[max(offset - self.start, 0) :]
         self._durable = min(self._durable, self.end)
-        self.damaged = {one for one in self.damaged if one < offset}
+        self.damaged = {damaged for damaged in self.damaged if damaged < offset}
         self.known_damage &= self.damaged
 
     def sync(self) -> None:
@@ -137,22 +137,24 @@ class SimulatedLog:
 
     def begin_at(self, offset: int) -> LogStart:
         """Return what a log that begins at an offset has to know of the records before it."""
-        epochs = tuple(one for one in self.epochs() if one[1] < offset)
+        epochs = tuple(entry for entry in self.epochs() if entry[1] < offset)
         producers = [*self.begins.producers]
         producers += [
-            (entry.producer, entry.sequence, place)
-            for place, entry in enumerate(self.entries, self.start)
-            if place < offset
+            (entry.producer, entry.sequence, position)
+            for position, entry in enumerate(self.entries, self.start)
+            if position < offset
         ]
         names = {name for name, _, _ in producers}
-        kept = [one for name in sorted(names) for one in [one for one in producers if one[0] == name][-KEPT:]]
+        kept = [
+            record for name in sorted(names) for record in [record for record in producers if record[0] == name][-KEPT:]
+        ]
         return LogStart(offset, epochs, tuple(kept))
 
     def delete_before(self, offset: int) -> None:
         """Begin later."""
         if offset > self.start:
             self.begins, self.entries = self.begin_at(offset), self.entries[offset - self.start :]
-            self.damaged = {one for one in self.damaged if one >= offset}
+            self.damaged = {damaged for damaged in self.damaged if damaged >= offset}
             self.known_damage &= self.damaged
 
     def restart(self, begins: LogStart) -> None:

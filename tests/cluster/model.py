@@ -284,7 +284,7 @@ class Broker(Process):
         assert self.replica is not None
         request = self.replica.request()
         if request is not None:
-            repairing = self.in_place and any(one < self.replica.high_watermark for one in self.log.known_damage)
+            repairing = self.in_place and any(offset < self.replica.high_watermark for offset in self.log.known_damage)
             request = request._replace(damaged=repairing)
             assert self.replica.state is not None
             leader = self.peers[self.replica.state.leader]
@@ -349,7 +349,7 @@ class Broker(Process):
     def _repair_in_place(self, state: PartitionState) -> None:
         """Ask all others for what is damaged."""
         for offset in self.log.known_damage:
-            for peer in (self.peers[one] for one in state.replicas if one != self.number):
+            for peer in (self.peers[broker] for broker in state.replicas if broker != self.number):
                 self.ask(peer, partial(peer.give, offset), partial(self._repaired, offset))
 
     def give(self, offset: int) -> Entry | None:
@@ -445,8 +445,8 @@ class Broker(Process):
         item = self.etcd.items[CONTROLLER]
         return (item.created if item.value == self.number else 0), dict(self.etcd.items)
 
-    def _campaigned(self, found: tuple[int, dict[str, Item]]) -> None:
-        self._controlling, items = found
+    def _campaigned(self, campaign: tuple[int, dict[str, Item]]) -> None:
+        self._controlling, items = campaign
         if not self._controlling:
             return
         alive = _alive(items)
@@ -471,7 +471,9 @@ class Broker(Process):
 
     def _write_move(self, moved: PartitionState, revision: int, alive: Members) -> None:
         guards = [Guard(CONTROLLER, created=self._controlling), Guard(PARTITION, changed=revision)]
-        guards += self._alive_still({one: since for one, since in moved.in_sync.items() if alive.get(one) == since})
+        guards += self._alive_still(
+            {broker: since for broker, since in moved.in_sync.items() if alive.get(broker) == since}
+        )
         self.world.note(f"{self.name} moves to {moved.replicas}, led by {moved.leader}, in sync {moved.in_sync}")
         self.ask(self.etcd, lambda: self.etcd.write(guards, {PARTITION: moved}), lambda _: None)
 
@@ -630,14 +632,18 @@ class Cluster:
         """Return whether all logs are the same and undamaged, and everything in them is acknowledged."""
         replicas = [broker.replica for broker in self.brokers.values()]
         logs = [broker.log for broker in self.brokers.values()]
-        leads = [one for one in replicas if one is not None and one.leads and one.high_watermark == one.log.end]
+        leads = [
+            replica
+            for replica in replicas
+            if replica is not None and replica.leads and replica.high_watermark == replica.log.end
+        ]
         damaged = any(broker.log.damaged for broker in self.brokers.values())
-        alike = all(self._alike(one, other) for one, other in pairwise(logs))
-        return alike and len(leads) == 1 and all(one is not None for one in replicas) and not damaged
+        alike = all(self._alike(log, other) for log, other in pairwise(logs))
+        return alike and len(leads) == 1 and all(replica is not None for replica in replicas) and not damaged
 
-    def _alike(self, one: SimulatedLog, other: SimulatedLog) -> bool:
+    def _alike(self, log: SimulatedLog, other: SimulatedLog) -> bool:
         """Return whether two logs have the same records."""
-        return (one.start, one.entries) == (other.start, other.entries)
+        return (log.start, log.entries) == (other.start, other.entries)
 
     def _read(self) -> None:
         for broker in self.brokers.values():
@@ -650,28 +656,28 @@ class Cluster:
         fault()
         self.world.after(self.world.delay(0.5), self._go_wrong)
 
-    def _one(self) -> Broker:
+    def _any_broker(self) -> Broker:
         return self.world.random.choice(list(self.brokers.values()))
 
     def _one_dies(self) -> None:
-        self._die(self._one())
+        self._die(self._any_broker())
 
     def _all_die(self) -> None:
         for broker in self.brokers.values():
             self._die(broker)
 
     def _one_pauses(self) -> None:
-        broker = self._one()
+        broker = self._any_broker()
         broker.pause(self.world.random.choice([0.5, 2.5]))
         self.world.note(f"{broker.name} pauses")
 
     def _links_break(self) -> None:
         random = self.world.random
-        one, other = random.sample([*(broker.name for broker in self.brokers.values()), "etcd"], 2)
-        self.world.cut(one, other)
+        source, other = random.sample([*(broker.name for broker in self.brokers.values()), "etcd"], 2)
+        self.world.cut(source, other)
         if random.random() < 0.5:
-            self.world.cut(other, one)
-        self.world.note(f"{one} does not reach {other}")
+            self.world.cut(other, source)
+        self.world.note(f"{source} does not reach {other}")
 
     def _links_heal(self) -> None:
         self.world.heal()
@@ -679,7 +685,7 @@ class Cluster:
 
     def _answers_are_lost(self) -> None:
         """etcd does what a broker asks of it, and the broker does not hear of it."""
-        self.world.cut("etcd", self._one().name)
+        self.world.cut("etcd", self._any_broker().name)
 
     def _client_forgets(self) -> None:
         self.world.random.choice(self.clients).forget()
@@ -693,7 +699,7 @@ class Cluster:
         """One at a time, and the next one only when the last is back in sync: nothing survives two."""
         if not self._whole():
             return
-        broker = self._lost = self._one()
+        broker = self._lost = self._any_broker()
         if broker.up:
             broker.lose_disk()
             self.world.after(self.world.delay(1.0), broker.begin)
@@ -703,9 +709,9 @@ class Cluster:
     def _damage_one(self) -> None:
         """One replica at a time, and only what all others have: nothing survives damage to the only copy."""
         state: PartitionState = self.etcd.items[PARTITION].value
-        broker = self._one()
-        shared = min(one.log.durable_end for one in self.brokers.values())
-        start = max(one.log.start for one in self.brokers.values())
+        broker = self._any_broker()
+        shared = min(holder.log.durable_end for holder in self.brokers.values())
+        start = max(holder.log.start for holder in self.brokers.values())
         if self._whole() and len(state.in_sync) == len(self.brokers) and start < shared:
             self._lost = broker
             offset = self.world.random.randrange(start, shared)
@@ -734,10 +740,10 @@ class Cluster:
                 broker.begin()
 
     def _check(self) -> None:
-        leaders = [one for one in self.brokers.values() if one.replica is not None and one.replica.leads]
+        leaders = [broker for broker in self.brokers.values() if broker.replica is not None and broker.replica.leads]
         if not leaders:
             raise Violation("stuck: nobody leads, though everything works")
-        leader = max(leaders, key=lambda one: one.replica.epoch if one.replica else 0)
+        leader = max(leaders, key=lambda broker: broker.replica.epoch if broker.replica else 0)
         leader.read()
         for broker in self.brokers.values():
             self.truth.check(broker.log, broker.name)

@@ -136,34 +136,34 @@ class _Asker(_Task):
             self.done += 1
             self._known.answered(before, end, f"{self.name}, asked {way.__name__.replace('_', ' ').strip()},")
 
-    def _place(self) -> pb.TopicPartition:
+    def _partition(self) -> pb.TopicPartition:
         return pb.TopicPartition(topic=TOPIC, partition=0)
 
     def _by_offsets(self, _: int) -> int | None:
-        answer = self._stub.ListOffsets(pb.ListOffsetsRequest(partitions=[self._place()]), timeout=_ASKING)
+        answer = self._stub.ListOffsets(pb.ListOffsetsRequest(partitions=[self._partition()]), timeout=_ASKING)
         return self._end(answer.partitions[0])
 
     def _by_fetch(self, before: int) -> int | None:
-        position = pb.FetchPosition(partition=self._place(), offset=max(before - 1, 0))
+        position = pb.FetchPosition(partition=self._partition(), offset=max(before - 1, 0))
         answer = self._stub.Fetch(pb.FetchRequest(positions=[position], as_records=True), timeout=_ASKING)
-        found: pb.FetchedPartition = answer.partitions[0]
-        if self._end(found) is None:
+        partition: pb.FetchedPartition = answer.partitions[0]
+        if self._end(partition) is None:
             return None
-        return found.records[-1].offset + 1 if found.records else min(found.log_end, max(before - 1, 0))
+        return partition.records[-1].offset + 1 if partition.records else min(partition.log_end, max(before - 1, 0))
 
     def _by_time(self, before: int) -> int | None:
         """The records of all times: the first of them is there, as soon as one is known."""
-        request = pb.ListOffsetsRequest(partitions=[self._place()], timestamp_ns=1)
-        found: pb.PartitionOffsets = self._stub.ListOffsets(request, timeout=_ASKING).partitions[0]
-        if self._end(found) is None:
+        request = pb.ListOffsetsRequest(partitions=[self._partition()], timestamp_ns=1)
+        partition: pb.PartitionOffsets = self._stub.ListOffsets(request, timeout=_ASKING).partitions[0]
+        if self._end(partition) is None:
             return None
-        return found.log_end if found.HasField("offset_at") or not before else 0
+        return partition.log_end if partition.HasField("offset_at") or not before else 0
 
-    def _end(self, found: pb.PartitionOffsets | pb.FetchedPartition) -> int | None:
+    def _end(self, partition: pb.PartitionOffsets | pb.FetchedPartition) -> int | None:
         """Return the end of the log, or None if the broker says that it cannot tell. Raise any other error."""
-        if not found.HasField("error"):
-            return found.log_end
-        error = unpack_error(found.error)
+        if not partition.HasField("error"):
+            return partition.log_end
+        error = unpack_error(partition.error)
         if not isinstance(error, hw.NotLeader | hw.UnknownTopic):
             raise error
         return None
@@ -180,8 +180,8 @@ class Onlookers:
         self.writer = _Writer(cluster.address, self.known)
         self.client = _Client(cluster.address, self.known)
         self.askers = {broker: _Asker(broker, cluster, self.known, seed + broker) for broker in cluster.brokers}
-        for one in self._all():
-            one.start()
+        for thread in self._all():
+            thread.start()
 
     def _all(self) -> list[_Task]:
         return [self.writer, self.client, *self.askers.values()]
@@ -207,16 +207,16 @@ class Onlookers:
             time.sleep(0.01)
 
     def _failed(self) -> bool:
-        return bool(self.known.violations) or any(one.error is not None for one in self._all())
+        return bool(self.known.violations) or any(thread.error is not None for thread in self._all())
 
     def check(self) -> Iterator[Violation]:
         """End everyone, and tell what was wrong."""
-        for one in self._all():
-            one.ended.set()
-        for one in self._all():
-            has_finished(one, PATIENCE)
-            if one.is_alive():
-                yield Violation(Kind.BLOCKED, f"{one.name} does not end")
-            if one.error is not None:
-                yield Violation(Kind.CRASH, f"{one.name}: {type(one.error).__name__}: {one.error}")
+        for thread in self._all():
+            thread.ended.set()
+        for thread in self._all():
+            has_finished(thread, PATIENCE)
+            if thread.is_alive():
+                yield Violation(Kind.BLOCKED, f"{thread.name} does not end")
+            if thread.error is not None:
+                yield Violation(Kind.CRASH, f"{thread.name}: {type(thread.error).__name__}: {thread.error}")
         yield from self.known.violations

@@ -29,7 +29,7 @@ class Rules:
     def missing(self) -> str:
         """The name of what is taken away."""
         kinds = [kind.__name__ for kind in (self.replica, self.election) if kind not in (Replica, Election)]
-        return (kinds + [one.name for one in fields(self) if getattr(self, one.name) is False])[0]
+        return (kinds + [rule.name for rule in fields(self) if getattr(self, rule.name) is False])[0]
 
 
 @dataclass

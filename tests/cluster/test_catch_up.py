@@ -68,11 +68,11 @@ class NextDoor(Link):
         self.brought: list[tuple[float, int]] = []
 
     async def ask(self, question: pb.ReplicaFetch) -> pb.ReplicaFetched:
-        found = await answer_follower(self._leaders[question.partition], question, Threads())
+        answer = await answer_follower(self._leaders[question.partition], question, Threads())
         before = self.brought[-1][1] if self.brought else 0
-        if found.frames:
-            self.brought.append((self._clock.now, before + len(found.frames)))
-        return found
+        if answer.frames:
+            self.brought.append((self._clock.now, before + len(answer.frames)))
+        return answer
 
 
 class NextDoors(Links):
@@ -100,11 +100,11 @@ class Pair:
     """A leader with some partitions, and one that follows them from the beginning."""
 
     def __init__(self, path: Path, partitions: int, clock: Clock) -> None:
-        there, here = (DirectoryStore(path / name) for name in ("leader", "follower"))
-        _stores.extend((there, here))
-        info = there.create_topic("numbers", partitions=partitions, sync="never").info
-        here.adopt_topic(info, [there.schema_by_id(info, one) for one in info.schemas])
-        self.leaders = {number: _local(there, info, number, LEADER) for number in range(partitions)}
+        leading, here = (DirectoryStore(path / name) for name in ("leader", "follower"))
+        _stores.extend((leading, here))
+        info = leading.create_topic("numbers", partitions=partitions, sync="never").info
+        here.adopt_topic(info, [leading.schema_by_id(info, schema_id) for schema_id in info.schemas])
+        self.leaders = {number: _local(leading, info, number, LEADER) for number in range(partitions)}
         self.followers = {number: _local(here, info, number, FOLLOWER) for number in range(partitions)}
         self.in_sync(LEADER)
         for leader in self.leaders.values():
@@ -123,7 +123,7 @@ class Pair:
     def in_sync(self, *brokers: int) -> None:
         """The cluster says who is."""
         state = PartitionState(
-            (LEADER, FOLLOWER), {one: INCARNATIONS[one] for one in brokers}, LEADER, INCARNATIONS[LEADER], 1
+            (LEADER, FOLLOWER), {broker: INCARNATIONS[broker] for broker in brokers}, LEADER, INCARNATIONS[LEADER], 1
         )
         for local in (*self.leaders.values(), *self.followers.values()):
             local.observe(state, 100 + len(brokers))
@@ -140,14 +140,14 @@ class Pair:
 
     @property
     def has_all(self) -> bool:
-        return all(one.log.end == FRAMES for one in self.followers.values())
+        return all(follower.log.end == FRAMES for follower in self.followers.values())
 
 
 def _local(store: DirectoryStore, info: TopicInfo, number: int, broker: int) -> LocalReplica:
     partition = store.partition(info, number)
     assert isinstance(partition, DirectoryPartition)
-    place = TopicPartition(info.name, number)
-    local = LocalReplica((info.uuid, number), place, DurableLog(partition), broker, 1, lambda _: None)
+    tp = TopicPartition(info.name, number)
+    local = LocalReplica((info.uuid, number), tp, DurableLog(partition), broker, 1, lambda _: None)
     local.become(INCARNATIONS[broker])
     return local
 

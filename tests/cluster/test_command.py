@@ -98,40 +98,42 @@ def send(store: str, count: int) -> None:
         out.sync()
 
 
-def seen(store: str, there: Callable[[dict[str, Any]], bool]) -> tuple[int, dict[str, Any]]:
+def seen(store: str, accept: Callable[[dict[str, Any]], bool]) -> tuple[int, dict[str, Any]]:
     """The first status, with its exit code, in which something is so."""
-    found: list[tuple[int, dict[str, Any]]] = []
+    states: list[tuple[int, dict[str, Any]]] = []
 
     def look() -> bool:
-        found.append(status(store))
-        return there(found[-1][1])
+        states.append(status(store))
+        return accept(states[-1][1])
 
     wait(look)
-    return found[-1]
+    return states[-1]
 
 
 def test_a_cluster_that_is_brought_up_runs_the_programs_of_the_document_and_outlives_a_broker() -> None:
     with up() as cluster:
         store = cluster.document["store"]
         run_document(store)
-        code, found = seen(store, lambda found: not found["under_replicated"])
+        code, document = seen(store, lambda document: not document["under_replicated"])
         assert code == 0
-        assert [(one["id"], one["problem"]) for one in found["brokers"]] == [(number, None) for number in (1, 2, 3)]
-        assert all(one["replicas"] >= 6 for one in found["brokers"])
-        for one in orders_in(found):
-            assert one["in_sync"] == [1, 2, 3]
-            assert set(one["lag"]) == {str(number) for number in (1, 2, 3) if number != one["leader"]}
+        assert [(broker["id"], broker["problem"]) for broker in document["brokers"]] == [
+            (number, None) for number in (1, 2, 3)
+        ]
+        assert all(broker["replicas"] >= 6 for broker in document["brokers"])
+        for partition in orders_in(document):
+            assert partition["in_sync"] == [1, 2, 3]
+            assert set(partition["lag"]) == {str(number) for number in (1, 2, 3) if number != partition["leader"]}
 
         os.kill(cluster.document["brokers"][1]["pid"], signal.SIGKILL)
         send(store, 1000)
         # It is started again before long.
-        code, found = seen(store, lambda found: all(2 not in one["in_sync"] for one in orders_in(found)))
+        code, document = seen(store, lambda shown: all(2 not in partition["in_sync"] for partition in orders_in(shown)))
         assert code == 1
-        assert {f"orders/{number}" for number in range(6)} <= set(found["under_replicated"])
-        assert not [place for place in found["leaderless"] if place.startswith("orders/")]
-        away = found["brokers"][1]
+        assert {f"orders/{number}" for number in range(6)} <= set(document["under_replicated"])
+        assert not [name for name in document["leaderless"] if name.startswith("orders/")]
+        away = document["brokers"][1]
         assert (away["id"], away["address"], away["leads"], away["problem"]) == (2, None, 0, "away")
-        assert all(one["lag"]["2"] is None for one in orders_in(found))
+        assert all(partition["lag"]["2"] is None for partition in orders_in(document))
 
         wait(lambda: status(store)[0] == 0)  # it is started again, and catches up
         with hw.open(store) as opened:
@@ -144,9 +146,9 @@ def test_a_cluster_that_is_brought_up_runs_the_programs_of_the_document_and_outl
         assert not Path(cluster.document["directory"]).exists()
 
 
-def orders_in(found: dict[str, Any]) -> list[dict[str, Any]]:
+def orders_in(document: dict[str, Any]) -> list[dict[str, Any]]:
     """The partitions of the topic. In time, the cluster makes topics for itself, which are listed too."""
-    (topic,) = [topic for topic in found["topics"] if topic["name"] == "orders"]
+    (topic,) = [topic for topic in document["topics"] if topic["name"] == "orders"]
     partitions: list[dict[str, Any]] = topic["partitions"]
     assert len(partitions) == 6
     return partitions
@@ -155,10 +157,10 @@ def orders_in(found: dict[str, Any]) -> list[dict[str, Any]]:
 def run_document(store: str) -> None:
     """The programs of the document: they make the topic orders, of six partitions, with a thousand records."""
     program = "\n".join(blocks(CLUSTERED, "python"))
-    there = "hw://127.0.0.1:6174,127.0.0.1:6175,127.0.0.1:6176"
-    assert there in program
+    address = "hw://127.0.0.1:6174,127.0.0.1:6175,127.0.0.1:6176"
+    assert address in program
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program.replace(there, store)],
+        [sys.executable, "-W", "error", "-c", program.replace(address, store)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -40,7 +40,7 @@ def copy(follower: DurableLog, leader: DurableLog, epoch: int, max_bytes: int) -
         follower.copy(
             epoch,
             frames,
-            epochs=[one for one in leader.epochs_before(frames[-1].header.next_offset) if one.start >= end],
+            epochs=[entry for entry in leader.epochs_before(frames[-1].header.next_offset) if entry.start >= end],
             compacted_until=until,
             producers=leader.partition.producers_at(until) if end < until else b"",
             markers=leader.markers,
@@ -100,7 +100,7 @@ class Replicas:
         """The offset that each follower has reached, as it has said in this epoch."""
         self._epoch_start = log.end
         self.truth = {offset: self._all[log.epoch_before(offset + 1), offset] for offset in range(log.end)}
-        self.batches = [one for (epoch, base), one in self._sent.items() if log.epoch_before(base + 1) == epoch]
+        self.batches = [batch for (epoch, base), batch in self._sent.items() if log.epoch_before(base + 1) == epoch]
         for sequence, base, count in self.batches[-4:]:  # who sends again hears where it is
             retry = encode([b"?"] * count, keys=[b"?"] * count, identity=Identity(PRODUCER, 1, sequence))
             with log.leading():
@@ -148,7 +148,7 @@ class Replicas:
 
     def _advance(self) -> None:
         ends = {**dict.fromkeys(self.in_sync, 0), **self._progress, self.leader: self.logs[self.leader].end}
-        self.high_watermark = max(self.high_watermark, min(ends[one] for one in self.in_sync))
+        self.high_watermark = max(self.high_watermark, min(ends[broker] for broker in self.in_sync))
         for number, end in ends.items():
             if end >= max(self.high_watermark, self._epoch_start):
                 self.in_sync.add(number)
@@ -157,7 +157,7 @@ class Replicas:
     def change(self) -> None:
         """Another one leads, or one is left behind, or damaged."""
         random = self.random
-        number = random.choice([one for one in range(3) if one != self.leader])
+        number = random.choice([broker for broker in range(3) if broker != self.leader])
         match random.choice(["lead", "leave", "damage", "reopen"]):
             case "lead" if number in self.in_sync:
                 self.lead(number)
@@ -184,7 +184,7 @@ class Replicas:
         if roll < 0.45:
             self.append()
         elif roll < 0.85:
-            self.pull(random.choice([one for one in range(3) if one != self.leader]))
+            self.pull(random.choice([broker for broker in range(3) if broker != self.leader]))
         elif roll < 0.93:
             self.compact(random.choice(list(self.in_sync)))
         else:
@@ -210,15 +210,15 @@ class Replicas:
         present = {key: offset for key, offset in newest.items() if self.truth[offset][1] is not None}
         leader = self.logs[self.leader]
         for log in self.logs:
-            found = {one.offset: (one.key, one.value) for one in log.partition.records()}
+            records = {record.offset: (record.key, record.value) for record in log.partition.records()}
             assert log.end == self.high_watermark == leader.end
-            assert all(self.truth[offset] == record for offset, record in found.items())
-            left = {key: offset for offset, (key, _) in sorted(found.items())}
+            assert all(self.truth[offset] == record for offset, record in records.items())
+            left = {key: offset for offset, (key, _) in sorted(records.items())}
             assert left.items() <= newest.items()  # what was deleted does not come back
             assert left.keys() >= present.keys()
             self.forgotten += len(newest) - len(left)
             assert log.epochs_before(log.end) == leader.epochs_before(log.end)
-            assert [one for one in Check(log.partition.path).run() if one.kind == "damage"] == []
+            assert [finding for finding in Check(log.partition.path).run() if finding.kind == "damage"] == []
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def forget(log: DurableLog) -> None:
 
 
 def newest(log: DurableLog) -> dict[bytes | None, int]:
-    return {one.key: one.offset for one in log.partition.records()}
+    return {record.key: record.offset for record in log.partition.records()}
 
 
 def cut(log: DurableLog, offset: int) -> None:
@@ -371,7 +371,7 @@ def test_what_was_compacted_is_known_again(stack: ExitStack, tmp_path: Path) -> 
     assert log.compact() is not None
     assert log.compact() is None  # nothing is new
     until = log.compacted_until
-    assert 0 < until <= log.end // 2 < next(one.end for one in log.partition.closed() if one.end > until)
+    assert 0 < until <= log.end // 2 < next(segment.end for segment in log.partition.closed() if segment.end > until)
     replicas.reopen(0)
     assert replicas.logs[0].compacted_until == until
     (tmp_path / "0" / COMPACTED_FILE).write_bytes(b"3\n00000000\n")

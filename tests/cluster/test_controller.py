@@ -216,9 +216,9 @@ def test_one_that_was_replaced_while_it_wrote_does_no_harm(server: EtcdServer) -
 
     async def main() -> None:
         with Proxy(server.address.port, Random(1)) as proxy:
-            there = Address("127.0.0.1", proxy.port)
+            address = Address("127.0.0.1", proxy.port)
             # It waits for its answers for long: a call that is given up may be given up in etcd as well.
-            async with nodes([there], 1, attempt_timeout=5 * PATIENCE) as (old,):
+            async with nodes([address], 1, attempt_timeout=5 * PATIENCE) as (old,):
                 others = [await Node([server.address], number).start() for number in (2, 3, 4)]
                 topic = await others[0].topics.create(topic_of("orders", 8, 3))
                 pair = await others[0].topics.create(topic_of("pair", 12, 2))
@@ -229,7 +229,7 @@ def test_one_that_was_replaced_while_it_wrote_does_no_harm(server: EtcdServer) -
                 # The old one sees nothing of that: so it is told, of broker 3 wrongly, and its plans are sent. Only its
                 # office is in the way of the second: the partition, and the broker it counts on, are unchanged.
                 path = keys().partition(
-                    (pair.info.uuid, [one and one.replicas for one in old.states(pair)].index((3, 2)))
+                    (pair.info.uuid, [state and state.replicas for state in old.states(pair)].index((3, 2)))
                 )
                 stale = [_without(old, 4), [change for change in _without(old, 3) if change.write.key == path]]
                 assert len(stale[1]) == 1

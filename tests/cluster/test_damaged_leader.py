@@ -24,7 +24,7 @@ class DamagedLeaders(Cluster):
 
     def _send_one_away(self) -> None:
         state: PartitionState = self.etcd.items[PARTITION].value
-        away = self._one()
+        away = self._any_broker()
         if self._whole() and len(state.in_sync) == len(self.brokers) and away.number != state.leader and away.up:
             away.fail(power=False)
             self.world.after(3 * PATIENCE, lambda: self._damage_leader(away))
@@ -100,9 +100,9 @@ class DifferentDamage(Cluster):
 
     def _damage_two(self) -> None:
         state: PartitionState = self.etcd.items[PARTITION].value
-        empty = self._one()
+        empty = self._any_broker()
         others = [broker for broker in self.brokers.values() if broker is not empty]
-        start, end = max(one.log.start for one in others), min(one.log.durable_end for one in others)
+        start, end = max(broker.log.start for broker in others), min(broker.log.durable_end for broker in others)
         if self._whole() and len(state.in_sync) == len(self.brokers) and end - start > 1 and empty.up:
             self._lost = empty
             self.damaged += 1

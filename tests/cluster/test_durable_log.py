@@ -48,11 +48,11 @@ def lead(log: DurableLog, epoch: int, count: int) -> None:
 
 
 def epochs_in_frames(log: DurableLog) -> list[EpochStart]:
-    found: list[EpochStart] = []
+    epochs: list[EpochStart] = []
     for frame in log.partition.frames():
-        if not found or frame.header.leader_epoch > found[-1].epoch:
-            found.append(EpochStart(frame.header.leader_epoch, frame.header.base_offset))
-    return found
+        if not epochs or frame.header.leader_epoch > epochs[-1].epoch:
+            epochs.append(EpochStart(frame.header.leader_epoch, frame.header.base_offset))
+    return epochs
 
 
 def check_epochs(log: DurableLog) -> None:
@@ -72,10 +72,10 @@ def test_epochs_are_known_again(tmp_path: Path) -> None:
     lead(log, 2, 3)
     log.lead(4)  # in which nothing is appended
     lead(log, 5, 2)
-    for one in (log, opened(tmp_path)):
-        check_epochs(one)
-        assert [one.end_of(epoch) for epoch in (1, 2, 4, 5, 8)] == [(0, 0), (2, 3), (2, 3), (5, 5), (5, 5)]
-        assert [one.epoch_before(offset) for offset in (0, 1, 3, 4, 5, 6)] == [0, 2, 2, 5, 5, 0]
+    for either in (log, opened(tmp_path)):
+        check_epochs(either)
+        assert [either.end_of(epoch) for epoch in (1, 2, 4, 5, 8)] == [(0, 0), (2, 3), (2, 3), (5, 5), (5, 5)]
+        assert [either.epoch_before(offset) for offset in (0, 1, 3, 4, 5, 6)] == [0, 2, 2, 5, 5, 0]
 
 
 @pytest.mark.parametrize("damaged", [b"", b"[[9, 0]]\n00000000\n"])
@@ -122,9 +122,9 @@ def test_what_is_cut_off_is_forgotten_with_its_epochs(tmp_path: Path) -> None:
     assert (log.end, log.epoch_before(2), log.end_of(2)) == (2, 1, EpochEnd(1, 2))
     log.cut(3, 2)
     lead(log, 4, 1)
-    for one in (log, opened(tmp_path)):
-        check_epochs(one)
-        assert one.end_of(3) == EpochEnd(1, 2)
+    for either in (log, opened(tmp_path)):
+        check_epochs(either)
+        assert either.end_of(3) == EpochEnd(1, 2)
 
 
 def test_a_log_that_ends_below_its_watermark_is_short(tmp_path: Path) -> None:

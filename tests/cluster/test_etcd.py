@@ -96,9 +96,9 @@ def test_a_write_is_done_only_while_all_its_guards_hold(server: EtcdServer) -> N
             both = [Put("/guarded/other", b"no"), Put(key, b"no")]
             assert await etcd.write([WriteGuard(key, version=3), WriteGuard("/not-there", version=1)], both) == 0
             assert await etcd.get("/guarded/other") is None
-            found = await etcd.get(key)
-            assert found is not None
-            assert found.value == b"3"
+            item = await etcd.get(key)
+            assert item is not None
+            assert item.value == b"3"
 
     run(main())
 
@@ -116,9 +116,9 @@ def test_keys_end_with_their_lease(server: EtcdServer) -> None:
         async with Etcd([server.address]) as etcd:
             lease = await etcd.grant(60)
             await etcd.write([], [Put("/leased/a", b"", lease), Put("/leased/b", b"", lease), Put("/leased/c", b"")])
-            found = await etcd.get("/leased/a")
-            assert found is not None
-            assert found.lease == lease
+            item = await etcd.get("/leased/a")
+            assert item is not None
+            assert item.lease == lease
             assert await etcd.keep_alive(lease)
             await etcd.revoke(lease)
             assert [item.key for item in (await etcd.read("/leased/")).items] == ["/leased/c"]
@@ -187,9 +187,9 @@ def test_a_paused_etcd_is_waited_for_so_long_and_a_write_is_then_unknown(own: Et
                 await etcd.write([], [Put("/key", b"not sent")])
             assert not failed.value.unknown, "there is no connection by which it could have left"
             own.go_on()
-            found = await other.get("/key")
-            assert found is not None
-            assert found.value in (b"before", b"during")
+            item = await other.get("/key")
+            assert item is not None
+            assert item.value in (b"before", b"during")
 
     run(main())
 
@@ -205,10 +205,10 @@ def test_a_write_whose_answer_is_lost_is_not_repeated_and_can_be_read_again(own:
                 assert failed.value.unknown
                 proxy.cut()
                 proxy.go_on()
-                found = await etcd.get("/key")
-                assert found is not None
-                assert found.value == b"after"
-                assert found.changed - found.created == 1, "it was written once"
+                item = await etcd.get("/key")
+                assert item is not None
+                assert item.value == b"after"
+                assert item.changed - item.created == 1, "it was written once"
 
     run(main())
 
@@ -239,9 +239,9 @@ def test_of_three_members_any_two_are_enough(tmp_path: Path) -> None:
                     server.pause()
                     await _written(etcd, b"%d" % number)
                     server.go_on()
-                    found = await etcd.get("/key")
-                    assert found is not None
-                    assert found.value == b"%d" % number
+                    item = await etcd.get("/key")
+                    assert item is not None
+                    assert item.value == b"%d" % number
                 servers[0].kill()
                 await _written(etcd, b"dead")
         finally:
@@ -275,8 +275,8 @@ def test_a_call_that_is_cancelled_ends_at_once(own: EtcdServer) -> None:
             for call in calls:
                 call.cancel()
             assert all(
-                isinstance(found, asyncio.CancelledError)
-                for found in await asyncio.gather(*calls, return_exceptions=True)
+                isinstance(outcome, asyncio.CancelledError)
+                for outcome in await asyncio.gather(*calls, return_exceptions=True)
             )
 
     run(main())

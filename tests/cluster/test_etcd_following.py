@@ -136,8 +136,8 @@ def test_changes_that_were_compacted_meanwhile_make_it_read_everything_again(ser
                 await asyncio.to_thread(server.compact, (await writer.read(PREFIX)).revision)
                 proxy.go_on()
                 await until(lambda: follower.complete == 2)
-                found = {PREFIX + name: value for name, value in zip("acde", (b"2", b"1", b"1", b"9"), strict=True)}
-                assert follower.state == found, "what was removed meanwhile is gone too"
+                expected = {PREFIX + name: value for name, value in zip("acde", (b"2", b"1", b"1", b"9"), strict=True)}
+                assert follower.state == expected, "what was removed meanwhile is gone too"
                 await put(writer, "f", b"1")
                 await until(lambda: f"{PREFIX}f" in follower.state)
                 assert follower.complete == 2

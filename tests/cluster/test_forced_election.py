@@ -136,9 +136,9 @@ def test_a_partition_whose_only_member_in_sync_has_lost_its_disk_is_led_again(tm
         assert not cluster.partition("numbers").in_sync
         code, written, complaint = elect(cluster, other, "--accept-loss")
         assert code == 0, complaint
-        found = json.loads(written)
-        assert (found["partition"], found["leader"], found["lost_from"]) == ("numbers/0", other, 10)
-        assert sorted(found["replicas"], key=lambda one: int(one["broker"])) == [
+        document = json.loads(written)
+        assert (document["partition"], document["leader"], document["lost_from"]) == ("numbers/0", other, 10)
+        assert sorted(document["replicas"], key=lambda replica: int(replica["broker"])) == [
             {"broker": broker, "in_sync": False, "alive": True, "end": 10 if broker == other else 0}
             for broker in range(2)
         ]
@@ -164,9 +164,9 @@ class Stuck(NamedTuple):
         return ForcedElection(node.etcd, node.view, self.logs.ask, self.topic, 0, broker)
 
     def state(self, at: int = 1) -> PartitionState:
-        (found,) = self.brokers[at - 1].states(self.topic)
-        assert found is not None
-        return found
+        (state,) = self.brokers[at - 1].states(self.topic)
+        assert state is not None
+        return state
 
 
 class EtcdBehind(Etcd):
@@ -216,7 +216,7 @@ def test_what_is_known_is_told_and_of_two_operators_one_is_obeyed(server: EtcdSe
             )
             tries = [first.hold(outlook.revision), second.hold(outlook.revision)]
             holds = await asyncio.gather(*tries, return_exceptions=True)
-            refused = [one for one in holds if isinstance(one, StoreError)]
+            refused = [outcome for outcome in holds if isinstance(outcome, StoreError)]
             assert len(refused) == 1
             assert holds.count(7) == 1
             leader = 1 + holds.index(7)

@@ -113,7 +113,7 @@ def test_a_leader_that_slept_while_another_one_was_elected_is_not_sure() -> None
     for request in in_flight:
         sleeper.heard(request)
         stage.answer(request.replica, stage.serve(0, request))
-    follower = next(one for one in (1, 2) if not stage.replicas[one].leads)
+    follower = next(broker for broker in (1, 2) if not stage.replicas[broker].leads)
     for _ in range(3):
         sleeper.heard(stage.ask(follower))
     assert not sleeper.confirmed(mark)

@@ -59,8 +59,8 @@ def commit(store: Store, group: str, offset: int, partition: int = 0) -> None:
 
 
 def position(store: Store, group: str, partition: int = 0) -> int | None:
-    found = store.group(group).position((store.describe_topic("orders").uuid, partition))
-    return None if found is None else found.offset
+    committed = store.group(group).position((store.describe_topic("orders").uuid, partition))
+    return None if committed is None else committed.offset
 
 
 class Keeper:
@@ -69,10 +69,10 @@ class Keeper:
     def __init__(self, cluster: SharedCluster, group: str) -> None:
         for broker in cluster.brokers:
             groups = clustered(broker).group_home
-            found = groups.coordinators.all().get(number_of(group, 2))
-            if found is not None:
+            coordination = groups.coordinators.all().get(number_of(group, 2))
+            if coordination is not None:
                 self.groups: CoordinatedGroups = groups
-                self.coordination: Coordination = found
+                self.coordination: Coordination = coordination
                 self._loop = broker._loop
                 return
         raise AssertionError(f"nobody coordinates {group!r}")
@@ -97,11 +97,11 @@ class Keeper:
 
 def starts(cluster: SharedCluster, group: str) -> list[int]:
     """Return the start of the log of the group's partition, at each broker."""
-    found = []
+    offsets = []
     for broker in cluster.brokers:
         info = broker._store.describe_topic(GROUPS)
-        found.append(broker._store.partition(info, number_of(group, info.partitions)).bounds().start)
-    return found
+        offsets.append(broker._store.partition(info, number_of(group, info.partitions)).bounds().start)
+    return offsets
 
 
 def test_any_broker_knows_all_groups(cluster: SharedCluster, store: Store) -> None:
@@ -184,9 +184,9 @@ def test_what_groups_have_not_read_is_known_to_who_deletes(cluster: SharedCluste
     commit(store, "quick", 9)
     commit(store, "quick", 4, partition=1)
     groups = Keeper(cluster, "slow").groups
-    found = Keeper(cluster, "slow").run(groups.readers())
-    assert found is not None
-    assert (found[uuid, 0], found[uuid, 1]) == (3, 4)
+    readers = Keeper(cluster, "slow").run(groups.readers())
+    assert readers is not None
+    assert (readers[uuid, 0], readers[uuid, 1]) == (3, 4)
 
 
 def test_who_is_cut_off_does_not_tell_what_groups_have_read(
@@ -194,7 +194,7 @@ def test_who_is_cut_off_does_not_tell_what_groups_have_read(
 ) -> None:
     commit(store, "g", 3)
     keeper = Keeper(cluster, "g")
-    another = next(one for one in cluster.brokers if clustered(one).group_home is not keeper.groups)
+    another = next(broker for broker in cluster.brokers if clustered(broker).group_home is not keeper.groups)
     with monkeypatch.context() as cut_off:
         cut_off.setattr(internal, "_CONFIRMING", 0.2)
         cut_off.setattr(keeper.coordination._log._local.replica, "confirmed", lambda mark: False)  # noqa: ARG005
@@ -263,22 +263,22 @@ class PlainMember:
     def poll(self, most: int = 0) -> list[bytes]:
         """Poll, and commit what has come."""
         answer = self._coordinator.call("Poll", pb.PollRequest(**self._member, max_records=most, max_wait_ms=1_000))
-        found: list[bytes] = []
-        for one in answer.partitions:
-            found += [record.value for record in one.records]
-            advance = pb.Advance(topic=one.topic, partition=one.partition, offset=one.next_offset)
+        values: list[bytes] = []
+        for polled in answer.partitions:
+            values += [record.value for record in polled.records]
+            advance = pb.Advance(topic=polled.topic, partition=polled.partition, offset=polled.next_offset)
             self._coordinator.call("Commit", pb.CommitRequest(**self._member, positions=[advance]))
-        assert not most or len(found) <= most
-        return found
+        assert not most or len(values) <= most
+        return values
 
     def poll_until(self, count: int, most: int = 0) -> list[bytes]:
         """Poll until so many records have come."""
-        found: list[bytes] = []
+        values: list[bytes] = []
         patience = Patience(PATIENCE)
-        while len(found) < count:
+        while len(values) < count:
             assert not patience.exhausted()
-            found += self.poll(most)
-        return found
+            values += self.poll(most)
+        return values
 
     def close(self) -> None:
         self._leaders.connection.close()
@@ -289,11 +289,13 @@ def test_plain_records_are_polled_from_whoever_coordinates(cluster: SharedCluste
         for number in range(40):
             out.send(b"%d" % number, partition=number % 2)
     member = PlainMember(cluster, "plain")
-    found = member.poll_until(15, most=3)
+    values = member.poll_until(15, most=3)
     Keeper(cluster, "plain").fail()  # the next coordinator knows what is committed, and nothing else
-    found += member.poll_until(40 - len(found), most=7)
+    values += member.poll_until(40 - len(values), most=7)
     for partition in range(2):
-        assert [one for one in found if int(one) % 2 == partition] == [b"%d" % one for one in range(partition, 40, 2)]
+        assert [value for value in values if int(value) % 2 == partition] == [
+            b"%d" % value for value in range(partition, 40, 2)
+        ]
         assert position(store, "plain", partition) == 20
     assert member.poll() == []
     for broker in cluster.brokers:

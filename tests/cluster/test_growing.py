@@ -68,8 +68,8 @@ class GrowingCluster:
         return [set(state.replicas) & set(state.in_sync) for state in states]
 
     def thinly_kept(self) -> list[str]:
-        found: list[str] = look([self.brokers[-1].address], Credentials())["thinly_kept"]
-        return found
+        partitions: list[str] = look([self.brokers[-1].address], Credentials())["thinly_kept"]
+        return partitions
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something in the event loop of the last broker."""
@@ -106,15 +106,15 @@ def test_the_first_broker_of_a_cluster_is_not_all_that_groups_ever_have(cluster:
     wait_until(lambda: cluster.replicas() == [{1, 2}, {1, 2}])
     cluster.add()
     wait_until(lambda: cluster.replicas() == [{1, 2, 3}, {1, 2, 3}] and cluster.topic().min_insync == 2)
-    assert not [place for place in cluster.thinly_kept() if place.startswith(GROUPS)]
+    assert not [name for name in cluster.thinly_kept() if name.startswith(GROUPS)]
     number = number_of("g", _PARTITIONS)
-    local = [cluster.node(one)._state.by_partition[TopicPartition(GROUPS, number)] for one in range(3)]
-    wait_until(lambda: {one.min_insync for one in local} == {2})
+    local = [cluster.node(broker)._state.by_partition[TopicPartition(GROUPS, number)] for broker in range(3)]
+    wait_until(lambda: {replica.min_insync for replica in local} == {2})
     with hw.open(cluster.address()) as store:
         commit(store, 8)
         cluster.brokers[0].stop()
         wait_until(lambda: 1 not in cluster.node().membership.view.members)
-        assert [one.offset for one in store.group("g").committed().values()] == [8]
+        assert [position.offset for position in store.group("g").committed().values()] == [8]
 
 
 def test_it_is_kept_as_often_as_the_configuration_says(cluster: GrowingCluster) -> None:

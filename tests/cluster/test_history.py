@@ -76,8 +76,12 @@ def test_any_broker_tells_the_numbers_of_all_and_makes_nothing_of_what_others_ho
     write(store, "spread", 30, partitions=3)
     for broker in cluster.brokers:
         with RemoteStore([broker.address]) as asked:
-            (found,) = asked.statistics().topics
-            assert (found.name, found.records, [one.end for one in found.partitions]) == ("spread", 30, [10, 10, 10])
+            (topic,) = asked.statistics().topics
+            assert (topic.name, topic.records, [partition.end for partition in topic.partitions]) == (
+                "spread",
+                30,
+                [10, 10, 10],
+            )
             assert asked.topic("spread").statistics().records == 30
         broker.metrics()
     held = [path.name for broker in cluster.brokers for path in Path(str(broker._store), "spread").glob("[0-9]")]
@@ -99,8 +103,8 @@ def test_a_topic_whose_leaders_do_not_answer_is_named(
         return await call(broker, method, request, timeout)
 
     monkeypatch.setattr(node, "call_broker", silent)
-    with RemoteStore([asked.address]) as found:
-        survey = Survey.of(found, time.time_ns())
+    with RemoteStore([asked.address]) as remote:
+        survey = Survey.of(remote, time.time_ns())
     assert (set(survey.infos), set(survey.topics)) == ({"spread"}, set())
     assert "led by nobody" in survey.problems["topic spread"]
 
@@ -123,10 +127,10 @@ def test_whoever_leads_the_history_notes_rates_and_lags_of_all(cluster: SharedCl
                 in_loop(broker, clustered(broker).history.note(time.time_ns()))
             write(store, "orders", 3, partitions=3)
         patience = Patience(PATIENCE)
-        found: list[Sample] = []
-        while len(found) < 2 and not patience.exhausted():
-            found = [one for _, one in entries(store, since) if isinstance(one, Sample)]
-    first, second, *_ = found
+        samples: list[Sample] = []
+        while len(samples) < 2 and not patience.exhausted():
+            samples = [entry for _, entry in entries(store, since) if isinstance(entry, Sample)]
+    first, second, *_ = samples
     assert (first.topics["orders"][0], second.topics["orders"][0]) == (30, 33)
     assert 0 < first.topics["orders"][1] < second.topics["orders"][1]
     assert first.lags == {"billing": {"orders": 20}, "idle": {"orders": 30}}

@@ -48,8 +48,8 @@ class Node:
     def resign(self, *_: object) -> bool:
         return False
 
-    def not_leader(self, place: tuple[str, int]) -> NotLeader:
-        return NotLeader(*place, None)
+    def not_leader(self, partition: tuple[str, int]) -> NotLeader:
+        return NotLeader(*partition, None)
 
 
 def inherit(held: Held) -> None:

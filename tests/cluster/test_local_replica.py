@@ -171,10 +171,10 @@ async def test_nobody_is_sent_what_delete_markers_are_about_to_leave(held: Held)
             self.then = ExitStack()
 
         async def read(self, work: Callable[..., Any], *args: Any) -> Any:
-            found = work(*args)
+            outcome = work(*args)
             if forgets_meanwhile:
                 self.then.enter_context(log._forgetting(2))
-            return found
+            return outcome
 
         write = read
 
@@ -197,9 +197,9 @@ async def test_nobody_is_sent_what_delete_markers_are_about_to_leave(held: Held)
     with log._forgetting(2):
         assert not (await sent(0)).frames
         assert (await sent(2)).frames  # whoever is that far has them
-    found = await sent(0)
-    assert found.frames
-    assert (found.markers_until, found.markers_state) == log.markers
+    answer = await sent(0)
+    assert answer.frames
+    assert (answer.markers_until, answer.markers_state) == log.markers
     forgets_meanwhile = True
     assert not (await sent(0)).frames
     assert (await sent(2)).frames

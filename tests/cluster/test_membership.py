@@ -106,7 +106,7 @@ def test_an_outage_of_etcd_that_is_shorter_than_the_lease_changes_nothing(server
             async with Etcd([server.address], timeout=30.0) as etcd:
                 await until_written(etcd)
             await until(lambda: all(node.view.revision >= before[1] + 1 for node in brokers))
-            assert [node.incarnations for node in brokers] == [[one] for one in before]
+            assert [node.incarnations for node in brokers] == [[incarnation] for incarnation in before]
 
     run(main())
 
@@ -270,10 +270,10 @@ def test_nobody_is_taken_for_dead_who_was_never_reached_or_still_listens(server:
             writer.close()
 
         listening = await asyncio.start_server(end_at_once, "127.0.0.1", 0)
-        there = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         async with nodes([server.address], 1, lease=60) as (watching,):
             hidden = await Node([server.address], 2, address=f"127.0.0.1:{free_port()}", lease=60).start()
-            rude = await Node([server.address], 3, address=there, lease=60).start()
+            rude = await Node([server.address], 3, address=address, lease=60).start()
             await asyncio.sleep(2)
             assert watching.view.alive == {1: watching.incarnation, 2: hidden.incarnation, 3: rude.incarnation}
             for node in (hidden, rude):
@@ -294,9 +294,9 @@ def test_who_drains_is_not_held_up_by_a_connection(server: EtcdServer) -> None:
             writer.close()
 
         listening = await asyncio.start_server(hold, "127.0.0.1", 0)
-        there = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         async with nodes([server.address], 1):
-            node = await Node([server.address], 2, address=there).start()
+            node = await Node([server.address], 2, address=address).start()
             await until(lambda: len(held) == 1)
             await node.membership.drain(10)
             await until(lambda: not held)

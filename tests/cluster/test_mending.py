@@ -80,7 +80,9 @@ class Replicas:
             if number in (0, FRAMES // 2):
                 leader.lead(1 + (number > 0))
             with leader.leading():
-                leader.partition.append([encode([b"%d.%d" % (number, one) * 40]) for one in range(1 + number % 3)])
+                leader.partition.append(
+                    [encode([b"%d.%d" % (number, record) * 40]) for record in range(1 + number % 3)]
+                )
         leader.refresh()
         for number in (1, 2):
             log = self.logs[number]
@@ -99,12 +101,12 @@ class Replicas:
 
     def met(self, number: int) -> list[int]:
         """Read a replica to its end; the offsets that are damaged."""
-        found: list[int] = []
+        offsets: list[int] = []
         for _ in self.logs[number].partition.frames(
-            on_damage=lambda one: found.extend(range(one.offset, one.next_offset))
+            on_damage=lambda damage: offsets.extend(range(damage.offset, damage.next_offset))
         ):
             pass
-        return found
+        return offsets
 
     def repair(
         self, number: int, *, without: tuple[int, ...] = (), below: int | None = None, state: PartitionState = STATE
@@ -116,7 +118,7 @@ class Replicas:
         local.become(10 + number)
         local.observe(state, 100)
         local.replica.high_watermark = log.end if below is None else below
-        links = NextDoors({one: log for one, log in self.logs.items() if one not in without})
+        links = NextDoors({broker: log for broker, log in self.logs.items() if broker not in without})
         repair = Repair(local, state, sources_of(state, number, MEMBERS), links, Threads())
         asyncio.run(repair.run())
         return repair
@@ -128,7 +130,7 @@ class Replicas:
         assert not self.met(number)
         assert not read_damage(log.partition.path)
         assert not log.partition.statistics().damaged
-        assert [one for one in Check(log.partition.path).run() if one.kind == "damage"] == []
+        assert [finding for finding in Check(log.partition.path).run() if finding.kind == "damage"] == []
         assert list(log.partition.path.glob("*.compacting")) == []
 
 
@@ -141,11 +143,11 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
 @pytest.mark.parametrize("seed", range(10))
 def test_every_frame_that_one_of_the_others_has_is_put_in_its_place(replicas: Replicas, seed: int) -> None:
     random = Random(seed)
-    places = replicas.frames(0)
-    hit = [set(random.sample(range(len(places)), len(places) // 3)) for _ in range(3)]
+    frames = replicas.frames(0)
+    hit = [set(random.sample(range(len(frames)), len(frames) // 3)) for _ in range(3)]
     for number in range(3):
-        for place in hit[number] - (hit[0] & hit[1] & hit[2]):
-            flip(replicas.frames(number)[place], 8 * HEADER_BYTES + random.randrange(64))
+        for index in hit[number] - (hit[0] & hit[1] & hit[2]):
+            flip(replicas.frames(number)[index], 8 * HEADER_BYTES + random.randrange(64))
     for number in (0, 1, 2, 0, 1):
         replicas.repair(number)
     for number in range(3):
@@ -153,12 +155,12 @@ def test_every_frame_that_one_of_the_others_has_is_put_in_its_place(replicas: Re
 
 
 def test_what_nobody_has_stays_named_and_the_rest_of_the_hole_is_repaired(replicas: Replicas) -> None:
-    places = {number: replicas.frames(number) for number in range(3)}
-    for place in (3, 4, 5):
-        flip(places[0][place])
+    frames = {number: replicas.frames(number) for number in range(3)}
+    for index in (3, 4, 5):
+        flip(frames[0][index])
     for number in (1, 2):
-        flip(places[number][4])
-    lost = list(range(places[0][4].offset, places[0][4].next_offset))
+        flip(frames[number][4])
+    lost = list(range(frames[0][4].offset, frames[0][4].next_offset))
     repair = replicas.repair(0)
     assert repair.mended
     assert repair.left == [OffsetSpan(lost[0], lost[-1] + 1)]
@@ -170,13 +172,13 @@ def test_what_nobody_has_stays_named_and_the_rest_of_the_hole_is_repaired(replic
 
 def test_a_hole_that_stays_does_not_spoil_its_neighbours(replicas: Replicas) -> None:
     """One hole of a segment is repaired, and the one behind it is not: from wherever one reads, the rest is there."""
-    places = {number: replicas.frames(number) for number in range(3)}
-    file = places[0][4].file
-    first, _, second, *_ = [number for number, place in enumerate(places[0]) if place.file == file]
-    flip(places[0][first])
+    frames = {number: replicas.frames(number) for number in range(3)}
+    file = frames[0][4].file
+    first, _, second, *_ = [number for number, frame in enumerate(frames[0]) if frame.file == file]
+    flip(frames[0][first])
     for number in range(3):
-        flip(places[number][second])
-    lost = list(range(places[0][second].offset, places[0][second].next_offset))
+        flip(frames[number][second])
+    lost = list(range(frames[0][second].offset, frames[0][second].next_offset))
     repair = replicas.repair(0)
     assert (repair.mended, repair.left) == (1, [OffsetSpan(lost[0], lost[-1] + 1)])
     check_rest(replicas, lost)
@@ -187,25 +189,25 @@ def check_rest(replicas: Replicas, lost: list[int]) -> None:
     partition = replicas.logs[0].partition
     for start in range(len(replicas.values)):
         rest = [value for offset, value in enumerate(replicas.values) if offset not in lost and offset >= start]
-        assert [one.value for one in partition.records(start, on_damage=lambda _: None)] == rest
+        assert [record.value for record in partition.records(start, on_damage=lambda _: None)] == rest
 
 
 def test_where_nobody_helps_not_a_byte_is_changed(replicas: Replicas) -> None:
-    place = replicas.frames(0)[4]
-    flip(place)
-    before = place.file.read_bytes()
+    frame = replicas.frames(0)[4]
+    flip(frame)
+    before = frame.file.read_bytes()
     repair = replicas.repair(0, without=(1, 2))
     assert (repair.mended, repair.answered) == (0, set())
-    assert place.file.read_bytes() == before
+    assert frame.file.read_bytes() == before
     assert replicas.repair(0, without=(1,)).helped == {2}
     replicas.check_whole(0)
 
 
 @pytest.mark.parametrize("how", ["cut", "beginning", "empty", "zeros"])
 def test_a_closed_segment_that_has_lost_more_than_a_bit(replicas: Replicas, how: str) -> None:
-    places = replicas.frames(0)
-    file = sorted({one.file for one in places})[1]
-    mine = [one for one in places if one.file == file]
+    frames = replicas.frames(0)
+    file = sorted({frame.file for frame in frames})[1]
+    mine = [frame for frame in frames if frame.file == file]
     content = file.read_bytes()
     changed = {
         "cut": content[: mine[-1].position],
@@ -232,12 +234,12 @@ def test_the_growing_segment_is_closed_and_goes_on(replicas: Replicas) -> None:
 
 
 def test_what_is_not_acknowledged_is_left_alone(replicas: Replicas) -> None:
-    place = replicas.frames(0)[-2]
-    flip(place)
-    before = place.file.read_bytes()
-    repair = replicas.repair(0, below=place.offset)
+    frame = replicas.frames(0)[-2]
+    flip(frame)
+    before = frame.file.read_bytes()
+    repair = replicas.repair(0, below=frame.offset)
     assert repair.left
-    assert place.file.read_bytes() == before
+    assert frame.file.read_bytes() == before
     assert not replicas.repair(0).left
     replicas.check_whole(0)
 
@@ -245,14 +247,14 @@ def test_what_is_not_acknowledged_is_left_alone(replicas: Replicas) -> None:
 def test_records_of_another_leader_are_not_taken(replicas: Replicas) -> None:
     """A replica that was cut off has others at the same offsets: they were never acknowledged."""
     stranger, leader = replicas.logs[2], replicas.logs[0]
-    place = replicas.frames(0)[-3]
-    stranger.cut(2, place.offset)
+    frame = replicas.frames(0)[-3]
+    stranger.cut(2, frame.offset)
     stranger.lead(3)
     with stranger.leading():
-        stranger.partition.append(encode([b"never"] * (leader.end - place.offset)))
+        stranger.partition.append(encode([b"never"] * (leader.end - frame.offset)))
     stranger.refresh()
     assert stranger.end == leader.end
-    flip(place)
+    flip(frame)
     assert replicas.repair(0, without=(1,)).left
     assert replicas.repair(0, without=(1,), state=STATE.without(2)).left
     assert not replicas.repair(0, without=(2,)).left
@@ -263,8 +265,8 @@ def test_epochs_that_nobody_here_knows_are_learned(replicas: Replicas) -> None:
     """The first frame of an epoch is damaged, and the file is lost that says where it begins."""
     log = replicas.logs[1]
     known = log.epochs_before(log.end)
-    place = next(one for one in replicas.frames(1) if one.offset == known[1].start)
-    flip(place)
+    frame = next(candidate for candidate in replicas.frames(1) if candidate.offset == known[1].start)
+    flip(frame)
     (log.partition.path / "epochs").unlink()
     again = replicas.logs[1] = DurableLog(log.partition)
     again.follow(2)
@@ -313,20 +315,20 @@ def compacted(directory: Path, stack: ExitStack, *, markers: bool) -> Replicas:
 
 def newest(log: DurableLog) -> dict[bytes | None, tuple[int, bytes | None]]:
     """The newest record of each key."""
-    return {one.key: (one.offset, one.value) for one in log.partition.records()}
+    return {record.key: (record.offset, record.value) for record in log.partition.records()}
 
 
 def test_a_compacted_replica_is_repaired_by_one_that_was_compacted_further(tmp_path: Path) -> None:
     with ExitStack() as stack:
         replicas = compacted(tmp_path, stack, markers=False)
         expected = newest(replicas.logs[1])
-        for place in replicas.frames(0)[2:9]:
-            flip(place)
+        for frame in replicas.frames(0)[2:9]:
+            flip(frame)
         assert replicas.met(0)
         assert not replicas.repair(0).left
         assert newest(replicas.logs[0]) == expected
         assert not replicas.met(0)
-        assert [one for one in Check(replicas.logs[0].partition.path).run() if one.kind == "damage"] == []
+        assert [finding for finding in Check(replicas.logs[0].partition.path).run() if finding.kind == "damage"] == []
 
 
 def test_where_delete_markers_are_gone_nothing_is_mixed(tmp_path: Path) -> None:
@@ -362,37 +364,39 @@ def check_gap(replicas: Replicas, number: int) -> None:
     assert newest(replicas.logs[number]) == newest(replicas.logs[1])
     assert not replicas.met(number)
     assert not read_damage(partition.path)
-    assert [one for one in Check(partition.path).run() if one.kind == "damage"] == []
-    found = [one.offset for one in partition.records()]
+    assert [finding for finding in Check(partition.path).run() if finding.kind == "damage"] == []
+    offsets = [record.offset for record in partition.records()]
     with DirectoryPartition(partition.path, CONFIG, uuid=partition_uuid(*KEY)) as again:
         for start in range(replicas.logs[number].end):
-            assert [one.offset for one in again.records(start)] == [one for one in found if one >= start]
+            assert [record.offset for record in again.records(start)] == [
+                offset for offset in offsets if offset >= start
+            ]
 
 
 @pytest.mark.parametrize("which", ["first", "middle", "neighbours", "last", "segment", "segments"])
 def test_a_frame_that_the_others_have_compacted_away_is_repaired(tmp_path: Path, which: str) -> None:
     with ExitStack() as stack:
         replicas = superseded(tmp_path, stack)
-        places = replicas.frames(0)
-        files = sorted({one.file for one in places})
-        second = [one for one in places if one.file == files[1]]
+        frames = replicas.frames(0)
+        files = sorted({frame.file for frame in frames})
+        second = [frame for frame in frames if frame.file == files[1]]
         hit = {
-            "first": places[:1],
+            "first": frames[:1],
             "middle": second[3:4],
             "neighbours": second[2:6],
             "last": second[-1:],
-            "segment": [one for one in places if one.file == files[0]],
-            "segments": [one for one in places if one.file in files[:2]],
+            "segment": [frame for frame in frames if frame.file == files[0]],
+            "segments": [frame for frame in frames if frame.file in files[:2]],
         }[which]
-        gone = {one.offset for one in hit} - {ONCE}
-        assert gone.isdisjoint(one.offset for one in replicas.logs[1].partition.records())
-        for place in hit:
-            flip(place)
+        gone = {frame.offset for frame in hit} - {ONCE}
+        assert gone.isdisjoint(record.offset for record in replicas.logs[1].partition.records())
+        for frame in hit:
+            flip(frame)
         repair = replicas.repair(0)
         assert not repair.left
         assert repair.helped == {1}
         check_gap(replicas, 0)
-        assert gone.isdisjoint(one.offset for one in replicas.logs[0].partition.records())
+        assert gone.isdisjoint(record.offset for record in replicas.logs[0].partition.records())
 
 
 def test_a_replica_that_took_a_gap_over_is_copied_and_repairs_others(tmp_path: Path) -> None:
@@ -418,9 +422,9 @@ def test_a_gap_beside_what_nobody_has_stays_a_part_of_the_damage(tmp_path: Path)
     with ExitStack() as stack:
         replicas = superseded(tmp_path, stack)
         hit = replicas.frames(0)[ONCE - 2 : ONCE + 2]
-        elsewhere = [next(one for one in replicas.frames(number) if one.offset == ONCE) for number in (1, 2)]
-        for place in (*hit, *elsewhere):
-            flip(place)
+        elsewhere = [next(frame for frame in replicas.frames(number) if frame.offset == ONCE) for number in (1, 2)]
+        for frame in (*hit, *elsewhere):
+            flip(frame)
         before = hit[0].file.read_bytes()
         for _ in range(2):
             repair = replicas.repair(0)
@@ -445,9 +449,9 @@ def test_a_gap_is_not_believed_before_its_reasons_are_acknowledged_here(
 ) -> None:
     with ExitStack() as stack:
         replicas = superseded(tmp_path, stack, once)
-        places = replicas.frames(0)
+        frames = replicas.frames(0)
         for offset in hit:
-            flip(places[offset])
+            flip(frames[offset])
         until = replicas.logs[1].compacted_until
         assert replicas.repair(0, below=until - 1).left == left
         assert not replicas.repair(0, below=until).left
@@ -459,7 +463,7 @@ def test_a_gap_in_the_log_of_another_leader_is_not_believed(tmp_path: Path) -> N
     with ExitStack() as stack:
         replicas = superseded(tmp_path, stack)
         log, stranger = replicas.logs[0], replicas.logs[2]
-        place = replicas.frames(0)[4]
+        frame = replicas.frames(0)[4]
         kept = stranger.compacted_until // 2
         log.follow(1)
         log.cut(1, kept)
@@ -468,8 +472,8 @@ def test_a_gap_in_the_log_of_another_leader_is_not_believed(tmp_path: Path) -> N
             with log.leading():
                 log.partition.append(encode([b"another"], keys=[b"other %d" % log.end]))
             log.refresh()
-        flip(place)
-        assert replicas.repair(0, without=(1,)).left == [OffsetSpan(place.offset, place.next_offset)]
+        flip(frame)
+        assert replicas.repair(0, without=(1,)).left == [OffsetSpan(frame.offset, frame.next_offset)]
         with pytest.raises(FrameDamaged):
             replicas.read(0)
 
@@ -478,8 +482,8 @@ def test_a_gap_in_the_log_of_another_leader_is_not_believed(tmp_path: Path) -> N
 def test_what_is_missing_for_another_reason_is_no_gap(tmp_path: Path, why: str) -> None:
     with ExitStack() as stack:
         replicas = superseded(tmp_path, stack)
-        place, helper = replicas.frames(0)[4], replicas.logs[2]
-        flip(place)
+        frame, helper = replicas.frames(0)[4], replicas.logs[2]
+        flip(frame)
         first = helper.partition.closed()[0]
         match why:
             case "deleted":
@@ -488,6 +492,6 @@ def test_what_is_missing_for_another_reason_is_no_gap(tmp_path: Path, why: str) 
                 helper.compacted_until = 0
             case _:
                 lose(first.segment.path, why)
-        assert replicas.repair(0, without=(1,)).left == [OffsetSpan(place.offset, place.next_offset)]
+        assert replicas.repair(0, without=(1,)).left == [OffsetSpan(frame.offset, frame.next_offset)]
         assert not replicas.repair(0).left
         check_gap(replicas, 0)

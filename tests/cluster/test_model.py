@@ -27,11 +27,11 @@ def test_nothing_is_lost_doubled_or_told_differently(first: int) -> None:
 
 
 def test_a_history_repeats() -> None:
-    one, other = Cluster(7), Cluster(7)
-    one.run()
-    other.run()
-    assert one.world.history == other.world.history
-    assert one.truth.acknowledged
+    first, second = Cluster(7), Cluster(7)
+    first.run()
+    second.run()
+    assert first.world.history == second.world.history
+    assert first.truth.acknowledged
 
 
 # Each rule is taken away once.
@@ -75,7 +75,7 @@ class InheritingElection(Election):
 
 class UncleanElection(Election):
     def elect(self, state: PartitionState, alive: Members, ends: Mapping[int, LogEnd]) -> PartitionState | None:  # noqa: ARG002
-        living = [one for one in state.replicas if one in alive]
+        living = [broker for broker in state.replicas if broker in alive]
         if not living:
             return None
         members = {**self._kept(state, alive), living[0]: alive[living[0]]}

@@ -35,7 +35,7 @@ A, B = b"a" * 16, b"b" * 16
 
 def loads(placement: Placement) -> tuple[Counter[int], Counter[int]]:
     """Return how many replicas each broker has, and how many partitions it leads."""
-    return Counter(one for to in placement.values() for one in to), Counter(to[0] for to in placement.values())
+    return Counter(broker for to in placement.values() for broker in to), Counter(to[0] for to in placement.values())
 
 
 def test_a_new_broker_gets_its_share_and_no_more_moves_than_that() -> None:
@@ -44,7 +44,7 @@ def test_a_new_broker_gets_its_share_and_no_more_moves_than_that() -> None:
     replicas, leads = loads(placement)
     assert sorted(replicas.values()) == [6, 6, 6, 6]
     assert sorted(leads.values()) == [3, 3, 3, 3]
-    assert sum(len(set(placement[key]) - set(one.replicas)) for key, one in known.items()) == 6
+    assert sum(len(set(placement[key]) - set(held_replica.replicas)) for key, held_replica in known.items()) == 6
 
 
 def test_what_is_balanced_stays_as_it_is() -> None:
@@ -73,7 +73,7 @@ def test_who_leaves_holds_nothing_and_all_else_stays() -> None:
     placement = balanced(known, [1, 2, 4], level=False)
     assert placement[A, 0] == (1, 2)
     assert set(placement[A, 1]) == {2, 1} or set(placement[A, 1]) == {2, 4}
-    assert 3 not in {one for to in placement.values() for one in to}
+    assert 3 not in {broker for to in placement.values() for broker in to}
     with pytest.raises(InvalidConfiguration, match="has 2 replicas, and only 1 brokers"):
         balanced(known, [4], level=False)
 
@@ -98,12 +98,12 @@ def test_what_is_planned_is_begun_where_nothing_has_changed_and_taken_back_by_wh
                 return [set(state.replicas) for state in node.states(topic) if state is not None]
 
             plan = await moves.plan([2])
-            assert {(one.partition, one.replicas) for one in plan} == {
+            assert {(move.partition, move.replicas) for move in plan} == {
                 (number, held) for number, held in enumerate(before) if 2 in held
             }
             with pytest.raises(StoreError, match="cannot move to brokers 1, 1, 3"):
                 await moves.begin([plan[0]._replace(to=(1, 1, 3))], [2])
-            assert await moves.begin([one._replace(revision=one.revision - 1) for one in plan]) == 0
+            assert await moves.begin([move._replace(revision=move.revision - 1) for move in plan]) == 0
             assert not node.view.leaving
             assert await moves.begin(plan, [2]) == len(plan)
             await until(
@@ -113,8 +113,8 @@ def test_what_is_planned_is_begun_where_nothing_has_changed_and_taken_back_by_wh
             with pytest.raises(InvalidConfiguration, match="cannot have 4 replicas"):
                 await node.topics.replicas_of_new("more", 4)
             waiting = await moves.under_way()
-            assert {one.partition: one.missing for one in waiting} == {
-                one.partition: tuple(set(one.to) - set(one.replicas)) for one in plan
+            assert {move.partition: move.missing for move in waiting} == {
+                move.partition: tuple(set(move.to) - set(move.replicas)) for move in plan
             }
             assert await moves.cancel() == 0, "that was no rebalancing"
             assert await moves.cancel([3]) == 0
@@ -175,9 +175,9 @@ def test_replicas_leave_a_broker_and_come_back_while_all_goes_on(tmp_path: Path)
 
             (plan,) = lines("remove-broker", leaves, cluster.address, "--dry-run")
             # Topics of the cluster itself are made whenever their time has come.
-            moved = [one for one in plan["plan"] if not one["partition"].startswith("__")]
+            moved = [move for move in plan["plan"] if not move["partition"].startswith("__")]
             assert len(moved) == 1 + sum(leaves in brokers for brokers in held(cluster))
-            assert all(leaves not in one["to"] and len(one["to"]) == 3 for one in plan["plan"])
+            assert all(leaves not in move["to"] and len(move["to"]) == 3 for move in plan["plan"])
             assert plan["bytes"] > 15_000_000
             assert interrupted("remove-broker", leaves, cluster.address, "--yes") == 130
             assert cluster.partition("large").moving_to, "it goes on with nobody to watch"
@@ -192,7 +192,7 @@ def test_replicas_leave_a_broker_and_come_back_while_all_goes_on(tmp_path: Path)
         wait_until(lambda: not list((tmp_path / f"broker{leaves}" / TOPIC).glob("*/*.log")))
         assert not list(crew.go_on())
         plan = lines("rebalance", cluster.address, "--dry-run")[0]["plan"]
-        assert not any(leaves in one["to"] for one in plan), "it gets nothing new"
+        assert not any(leaves in move["to"] for move in plan), "it gets nothing new"
 
         lines("remove-broker", leaves, cluster.address, "--cancel")
         assert lines("rebalance", cluster.address, "--yes")[-1] == {"done": True}

@@ -99,7 +99,7 @@ class MovingCluster(Cluster):
     def _settled(self) -> bool:
         holders = self._holders()
         logs = {(broker.log.start, tuple(broker.log.entries)) for broker in holders}
-        leads = [one.replica for one in holders if one.replica is not None and one.replica.leads]
+        leads = [broker.replica for broker in holders if broker.replica is not None and broker.replica.leads]
         others = [broker for broker in self.brokers.values() if broker not in holders]
         return (
             self._state().move is None
@@ -132,7 +132,7 @@ def test_nothing_is_lost_while_replicas_move(first: int) -> None:
 
 class LeavesBeforeOthersAreInSync(Moving):
     def _are_in_sync(self, brokers: tuple[int, ...], state: PartitionState, alive: Members) -> bool:  # noqa: ARG002
-        return state.leader in brokers or any(one in state.in_sync for one in brokers)
+        return state.leader in brokers or any(broker in state.in_sync for broker in brokers)
 
 
 class LetsOneLeadThatIsNotInSync(Moving):
@@ -140,7 +140,7 @@ class LetsOneLeadThatIsNotInSync(Moving):
         return state.leader not in brokers or super()._are_in_sync(brokers, state, alive)
 
     def _next_leader(self, state: PartitionState, move: Move, steady: Members) -> int | None:  # noqa: ARG002
-        return next((one for one in move.to if one in steady), None)
+        return next((broker for broker in move.to if broker in steady), None)
 
 
 class EpochStays(Moving):

@@ -57,10 +57,12 @@ def test_plain_records_wait_for_a_broker_that_has_yet_to_hear_of_their_topic(
             while "numbers" not in described:  # the records have come to it
                 assert not produce.done(), produce.result()
             loop.call_soon_threadsafe(may_hear.set)
-            places = produce.result().places
-            assert {place.partition for place in places} == {0, 1, 2}
-            for record, place in zip(records, places, strict=True):
-                (stored,) = store.topic("numbers").partition(place.partition).records(place.offset, place.offset + 1)
+            positions = produce.result().places
+            assert {position.partition for position in positions} == {0, 1, 2}
+            for record, position in zip(records, positions, strict=True):
+                (stored,) = (
+                    store.topic("numbers").partition(position.partition).records(position.offset, position.offset + 1)
+                )
                 assert (stored.key, stored.value) == (record.key, record.value)
     finally:
         loop.call_soon_threadsafe(may_hear.set)

@@ -54,7 +54,7 @@ def test_a_manifest_says_for_all_brokers_who_may_do_what(tmp_path: Path) -> None
         file.write_text(json.dumps(wanted))
         told = command("cluster", "apply", file, cluster.address, HEADWATER_CLIENT_TOKEN=operator)
         assert told.returncode == 0, told.stderr
-        assert [(one["kind"], one["name"]) for one in json.loads(told.stdout)["applied"]] == [
+        assert [(entry["kind"], entry["name"]) for entry in json.loads(told.stdout)["applied"]] == [
             ("topic", "orders"),
             ("topic", "secret"),
             ("user", "billing"),
@@ -78,10 +78,10 @@ def test_a_manifest_says_for_all_brokers_who_may_do_what(tmp_path: Path) -> None
         again = command("cluster", "apply", file, cluster.address, HEADWATER_CLIENT_TOKEN=operator)
         assert (again.returncode, json.loads(again.stdout)["applied"]) == (0, [])
         exported = command("cluster", "export", cluster.address, "--format", "json", HEADWATER_CLIENT_TOKEN=operator)
-        found = json.loads(exported.stdout)
-        assert set(found["brokers"]) == {"0", "1"}
-        assert found["topics"]["orders"] == wanted["topics"]["orders"]
-        assert found["permissions"]["users"] == wanted["permissions"]["users"]
+        manifest = json.loads(exported.stdout)
+        assert set(manifest["brokers"]) == {"0", "1"}
+        assert manifest["topics"]["orders"] == wanted["topics"]["orders"]
+        assert manifest["permissions"]["users"] == wanted["permissions"]["users"]
         assert billing.split("_", 2)[2] not in exported.stdout, "of a token there is only a hash"
         refused = command("cluster", "export", cluster.address, HEADWATER_CLIENT_TOKEN=billing)
         assert refused.returncode == 1

@@ -58,21 +58,21 @@ def _until_readable(store: hw.Store, values: list[bytes]) -> None:
     wait_until(lambda: readable() == values, readable)
 
 
-def found(*parts: Iterator[Violation]) -> list[str]:
+def violations(*parts: Iterator[Violation]) -> list[str]:
     """Return the violations that a crew has found."""
-    return [str(one) for part in parts for one in part]
+    return [str(violation) for part in parts for violation in part]
 
 
 def test_a_killed_leader_takes_nothing_with_it(cluster: ClusterProcesses) -> None:
     crew = Crew(cluster)
-    assert not found(crew.go_on())
+    assert not violations(crew.go_on())
     for _ in range(3):
         leader = cluster.partition(TOPIC).leader
         cluster.kill(leader)
-        assert not found(crew.go_on())
+        assert not violations(crew.go_on())
         cluster.begin(leader)
         cluster.wait(TOPIC, in_sync={0, 1, 2})
-    assert not found(crew.check())
+    assert not violations(crew.check())
 
 
 def test_a_topic_that_is_compacted_is_so_everywhere(cluster: ClusterProcesses) -> None:
@@ -80,7 +80,7 @@ def test_a_topic_that_is_compacted_is_so_everywhere(cluster: ClusterProcesses) -
     with hw.open(cluster.address) as store:
         store.create_topic("users", compact=True, segment_bytes=4096, compression="none")
         state = cluster.wait("users", in_sync={0, 1, 2})
-        away = next(one for one in range(3) if one != state.leader)
+        away = next(broker for broker in range(3) if broker != state.leader)
         cluster.kill(away)
         expected: dict[bytes | None, bytes | None] = {}
         with store.producer("users") as out:
@@ -124,7 +124,7 @@ def test_delete_markers_go_and_nothing_that_they_deleted_comes_back(cluster: Clu
     with hw.open(cluster.address) as store:
         store.create_topic("carts", compact=True, segment_bytes=4096, compression="none", delete_grace=0)
         state = cluster.wait("carts", in_sync={0, 1, 2})
-        old, away = (one for one in range(3) if one != state.leader)
+        old, away = (broker for broker in range(3) if broker != state.leader)
         send((b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
         filler: dict[bytes | None, bytes | None] = {b"filler": b"." * 900}
         assert backed_up() == {b"a": b"1", b"b": b"1", b"c": b"1", **filler}
@@ -163,26 +163,26 @@ def _newest(cluster: ClusterProcesses, broker: int, topic: str) -> dict[bytes | 
 
 def test_a_leader_that_is_told_to_stop_lets_others_lead_first(cluster: ClusterProcesses) -> None:
     crew = Crew(cluster)
-    assert not found(crew.go_on())
+    assert not violations(crew.go_on())
     for _ in range(2):
         leader = cluster.wait(TOPIC, in_sync={0, 1, 2}).leader
         assert cluster.brokers.pop(leader).terminate() == 0
-        assert not found(crew.go_on())
+        assert not violations(crew.go_on())
         cluster.begin(leader)
-    assert not found(crew.check())
+    assert not violations(crew.check())
 
 
 def test_all_brokers_killed_at_once_lose_nothing(cluster: ClusterProcesses) -> None:
     crew = Crew(cluster)
-    assert not found(crew.go_on())
+    assert not violations(crew.go_on())
     cluster.kill(0, 1, 2)
     cluster.begin(2, 0, 1)
-    assert not found(crew.go_on(), crew.check())
+    assert not violations(crew.go_on(), crew.check())
 
 
 def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: ClusterProcesses) -> None:
     crew = Crew(cluster, partitions=1, writers=1)
-    assert not found(crew.go_on())
+    assert not violations(crew.go_on())
     leader = cluster.wait(TOPIC, in_sync={0, 1, 2}).leader
     other = (leader + 1) % 3
     with cluster.brokers[leader].connected() as stub:
@@ -191,11 +191,11 @@ def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_wakes(cluster: Clu
         late = stub.Produce.future(request, timeout=ANSWERED)
         cluster.end_lease(leader)
         cluster.wait(TOPIC, in_sync={0, 1, 2} - {leader}, at=other)
-        assert not found(crew.go_on())
+        assert not violations(crew.go_on())
         cluster.go_on(leader)
         assert late.exception(timeout=ANSWERED) is not None, "who was replaced acknowledges nothing"
     cluster.wait(TOPIC, in_sync={0, 1, 2}, at=other)
-    assert not found(crew.go_on(), crew.check())
+    assert not violations(crew.go_on(), crew.check())
 
 
 def test_readers_see_what_is_acknowledged_and_no_more(cluster: ClusterProcesses) -> None:
@@ -251,12 +251,12 @@ def test_plain_records_go_to_their_leaders_by_way_of_any_broker(cluster: Cluster
         records = [pb.Record(key=b"%d" % number, value=b"%d" % number) for number in range(30)]
         for broker in range(3):
             with cluster.brokers[broker].connected() as stub:
-                places = stub.Produce(pb.ProduceRequest(topic="numbers", records=records), timeout=ANSWERED).places
-            assert {place.partition for place in places} == {0, 1, 2}
+                positions = stub.Produce(pb.ProduceRequest(topic="numbers", records=records), timeout=ANSWERED).places
+            assert {position.partition for position in positions} == {0, 1, 2}
             info = store.describe_topic("numbers")
-            for record, place in zip(records, places, strict=True):
-                partition = store.partition(info, place.partition)
-                (stored,) = partition.records(place.offset, place.offset + 1)
+            for record, position in zip(records, positions, strict=True):
+                partition = store.partition(info, position.partition)
+                (stored,) = partition.records(position.offset, position.offset + 1)
                 assert (stored.key, stored.value) == (record.key, record.value)
 
 

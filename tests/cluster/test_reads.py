@@ -28,20 +28,20 @@ def cluster(running: ClusterProcesses) -> ClusterProcesses:
     return running
 
 
-def found(*parts: Iterator[Violation]) -> list[str]:
+def violations(*parts: Iterator[Violation]) -> list[str]:
     """Return the violations that onlookers have found."""
-    return [str(one) for part in parts for one in part]
+    return [str(violation) for part in parts for violation in part]
 
 
 def test_reads_do_not_go_back_when_the_leader_is_killed(cluster: ClusterProcesses) -> None:
     onlookers = Onlookers(cluster)
-    assert not found(onlookers.go_on())
+    assert not violations(onlookers.go_on())
     for _ in range(2):
         leader = cluster.wait(TOPIC, in_sync={0, 1, 2}).leader
         cluster.kill(leader)
-        assert not found(onlookers.go_on())
+        assert not violations(onlookers.go_on())
         cluster.begin(leader)
-    assert not found(onlookers.check())
+    assert not violations(onlookers.check())
 
 
 def test_reads_do_not_go_back_when_the_leader_is_killed_and_another_follower_is_stopped(
@@ -49,17 +49,17 @@ def test_reads_do_not_go_back_when_the_leader_is_killed_and_another_follower_is_
 ) -> None:
     """The new leader has everything, and cannot know it before someone else has it too: then it does not answer."""
     onlookers = Onlookers(cluster)
-    assert not found(onlookers.go_on())
+    assert not violations(onlookers.go_on())
     state = cluster.wait(TOPIC, in_sync={0, 1, 2})
     leader = state.leader
-    new, stopped = (one for one in state.replicas if one != leader)
+    new, stopped = (broker for broker in state.replicas if broker != leader)
     cluster.pause(stopped)
     cluster.kill(leader)
     cluster.wait_for_leader(TOPIC, new)
     onlookers.wait_for_questions(new)
     cluster.begin(leader)
     cluster.wait(TOPIC, in_sync={leader, new}, at=new)
-    assert not found(onlookers.go_on())
+    assert not violations(onlookers.go_on())
     cluster.go_on(stopped)
     cluster.wait(TOPIC, in_sync={0, 1, 2})
-    assert not found(onlookers.go_on(), onlookers.check())
+    assert not violations(onlookers.go_on(), onlookers.check())

@@ -77,7 +77,7 @@ def check_lines(cluster: ClusterProcesses) -> None:
 def test_different_damage_on_two_replicas_and_the_third_is_empty(cluster: ClusterProcesses, segment_bytes: int) -> None:
     values = fill(cluster, segment_bytes=segment_bytes)
     before = cluster.wait("numbers", in_sync={0, 1, 2})
-    empty = next(one for one in range(3) if one != before.leader)
+    empty = next(broker for broker in range(3) if broker != before.leader)
     follower = 3 - before.leader - empty
     cluster.kill(empty)
     shutil.rmtree(cluster.directory / f"broker{empty}")
@@ -99,15 +99,15 @@ def test_what_is_damaged_everywhere_is_named_and_the_rest_is_served(cluster: Clu
     values = fill(cluster, segment_bytes=4096)
     before = cluster.wait("numbers", in_sync={0, 1, 2})
     for broker in range(3):
-        for place in (20, 21 + broker, 50):
-            flip(frames_in(cluster.files(broker, "numbers"))[place])
+        for index in (20, 21 + broker, 50):
+            flip(frames_in(cluster.files(broker, "numbers"))[index])
     lost = [20, 50]
     rest = [value for offset, value in enumerate(values) if offset not in lost]
     with hw.open(cluster.address) as store:
         partition = store.topic("numbers").partition(0)
         damaged: list[Damage] = []
         assert [record.value for record in partition.records(on_damage=damaged.append)] == rest
-        assert [offset for one in damaged for offset in range(one.offset, one.next_offset)] == lost
+        assert [offset for damage in damaged for offset in range(damage.offset, damage.next_offset)] == lost
         with pytest.raises(hw.FrameDamaged):
             list(partition.records())
         with store.producer("numbers") as out:
@@ -127,7 +127,7 @@ LOST = pytest.mark.parametrize("how", LOSSES)
 def lose_and_replace(cluster: ClusterProcesses, how: str) -> None:
     """One broker of three starts without a segment, and another one with a new disk."""
     state = cluster.wait("numbers", in_sync={0, 1, 2})
-    lost = next(one for one in range(3) if one != state.leader)
+    lost = next(broker for broker in range(3) if broker != state.leader)
     empty = 3 - state.leader - lost
     cluster.kill(lost, empty)
     lose(sorted(cluster.files(lost, "numbers").glob("*.log"))[1], how)

@@ -25,7 +25,7 @@ def test_what_repeats_itself_is_counted_and_not_written(caplog: pytest.LogCaptur
     log = RepeatedLog(logging.getLogger("repeated"), interval=60.0, clock=clock)
     for number in range(100):
         log.log(logging.ERROR, MESSAGE, "numbers/0", ValueError(number))
-    assert [one.getMessage() for one in caplog.records] == ["numbers/0 cannot be read: 0"]
+    assert [record.getMessage() for record in caplog.records] == ["numbers/0 cannot be read: 0"]
     clock.now += 61
     for number in range(100, 200):
         log.log(logging.ERROR, MESSAGE, "numbers/0", ValueError(number))

@@ -282,7 +282,7 @@ def _leave_out(stage: Stage, broker: int) -> None:
         (counted_by_an_earlier_epoch, Rules(replica=ProgressOutlivesItsEpoch)),
         (told_of_the_past, Rules(replica=TheLastWordCounts)),
     ],
-    ids=lambda one: one.__name__ if callable(one) else one.missing,
+    ids=lambda parameter: parameter.__name__ if callable(parameter) else parameter.missing,
 )
 def test_a_script_does_harm_without_its_rule_only(script: Script, broken: Rules) -> None:
     script(Stage(Rules()))

@@ -46,7 +46,9 @@ def test_a_leader_has_synced_what_it_has_appended_when_it_answers(cluster: Share
             receipt = out.send(b"1")
             out.flush()
             (leader,) = (
-                one for one in cluster.brokers if clustered(one).node.leadership.leads(TopicPartition("numbers", 0))
+                broker
+                for broker in cluster.brokers
+                if clustered(broker).node.leadership.leads(TopicPartition("numbers", 0))
             )
             assert durable_end(leader, "numbers") == receipt.offset + 1
 

@@ -74,9 +74,9 @@ def test_of_two_who_make_it_at_once_one_does(server: EtcdServer, fault: Any) -> 
             wanted = [topic_of("orders", uuid=bytes([number]) * 16) for number in range(2)]
             brokers[0].etcd.faults = [fault] if fault is not None else []
             tries = [node.topics.create(topic) for node, topic in zip(brokers, wanted, strict=True)]
-            found = await asyncio.gather(*tries, return_exceptions=True)
-            refused = [one for one in found if isinstance(one, TopicExists)]
-            made = [one for one in found if isinstance(one, ClusterTopic)]
+            outcomes = await asyncio.gather(*tries, return_exceptions=True)
+            refused = [outcome for outcome in outcomes if isinstance(outcome, TopicExists)]
+            made = [outcome for outcome in outcomes if isinstance(outcome, ClusterTopic)]
             assert len(refused) == len(made) == 1
             assert await brokers[0].topics.get("orders") == made[0]
 
@@ -101,10 +101,10 @@ def test_a_change_is_made_once(server: EtcdServer, fault: Any) -> None:
                 first.topics.change("orders", more), second.topics.change("orders", longer)
             )
             assert changed.info.partitions == 5
-            found = await second.topics.get("orders")
-            assert (found.info.partitions, found.info.config.retention_age) == (5, 60)
-            await first.topics.led(found)
-            await until(lambda: None not in second.states(found))
+            topic = await second.topics.get("orders")
+            assert (topic.info.partitions, topic.info.config.retention_age) == (5, 60)
+            await first.topics.led(topic)
+            await until(lambda: None not in second.states(topic))
             with pytest.raises(UnknownTopic):
                 await first.topics.change("other", more)
 
@@ -215,13 +215,13 @@ def test_replicas_are_on_different_brokers_and_spread_evenly(brokers: int, repli
             replicas_of(b"t" * 16, 0, replication, ids)
         return
     rounds = brokers * max(brokers - 1, 1)
-    found = [replicas_of(b"t" * 16, number, replication, ids) for number in range(rounds)]
-    assert all(len(set(replicas)) == replication for replicas in found)
-    assert set(Counter(replicas[0] for replicas in found).values()) == {rounds // brokers}
-    held = Counter(broker for replicas in found for broker in replicas)
+    placements = [replicas_of(b"t" * 16, number, replication, ids) for number in range(rounds)]
+    assert all(len(set(replicas)) == replication for replicas in placements)
+    assert set(Counter(replicas[0] for replicas in placements).values()) == {rounds // brokers}
+    held = Counter(broker for replicas in placements for broker in replicas)
     assert set(held.values()) == {rounds * replication // brokers}
     if replication > 1:
-        heirs = Counter(replicas[1] for replicas in found if replicas[0] == 10)
+        heirs = Counter(replicas[1] for replicas in placements if replicas[0] == 10)
         assert set(heirs.values()) == {1}, "what a broker led is spread over all others when it dies"
 
 

@@ -37,8 +37,8 @@ def test_the_first_decision_under_a_number_counts() -> None:
 
 def test_of_two_decisions_in_a_log_the_first_one_counts() -> None:
     """Two coordinators cannot both have written; should they, nobody may see it."""
-    one, other = TransactionLog(1), TransactionLog(2)
-    first, second = one.decide(named(0, b"a" * 16), 0), other.decide(named(0, b"b" * 16), 0)
+    former, latter = TransactionLog(1), TransactionLog(2)
+    first, second = former.decide(named(0, b"a" * 16), 0), latter.decide(named(0, b"b" * 16), 0)
     assert first is not None
     assert second is not None
     transaction_log = TransactionLog(3)
@@ -135,25 +135,25 @@ MINE, OLDER = StageRange(2, 10, 12), StageRange(1, 3, 5)
 
 
 def known() -> Known:
-    found = Known(2, 10)
-    found.staged(MINE)
-    return found
+    stage_log = Known(2, 10)
+    stage_log.staged(MINE)
+    return stage_log
 
 
 @pytest.mark.parametrize("stage", [MINE, OLDER])
 def test_what_is_dropped_is_not_decided_over(stage: StageRange) -> None:
-    found = known()
-    found.drop(stage)
-    assert not found.hold(stage)
+    stage_log = known()
+    stage_log.drop(stage)
+    assert not stage_log.hold(stage)
 
 
 @pytest.mark.parametrize("stage", [MINE, OLDER])
 def test_what_is_being_decided_over_is_not_dropped(stage: StageRange) -> None:
-    found = known()
-    assert found.hold(stage)
-    found.drop(stage)
-    assert found.hold(stage)
-    assert found.needed_from(10, 12) == 10
+    stage_log = known()
+    assert stage_log.hold(stage)
+    stage_log.drop(stage)
+    assert stage_log.hold(stage)
+    assert stage_log.needed_from(10, 12) == 10
 
 
 def test_what_was_never_staged_here_is_not_decided_over() -> None:
@@ -162,26 +162,26 @@ def test_what_was_never_staged_here_is_not_decided_over() -> None:
 
 
 def test_what_is_written_or_dropped_is_needed_no_more() -> None:
-    found = known()
-    found.staged(StageRange(2, 12, 13))
-    assert found.needed_from(10, 13) == 10
-    found.done(MINE)
-    assert found.needed_from(10, 13) == 12
-    found.drop(StageRange(2, 12, 13))
-    assert found.needed_from(10, 13) == 13
+    stage_log = known()
+    stage_log.staged(StageRange(2, 12, 13))
+    assert stage_log.needed_from(10, 13) == 10
+    stage_log.done(MINE)
+    assert stage_log.needed_from(10, 13) == 12
+    stage_log.drop(StageRange(2, 12, 13))
+    assert stage_log.needed_from(10, 13) == 13
 
 
 def test_what_others_have_staged_is_needed_whatever_is_done() -> None:
-    found = known()
-    found.done(MINE)
-    found.drop(OLDER)
-    assert found.needed_from(3, 12) == 3
+    stage_log = known()
+    stage_log.done(MINE)
+    stage_log.drop(OLDER)
+    assert stage_log.needed_from(3, 12) == 3
 
 
 def test_nothing_is_given_back_while_something_is_being_staged() -> None:
-    found = known()
-    found.done(MINE)
-    found.appending += 1
-    assert found.needed_from(10, 14) == 10
-    found.appending -= 1
-    assert found.needed_from(10, 14) == 14
+    stage_log = known()
+    stage_log.done(MINE)
+    stage_log.appending += 1
+    assert stage_log.needed_from(10, 14) == 10
+    stage_log.appending -= 1
+    assert stage_log.needed_from(10, 14) == 14

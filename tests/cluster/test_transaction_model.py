@@ -37,8 +37,8 @@ class TheLastDecisionCounts(TransactionLog):
         return True
 
     def decide(self, wanted: TransactionRequest, now_ns: int) -> TransactionDecision | None:
-        found = super().decide(wanted, now_ns)
-        return found or super().decide(TransactionRequest(wanted.request, wanted.shares), now_ns)
+        decision = super().decide(wanted, now_ns)
+        return decision or super().decide(TransactionRequest(wanted.request, wanted.shares), now_ns)
 
     def is_repeated(self, wanted: TransactionRequest) -> bool:  # noqa: ARG002
         return False
@@ -66,11 +66,11 @@ class NumbersBeginAnew(TransactionLog):
 
 class CarriesOutInAnyOrder(Decider):
     async def _pump(self) -> None:
-        async def carry_out(one: Any) -> None:
-            if one.written is not None:
-                await one.written
-            await asyncio.sleep(0.01 * (one.ruling.number % 3))
-            self._do(self._finish(one, self._carrier.add(one.ruling)))
+        async def carry_out(decided: Any) -> None:
+            if decided.written is not None:
+                await decided.written
+            await asyncio.sleep(0.01 * (decided.ruling.number % 3))
+            self._do(self._finish(decided, self._carrier.add(decided.ruling)))
 
         while True:
             while not self._queue:

@@ -159,9 +159,9 @@ def test_stages_stay_when_the_clock_is_set(store: Store, shared_cluster: SharedC
         leader = Leader(shared_cluster)
         leader.clean()
         assert leader.staged == len(staged)
-    for one in staged:
+    for token in staged:
         with store.transaction() as block:
-            block.adopt(one)
+            block.adopt(token)
     assert values(store) == [b"first", b"next", b"next", b"next"]
 
 
@@ -196,16 +196,16 @@ def test_what_is_decided_and_not_written_stays_however_old_it_is(
 
 def test_only_brokers_hold_write_and_list_stages(store: Store, shared_cluster: SharedCluster) -> None:
     stage(store, b"a")
-    place = pb.TopicPartition(topic="orders", partition=0, topic_uuid=store.describe_topic("orders").uuid)
+    partition = pb.TopicPartition(topic="orders", partition=0, topic_uuid=store.describe_topic("orders").uuid)
     portion = pb.StagedPortion(number=1, ranges=[pb.StageRange(epoch=1, start=0, end=1)])
-    stages = pb.StagesRequest(partition=place, writer=bytes(16), portions=[portion])
+    stages = pb.StagesRequest(partition=partition, writer=bytes(16), portions=[portion])
     for broker in shared_cluster.brokers:
         with grpc.insecure_channel(str(broker.address)) as channel:
             stub = Stub(channel)
             for call, request in (
                 (stub.HoldStages, stages),
                 (stub.ApplyStages, stages),
-                (stub.ListUndone, pb.ListUndoneRequest(partition=place)),
+                (stub.ListUndone, pb.ListUndoneRequest(partition=partition)),
             ):
                 with pytest.raises(grpc.RpcError) as refused:
                     call(request)

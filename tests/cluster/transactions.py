@@ -86,8 +86,8 @@ class Rules:
     def missing(self) -> str:
         """The name of what is taken away."""
         kinds = [kind.__name__ for kind in (self.transaction_log, self.decider, self.carrier)]
-        kinds = [name for name in kinds if name not in ("Book", "Decider", "Carrier")]
-        return " and ".join(kinds + [one.name for one in fields(self) if getattr(self, one.name) is False])
+        kinds = [name for name in kinds if name not in ("TransactionLog", "Decider", "Carrier")]
+        return " and ".join(kinds + [rule.name for rule in fields(self) if getattr(self, rule.name) is False])
 
 
 class Log:
@@ -133,7 +133,7 @@ class Group(NamedTuple):
     values: tuple[Value, ...]
 
 
-class Place:
+class StagedPartition:
     """A partition and its stage log, which are led together."""
 
     def __init__(self, random: Random, rules: Rules) -> None:
@@ -155,17 +155,17 @@ class Place:
         """Stage something, acknowledged by all."""
         epoch, known = self.stage.epoch, self.known
         end = self.stage.append(epoch, tuple(values))
-        found = StageRange(epoch, end - 1, end)
-        known.staged(found)
+        staged = StageRange(epoch, end - 1, end)
+        known.staged(staged)
         if self._rules.stages_wait_for_all:
             await self.stage.wait_for(epoch, end)
-        return found
+        return staged
 
     def hold(self, ranges: Sequence[StageRange]) -> None:
         """Make sure that it is there."""
-        for found in ranges if self._rules.holds_stages else ():
-            there = found.end <= len(self.stage.entries) and self.stage.entries[found.start].epoch == found.epoch
-            if not there or not self.known.hold(found):
+        for staged in ranges if self._rules.holds_stages else ():
+            is_staged = staged.end <= len(self.stage.entries) and self.stage.entries[staged.start].epoch == staged.epoch
+            if not is_staged or not self.known.hold(staged):
                 raise TransactionAborted("gone")
 
     async def apply(self, portions: Sequence[Portion]) -> list[int | None]:
@@ -176,20 +176,20 @@ class Place:
         for number, ranges in portions:
             base = None
             if number > last or not self._rules.applies_once:
-                values = [value for one in ranges for value in self._staged(one)]
+                values = [value for staged in ranges for value in self._staged(staged)]
                 base = self.log.append(epoch, Group(number, tuple(values))) - 1
             bases.append(base)
         await self.log.wait_for(epoch, len(self.log.entries))
         for portion in portions:
-            for found in portion.ranges:
-                known.done(found)
+            for staged in portion.ranges:
+                known.done(staged)
         return bases
 
-    def _staged(self, found: StageRange) -> tuple[Value, ...]:
-        if found.end > len(self.stage.entries) or self.stage.entries[found.start].epoch != found.epoch:
-            self.lost.append(found)
+    def _staged(self, staged: StageRange) -> tuple[Value, ...]:
+        if staged.end > len(self.stage.entries) or self.stage.entries[staged.start].epoch != staged.epoch:
+            self.lost.append(staged)
             raise TransactionAborted("gone")
-        values: tuple[Value, ...] = self.stage.entries[found.start].content
+        values: tuple[Value, ...] = self.stage.entries[staged.start].content
         return values
 
 
@@ -241,7 +241,7 @@ class History:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.log = Log(self.random)
-        self.places = [Place(self.random, self.rules) for _ in range(PARTITIONS)]
+        self.partitions = [StagedPartition(self.random, self.rules) for _ in range(PARTITIONS)]
         self.decider: Decider | None = None
         self._journal: Journal | None = None
         self.calm = False
@@ -263,9 +263,9 @@ class History:
         faults = asyncio.create_task(self._go_wrong())
         clients = [asyncio.create_task(self._client(number)) for number in range(4)]
         done, left = await asyncio.wait(clients, timeout=300)
-        for place in self.places:
-            if place.lost:
-                raise Violation(f"lost: {place.lost[0]} is decided, and not staged any more")
+        for partition in self.partitions:
+            if partition.lost:
+                raise Violation(f"lost: {partition.lost[0]} is decided, and not staged any more")
         if left:
             raise Violation("stuck: a client does not get anywhere, though everything works")
         for task in done:
@@ -281,9 +281,9 @@ class History:
         else:
             raise Violation("stuck: what is decided is never done")
         self._check()
-        for place in self.places:
-            place.elect()
-            place.log.acknowledged = len(place.log.entries)
+        for partition in self.partitions:
+            partition.elect()
+            partition.log.acknowledged = len(partition.log.entries)
         self._check()
 
     # The coordinator.
@@ -334,7 +334,7 @@ class History:
         for share in shares:
 
             async def hold(share: PartitionWrites = share) -> None:
-                self.places[share.partition].hold(share.ranges)
+                self.partitions[share.partition].hold(share.ranges)
 
             while True:
                 try:
@@ -344,8 +344,8 @@ class History:
                     await asyncio.sleep(0.02)
 
     async def _apply(self, share: PartitionWrites, writer: bytes, portions: Sequence[Portion]) -> Sequence[int | None]:  # noqa: ARG002
-        found: list[int | None] = await self._call(lambda: self.places[share.partition].apply(portions))
-        return found
+        bases: list[int | None] = await self._call(lambda: self.partitions[share.partition].apply(portions))
+        return bases
 
     # Clients.
 
@@ -401,8 +401,8 @@ class History:
     async def _stage(self, partition: int, values: Sequence[Value]) -> StageRange:
         while True:
             try:
-                found: StageRange = await self._call(lambda: self.places[partition].put(values))
-                return found
+                staged: StageRange = await self._call(lambda: self.partitions[partition].put(values))
+                return staged
             except NotLeader:
                 await asyncio.sleep(0.02)
 
@@ -415,7 +415,7 @@ class History:
             victim = self.random.randrange(PARTITIONS + 1)
             both = self.random.random() < 0.3
             if victim < PARTITIONS:
-                self.places[victim].elect()
+                self.partitions[victim].elect()
             if victim == PARTITIONS or both:
                 self.log.elect()
                 self._coordinate()
@@ -431,9 +431,9 @@ class History:
     def _visible(self) -> dict[int, Counter[Value]]:
         return {
             number: Counter(
-                value for entry in place.log.entries[: place.log.acknowledged] for value in entry.content.values
+                value for entry in partition.log.entries[: partition.log.acknowledged] for value in entry.content.values
             )
-            for number, place in enumerate(self.places)
+            for number, partition in enumerate(self.partitions)
         }
 
     def _check_visible(self, value: Value) -> None:
@@ -454,20 +454,20 @@ class History:
             self._check_whole(next(iter(values)), visible)
         for batch in self.told - attempts.keys():
             raise Violation(f"lost: batch {batch} was told to be done, and nothing of it can be read")
-        for number, place in enumerate(self.places):
-            self._check_order(number, place)
+        for number, partition in enumerate(self.partitions):
+            self._check_order(number, partition)
 
     def _check_whole(self, value: Value, visible: dict[int, Counter[Value]]) -> None:
         if value in self.refused:
             raise Violation(f"refused: {value} was told to be given up, and can be read")
         for partition in range(PARTITIONS):
-            found, wanted = visible[partition][value], self.wanted[value].get(partition, 0)
-            if found != wanted:
-                raise Violation(f"partial: {value} is {found} times in {partition}, not {wanted}")
+            count, wanted = visible[partition][value], self.wanted[value].get(partition, 0)
+            if count != wanted:
+                raise Violation(f"partial: {value} is {count} times in {partition}, not {wanted}")
 
-    def _check_order(self, number: int, place: Place) -> None:
+    def _check_order(self, number: int, partition: StagedPartition) -> None:
         last: dict[int, int] = {}
-        for entry in place.log.entries[: place.log.acknowledged]:
+        for entry in partition.log.entries[: partition.log.acknowledged]:
             for value in entry.content.values:
                 if value.batch < last.get(value.client, -1):
                     raise Violation(f"reordered: {value} in {number} comes behind {last[value.client]}")

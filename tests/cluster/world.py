@@ -27,9 +27,9 @@ class World:
         self._cut: set[tuple[str, str]] = set()
         self.history: list[str] = []
 
-    def note(self, what: str) -> None:
+    def note(self, event: str) -> None:
         """Keep a line of what happens, for whoever has to understand a failure."""
-        self.history.append(f"{self.now:8.3f} {what}")
+        self.history.append(f"{self.now:8.3f} {event}")
 
     def after(self, delay: float, call: Call) -> None:
         """Do this later."""
@@ -128,7 +128,7 @@ class Process:
         me, life = self, self.life
 
         def answered() -> None:
-            found = question()
-            other.world.send(other.name, me, lambda: answer(found) if me.life == life else None)
+            outcome = question()
+            other.world.send(other.name, me, lambda: answer(outcome) if me.life == life else None)
 
         self.world.send(self.name, other, answered)
