@@ -88,11 +88,11 @@ class TellsBeforeItIsDone(Decider):
 
 
 class GivesUpWhatFails(Carrier):
-    async def _give(self, some: Sequence[Any]) -> Sequence[int | None]:
+    async def _give(self, batch: Sequence[Any]) -> Sequence[int | None]:
         try:
-            return await super()._give(some)
+            return await super()._give(batch)
         except Exception:  # noqa: BLE001
-            return [None] * len(some)
+            return [None] * len(batch)
 
 
 @pytest.mark.parametrize(

@@ -77,32 +77,32 @@ class Carrier:
         """Give a partition what waits for it, until nothing does."""
         pause = _SHORTEST
         while lane:
-            some = [lane[number] for number in range(min(len(lane), _AT_ONCE))]
+            batch = [lane[number] for number in range(min(len(lane), _AT_ONCE))]
             try:
-                bases = await self._give(some)
+                bases = await self._give(batch)
             except Exception as error:  # noqa: BLE001 - whatever it is: what is decided will be done
                 expected = isinstance(error, HeadwaterError | OSError)
                 _log.log(
                     logging.DEBUG if expected else logging.ERROR,
                     "%s/%d: a decided transaction cannot be written yet: %s",
-                    *(some[0].share.topic, some[0].share.partition, error),
+                    *(batch[0].share.topic, batch[0].share.partition, error),
                     exc_info=None if expected else error,
                 )
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST)
                 continue
             pause = _SHORTEST
-            for waiting, base in zip(some, bases, strict=True):
+            for waiting, base in zip(batch, bases, strict=True):
                 lane.popleft()
                 if not waiting.done.done():
                     waiting.done.set_result(base)
         del self._lanes[key]
 
-    async def _give(self, some: Sequence[_WaitingPortion]) -> Sequence[int | None]:
+    async def _give(self, batch: Sequence[_WaitingPortion]) -> Sequence[int | None]:
         try:
-            return await self._apply(some[0].share, self._writer, [waiting.portion for waiting in some])
+            return await self._apply(batch[0].share, self._writer, [waiting.portion for waiting in batch])
         except (UnknownTopic, PartitionDeleted):
-            return [None] * len(some)  # what was for a deleted topic is gone with it
+            return [None] * len(batch)  # what was for a deleted topic is gone with it
 
     def end(self) -> None:
         """Do no more: another one coordinates."""
