@@ -43,8 +43,8 @@ class BorrowedMemory:
         self._by_id: dict[int, _Region] = {}
         self._fd = os.open(lent.file, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         finalize(self, os.close, self._fd)
-        found = os.fstat(self._fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink or found.st_size < self._size or not lent.key:
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink or status.st_size < self._size or not lent.key:
             raise FileNotFoundError(lent.file)
         if os.pread(self._fd, len(lent.key), 0) != lent.key:
             raise FileNotFoundError(lent.file)  # the process of that number is another one here: its files are not ours

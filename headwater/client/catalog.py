@@ -43,11 +43,11 @@ class RemoteCatalog:
     def all(self) -> dict[str, TopicInfo]:
         """Return every topic, as it is now."""
         response = self._connection.call("ListTopics", pb.ListTopicsRequest(internal=True))
-        found = {topic.name: unpack_topic(topic) for topic in response.topics}
+        topics = {topic.name: unpack_topic(topic) for topic in response.topics}
         now = time.monotonic()
         with self._mutex:
-            self._known = {name: (now, self._same(name, info)) for name, info in found.items()}
-        return found
+            self._known = {name: (now, self._same(name, info)) for name, info in topics.items()}
+        return topics
 
     def get(self, name: str) -> TopicInfo:
         known = self._known.get(name)
@@ -139,8 +139,8 @@ class RemoteCatalog:
             response = self._connection.call("CreateTopic", request, on_repeat=repeats)
         except TopicExists:
             # The first attempt may have made it, and only its answer was lost.
-            found = self.get(info.name) if repeats else None
-            if found is None or (found.partitions, found.schemas, found.config) != (
+            existing = self.get(info.name) if repeats else None
+            if existing is None or (existing.partitions, existing.schemas, existing.config) != (
                 info.partitions,
                 info.schemas,
                 info.config,

@@ -29,23 +29,23 @@ class RemoteCleaner:
         return unpack_report(json.loads(self._connection.call("RunSteward", request, slow=True).report))
 
 
-def unpack_report(found: dict[str, Any]) -> StewardReport:
+def unpack_report(report: dict[str, Any]) -> StewardReport:
     """Return the report that these plain values, from JSON, describe."""
     partitions = [
         CleanedPartition(
-            **one
+            **partition
             | {
-                "protected_by": tuple(one["protected_by"]),
-                "compaction": None if one["compaction"] is None else CompactionReport(**one["compaction"]),
+                "protected_by": tuple(partition["protected_by"]),
+                "compaction": None if partition["compaction"] is None else CompactionReport(**partition["compaction"]),
             }
         )
-        for one in found["partitions"]
+        for partition in report["partitions"]
     ]
     return StewardReport(
-        **found
+        **report
         | {
             "partitions": tuple(partitions),
-            "expired_groups": tuple(found["expired_groups"]),
-            "errors": tuple(found["errors"]),
+            "expired_groups": tuple(report["expired_groups"]),
+            "errors": tuple(report["errors"]),
         }
     )

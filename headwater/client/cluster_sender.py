@@ -37,11 +37,11 @@ class ClusterSender:
         appender = self._appenders.get(partition)
         limit = self._leaders.connection.config.in_flight_bytes
         deadline = time.monotonic() + timeout
-        while sum(one.flying_bytes for one in self._all()) >= limit:
+        while sum(sender.flying_bytes for sender in self._all()) >= limit:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            max(self._all(), key=lambda one: one.flying_bytes).wait_for_answer(left)
+            max(self._all(), key=lambda sender: sender.flying_bytes).wait_for_answer(left)
         return appender is None or appender.room(partition, max(deadline - time.monotonic(), 0))
 
     def append(self, topic: Topic, partition: int, frame: Frame, outcome: Outcome) -> None:

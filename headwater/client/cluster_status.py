@@ -22,7 +22,7 @@ def look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
     metadata: pb.Metadata = call(addresses, credentials, "GetMetadata", pb.GetMetadataRequest())
     if not metadata.cluster_id:
         raise StoreError(f"the broker at {addresses[0]} is in no cluster: hw broker status shows how it is")
-    brokers = {one.id: Address(one.host, one.port) for one in metadata.brokers}
+    brokers = {broker.id: Address(broker.host, broker.port) for broker in metadata.brokers}
     ends: dict[int, Ends] = {}
     problems: dict[int, str] = {}
     for number, address in sorted(brokers.items()):
@@ -35,7 +35,7 @@ def look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
 
 def standing_of(metadata: pb.Metadata) -> dict[str, Any]:
     """The same by what one broker knows: it is not told how far followers are behind."""
-    return _document(metadata, {one.id: Address(one.host, one.port) for one in metadata.brokers}, {}, {})
+    return _document(metadata, {broker.id: Address(broker.host, broker.port) for broker in metadata.brokers}, {}, {})
 
 
 def call(
@@ -52,13 +52,13 @@ def call(
 def _ends_at(number: int, address: Address, credentials: Credentials, metadata: pb.Metadata) -> Ends:
     """The ends of the logs that a broker holds."""
     held = [
-        pb.TopicPartition(topic_uuid=topic.topic.uuid, partition=one.partition)
+        pb.TopicPartition(topic_uuid=topic.topic.uuid, partition=partition.partition)
         for topic in metadata.topics
-        for one in topic.partitions
-        if number in one.replicas
+        for partition in topic.partitions
+        if number in partition.replicas
     ]
-    found = call([address], credentials, "ListLogEnds", pb.ListLogEndsRequest(partitions=held))
-    return {(one.topic_uuid, one.partition): one.end for one in found.ends}
+    answer = call([address], credentials, "ListLogEnds", pb.ListLogEndsRequest(partitions=held))
+    return {(log.topic_uuid, log.partition): log.end for log in answer.ends}
 
 
 def _document(
@@ -67,43 +67,49 @@ def _document(
     topics: list[dict[str, Any]] = [
         {
             "name": topic.topic.name,
-            "partitions": [_partition(topic.topic.uuid, one, brokers, ends) for one in topic.partitions],
+            "partitions": [_partition(topic.topic.uuid, partition, brokers, ends) for partition in topic.partitions],
         }
         for topic in metadata.topics
     ]
-    places = [(f"{topic['name']}/{one['partition']}", one) for topic in topics for one in topic["partitions"]]
-    leads = Counter(one["leader"] for _, one in places)
-    holds = Counter(replica for _, one in places for replica in one["replicas"])
+    partitions = [
+        (f"{topic['name']}/{partition['partition']}", partition)
+        for topic in topics
+        for partition in topic["partitions"]
+    ]
+    leads = Counter(partition["leader"] for _, partition in partitions)
+    holds = Counter(replica for _, partition in partitions for replica in partition["replicas"])
     return {
         "cluster": metadata.cluster_id,
         "version": metadata.version,
         "brokers": [
             {
-                "id": one,
-                "address": str(brokers[one]) if one in brokers else None,
-                "leads": leads[one],
-                "replicas": holds[one],
-                "problem": problems.get(one) if one in brokers else "away",
+                "id": number,
+                "address": str(brokers[number]) if number in brokers else None,
+                "leads": leads[number],
+                "replicas": holds[number],
+                "problem": problems.get(number) if number in brokers else "away",
             }
-            for one in sorted(brokers.keys() | holds.keys())
+            for number in sorted(brokers.keys() | holds.keys())
         ],
         "topics": topics,
-        "under_replicated": [place for place, one in places if len(one["in_sync"]) < len(one["replicas"])],
-        "leaderless": [place for place, one in places if one["leader"] is None],
+        "under_replicated": [
+            name for name, partition in partitions if len(partition["in_sync"]) < len(partition["replicas"])
+        ],
+        "leaderless": [name for name, partition in partitions if partition["leader"] is None],
         "thinly_kept": [
-            place
-            for place, one in places
-            if place.startswith("__") and len(one["replicas"]) < min(len(brokers), DEFAULT_REPLICATION)
+            name
+            for name, partition in partitions
+            if name.startswith("__") and len(partition["replicas"]) < min(len(brokers), DEFAULT_REPLICATION)
         ],
     }
 
 
 def _partition(
-    uuid: bytes, one: pb.PartitionMetadata, brokers: Mapping[int, Address], ends: Mapping[int, Ends]
+    uuid: bytes, partition: pb.PartitionMetadata, brokers: Mapping[int, Address], ends: Mapping[int, Ends]
 ) -> dict[str, Any]:
     """A partition; a leader that is away is none. Lag is how many records a replica lacks, None where nobody knows."""
-    leader = one.leader if one.leader in brokers else None
-    known = {replica: ends.get(replica, {}).get((uuid, one.partition)) for replica in one.replicas}
+    leader = partition.leader if partition.leader in brokers else None
+    known = {replica: ends.get(replica, {}).get((uuid, partition.partition)) for replica in partition.replicas}
     last = known.get(leader) if leader is not None else None
     lag = {
         str(replica): None if last is None or end is None else max(last - end, 0)
@@ -111,10 +117,10 @@ def _partition(
         if replica != leader
     }
     return {
-        "partition": one.partition,
+        "partition": partition.partition,
         "leader": leader,
-        "epoch": one.leader_epoch,
-        "replicas": list(one.replicas),
-        "in_sync": list(one.in_sync),
+        "epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "in_sync": list(partition.in_sync),
         "lag": lag,
     }

@@ -58,7 +58,7 @@ class Commits:
             self._set, self._refused, self._error = {}, frozenset(), None
             if member != self._member:  # that was told to who this consumer was before
                 self._member, done, refused = member, {}, frozenset()
-            left = {place: one for place, one in commits.items() if done.get(place) != one and place not in refused}
+            left = {tp: commit for tp, commit in commits.items() if done.get(tp) != commit and tp not in refused}
             self._next = _Wanted(group, member, left, known) if left else None
             if self._next is not None and not self._due and not self._running:
                 self._due = True
@@ -86,7 +86,7 @@ class Commits:
                 self._error = error
                 self._refused |= refused
                 if error is None:
-                    self._set |= {place: one for place, one in wanted.commits.items() if place not in refused}
+                    self._set |= {tp: commit for tp, commit in wanted.commits.items() if tp not in refused}
             self._running = False
             self._due = self._next is not None
             if self._due:

@@ -194,16 +194,16 @@ class Connection:
         """The connection to one of the brokers, by its address."""
         with self._mutex:
             self.check_open()
-            found = self._others.get(address)
-            if found is None:
+            channel = self._others.get(address)
+            if channel is None:
                 self.credentials.check([parse_address(address)])
-                found = self._others[address] = Channel(address, self.credentials.channel(address, _OPTIONS))
-            return found
+                channel = self._others[address] = Channel(address, self.credentials.channel(address, _OPTIONS))
+            return channel
 
     def learn(self, addresses: Sequence[Address]) -> None:
         """There are these brokers too: any of them may answer when those that were known are gone."""
         with self._mutex:
-            self._addresses += [str(one) for one in addresses if str(one) not in self._addresses]
+            self._addresses += [str(address) for address in addresses if str(address) not in self._addresses]
 
     def lose(self, channel: Channel) -> None:
         """The connection has failed: the next call makes a new one, to the next address.

@@ -48,8 +48,8 @@ class Credentials:
         secure = said.pop("tls").lower()
         if secure not in ("", "true", "yes", "on", "1", "false", "no", "off", "0"):
             raise InvalidConfiguration(f"{PREFIX}CLIENT_TLS must be true or false, not {secure!r:.60}")
-        found = {name: text for name, text in said.items() if text}
-        return cls(tls=secure in ("true", "yes", "on", "1"), **found)
+        given = {name: text for name, text in said.items() if text}
+        return cls(tls=secure in ("true", "yes", "on", "1"), **given)
 
     def overridden(self, said: Mapping[str, object]) -> Credentials:
         """These, with what a program says explicitly over them."""

@@ -35,7 +35,7 @@ class FetchStream:
 
     def __init__(self, channel: Channel, request: pb.FetchRequest, wanted: dict[TopicPartition, int], metadata: Any):
         self.channel = channel
-        self.places = tuple(wanted)
+        self.partitions = tuple(wanted)
         self.next = wanted
         """The next offset of each partition. A partition that failed is left out."""
         self.heard = time.monotonic()

@@ -38,12 +38,16 @@ class FetchedPartition:
     """The held records of one partition, as its cursor reads them. Only `held` is touched by other threads."""
 
     def __init__(
-        self, place: TopicPartition, key: TopicKey, schemas: Schemas, distrust: Callable[[FetchedPartition, bool], None]
+        self,
+        partition: TopicPartition,
+        key: TopicKey,
+        schemas: Schemas,
+        distrust: Callable[[FetchedPartition, bool], None],
     ) -> None:
         """`distrust` is called when what lies in the broker's files is damaged; also whether to ask it at once."""
-        self.place = place
+        self.partition = partition
         self.key = key
-        self.message = pb.TopicPartition(topic=place.topic, partition=place.partition, topic_uuid=key[0])
+        self.message = pb.TopicPartition(topic=partition.topic, partition=partition.partition, topic_uuid=key[0])
         self.held: deque[Held] = deque()
         """One after the other. An error is the last of them."""
         self.cursor: Cursor | None = None
@@ -115,31 +119,31 @@ class FetchedPartition:
             self.held.clear()
             self.rest_until = time.monotonic() + REST
             raise error
-        found: list[StoredFrame] = []
+        frames: list[StoredFrame] = []
         left = max_bytes
         while self.held and self.held[0].error is None and left > 0:
             held = self.held.popleft()
             left -= len(held.frames)
             try:
-                self._add_frames(held, offset, found)
+                self._add_frames(held, offset, frames)
             except FrameDamaged:
                 if not held.direct:
                     raise
-                self._distrust(self, not found)
-                return found or self._read_anew(offset, max_bytes)
-        return found
+                self._distrust(self, not frames)
+                return frames or self._read_anew(offset, max_bytes)
+        return frames
 
     def _read_anew(self, offset: int, max_bytes: int) -> list[StoredFrame]:
         """Return what the broker has sent meanwhile; raises OffsetOutOfRange if nothing: the next look asks again."""
         if not self.fits():
-            raise OffsetOutOfRange(offset, offset, offset, str(self.place))
+            raise OffsetOutOfRange(offset, offset, offset, str(self.partition))
         return self.read(offset, max_bytes=max_bytes)
 
-    def _add_frames(self, held: Held, offset: int, found: list[StoredFrame]) -> None:
+    def _add_frames(self, held: Held, offset: int, frames: list[StoredFrame]) -> None:
         schema_of = self._schemas.get
-        reached = found[-1].header.next_offset if found else offset
+        reached = frames[-1].header.next_offset if frames else offset
         for located in verified(held.frames, self._seed, max(held.start, offset)):
             frame = stored_frame(*located, schema_of)
             if frame.header.next_offset > reached:  # a stream may bring again what was asked for meanwhile
-                found.append(frame)
+                frames.append(frame)
                 reached = frame.header.next_offset

@@ -79,9 +79,9 @@ class RemoteFetcher:
 
     # The consumer's partitions.
 
-    def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:
-        source = FetchedPartition(place, key, partition.schemas, self._distrust)
-        self._sources[place] = source
+    def source(self, tp: TopicPartition, key: TopicKey, partition: Partition) -> Source:
+        source = FetchedPartition(tp, key, partition.schemas, self._distrust)
+        self._sources[tp] = source
         return source
 
     def follow(self, cursors: Sequence[Cursor]) -> None:
@@ -154,7 +154,7 @@ class RemoteFetcher:
                 self._hear(response)
                 with self._mutex:
                     # The stream may have brought the same meanwhile.
-                    missing = {place: at for place, at in part.items() if self._sources[place].tail == at}
+                    missing = {tp: at for tp, at in part.items() if self._sources[tp].tail == at}
                     unreadable = not self._take(response, missing)
                 if unreadable:
                     self._ask(cursors, member)
@@ -164,22 +164,22 @@ class RemoteFetcher:
         leaders = self._leaders
         if not leaders.clustered:
             return [(self._connection.channel(), wanted)]
-        found: dict[int, tuple[Channel, dict[TopicPartition, int]]] = {}
-        for place, offset in wanted.items():
+        by_leader: dict[int, tuple[Channel, dict[TopicPartition, int]]] = {}
+        for tp, offset in wanted.items():
             try:
-                channel = leaders.channel(place)
+                channel = leaders.channel(tp)
             except UnknownTopic:
-                self._catalog.forget(place.topic)  # the consumer finds out by itself
+                self._catalog.forget(tp.topic)  # the consumer finds out by itself
                 continue
-            found.setdefault(id(channel), (channel, {}))[1][place] = offset
-        return list(found.values())
+            by_leader.setdefault(id(channel), (channel, {}))[1][tp] = offset
+        return list(by_leader.values())
 
-    def _machine(self, places: Iterable[TopicPartition]) -> bytes:
+    def _machine(self, partitions: Iterable[TopicPartition]) -> bytes:
         """The name of this machine, if these are to be read from the files of a broker that is there too."""
         direct = (
             self._connection.config.direct
             and time.monotonic() >= self._direct_from
-            and not any(self._sources[place].unsound for place in places)
+            and not any(self._sources[partition].unsound for partition in partitions)
         )
         return machine() if direct else b""
 
@@ -189,23 +189,23 @@ class RemoteFetcher:
             source.unsound = True
             source.held.clear()
             for stream in self._streams:
-                stream.next.pop(source.place, None)  # it is further: what it brings does not fit any more
+                stream.next.pop(source.partition, None)  # it is further: what it brings does not fit any more
         if ask and source.cursor is not None:
             self._ask([source.cursor], None)
 
     def _explain(
-        self, failure: grpc.RpcError, channel: Channel, places: Iterable[TopicPartition]
+        self, failure: grpc.RpcError, channel: Channel, partitions: Iterable[TopicPartition]
     ) -> tuple[HeadwaterError | None, str]:
         """Explain a failure. If the broker is gone, the leaders are asked for again before the next try."""
-        found = self._connection.explain(failure, channel)
-        if found[0] is None:
-            self._lose(channel, places)
-        return found
+        explained = self._connection.explain(failure, channel)
+        if explained[0] is None:
+            self._lose(channel, partitions)
+        return explained
 
-    def _lose(self, channel: Channel, places: Iterable[TopicPartition]) -> None:
+    def _lose(self, channel: Channel, partitions: Iterable[TopicPartition]) -> None:
         self._connection.lose(channel)
-        for place in places:
-            self._leaders.lose(place, channel)
+        for partition in partitions:
+            self._leaders.lose(partition, channel)
 
     # Fetching ahead.
 
@@ -217,19 +217,21 @@ class RemoteFetcher:
         patience = self._connection.config.fetch_wait + self._connection.config.attempt_timeout
         with self._mutex:
             sources = [self._source(cursor) for cursor in cursors]
-            wanted = {one.place: one.tail for one in sources if not one.failed and now >= one.rest_until}
+            wanted = {
+                source.partition: source.tail for source in sources if not source.failed and now >= source.rest_until
+            }
             streams = self._streams
-            silent = [one for one in streams if one.silent(patience)]
-            coming = {place: at for stream in streams for place, at in stream.next.items()}
+            silent = [stream for stream in streams if stream.silent(patience)]
+            coming = {tp: at for stream in streams for tp, at in stream.next.items()}
             if streams and coming == wanted and not silent:
                 for stream in streams:
-                    stream.allow(sum(one.bytes for one in sources if one.place in stream.places))
+                    stream.allow(sum(source.bytes for source in sources if source.partition in stream.partitions))
                 return
             self._streams = []
         for stream in streams:
             stream.end()
         for stream in silent:
-            self._lose(stream.channel, stream.places)
+            self._lose(stream.channel, stream.partitions)
         if silent:
             self._reach.failed(None, "no answer")
             return
@@ -253,7 +255,7 @@ class RemoteFetcher:
     def _request(self, wanted: dict[TopicPartition, int], wait: float) -> pb.FetchRequest:
         limit = min(self._fetch_bytes * max(len(wanted), 1), self._connection.config.fetch_total_bytes)
         positions = [
-            pb.FetchPosition(partition=self._sources[place].message, offset=offset) for place, offset in wanted.items()
+            pb.FetchPosition(partition=self._sources[tp].message, offset=offset) for tp, offset in wanted.items()
         ]
         return pb.FetchRequest(
             positions=positions,
@@ -276,12 +278,12 @@ class RemoteFetcher:
         """For the thread that listens: no more will come."""
         with self._mutex:
             known = stream in self._streams
-            self._streams = [one for one in self._streams if one is not stream]
+            self._streams = [other for other in self._streams if other is not stream]
         if not known or self._closed:
             return
         try:
             if failure is not None:
-                self._reach.failed(*self._explain(failure, stream.channel, stream.places))
+                self._reach.failed(*self._explain(failure, stream.channel, stream.partitions))
         except HeadwaterError as refusal:
             self._reach.refusal = refusal
         self.watch.ring()
@@ -294,33 +296,35 @@ class RemoteFetcher:
     def _take(self, response: Fetched, wanted: dict[TopicPartition, int], stream: FetchStream | None = None) -> bool:
         """Hold what came of these partitions; whether all of it could be read. The mutex is held."""
         readable = True
-        for found, sent in response.partitions:
-            place = TopicPartition(found.topic, found.partition)
-            source = self._sources.get(place)
-            start = wanted.get(place)
+        for fetched, sent in response.partitions:
+            tp = TopicPartition(fetched.topic, fetched.partition)
+            source = self._sources.get(tp)
+            start = wanted.get(tp)
             if source is None or start is None:
                 continue
-            frames = read_extents(found.extents) if found.extents else sent
+            frames = read_extents(fetched.extents) if fetched.extents else sent
             if frames is None:
                 self._direct_from = time.monotonic() + _UNREADABLE
                 readable = False
                 if stream is not None:
-                    del stream.next[place]  # another one begins there
+                    del stream.next[tp]  # another one begins there
                 continue
-            source.unsound = source.unsound and bool(found.extents)
-            error = unpack_error(found.error) if found.HasField("error") else None
+            source.unsound = source.unsound and bool(fetched.extents)
+            error = unpack_error(fetched.error) if fetched.HasField("error") else None
             if isinstance(error, UnknownTopic | PartitionDeleted):
-                self._catalog.forget(place.topic)
+                self._catalog.forget(tp.topic)
             if isinstance(error, NotLeader):
-                self._leaders.moved(place, error)
+                self._leaders.moved(tp, error)
                 source.rest_until = time.monotonic() + REST
                 DELAYED.call(REST, self.watch.ring)
-            elif error is not None or found.next_offset > start:
-                source.held.append(Held(start, found.next_offset, found.log_start, frames, error, bool(found.extents)))
+            elif error is not None or fetched.next_offset > start:
+                source.held.append(
+                    Held(start, fetched.next_offset, fetched.log_start, frames, error, bool(fetched.extents))
+                )
             if stream is not None and error is not None:
-                del stream.next[place]
+                del stream.next[tp]
             elif stream is not None:
-                stream.next[place] = max(found.next_offset, start)
+                stream.next[tp] = max(fetched.next_offset, start)
         return readable
 
     # Committing.

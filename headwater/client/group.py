@@ -195,29 +195,34 @@ class RemoteGroup:
             group=self.name,
             member_id=member_id,
             max_poll_interval_ms=max(int(max_poll_interval * 1000), 1),
-            holding=[pb.TopicPartition(topic=place.topic, partition=place.partition) for place in holding],
+            holding=[pb.TopicPartition(topic=tp.topic, partition=tp.partition) for tp in holding],
         )
         response = self._connection.call("SettleGroup", request, on_repeat=repeated)
         with self._mutex:
             self._generation = response.generation  # whatever was believed before
-        owned = _places(response.owned)
+        owned = _partitions(response.owned)
         # Where the first answer was lost, nobody knows what it said was taken: then all of it is read anew.
-        taken = owned if lost else _places(response.taken)
-        return Assignment(response.generation, Rebalanced(owned, taken, _places(response.leaving), response.waiting))
+        taken = owned if lost else _partitions(response.taken)
+        return Assignment(
+            response.generation, Rebalanced(owned, taken, _partitions(response.leaving), response.waiting)
+        )
 
     def touch(self, member_id: str) -> None:
         """Settling and asking for records tell the broker of it."""
 
     def describe(self) -> GroupInfo:
-        found = self._connection.call("DescribeGroup", pb.DescribeGroupRequest(group=self.name))
-        places = {TopicPartition(one.topic, one.partition): one for one in found.partitions}
+        group = self._connection.call("DescribeGroup", pb.DescribeGroupRequest(group=self.name))
+        ownerships = {TopicPartition(ownership.topic, ownership.partition): ownership for ownership in group.partitions}
         return GroupInfo(
             self.name,
-            found.generation,
-            {one.id: Member(list(one.topics), one.joined_ns, one.client, one.static) for one in found.members},
-            {place: one.owner for place, one in places.items() if one.owner},
-            {place: one.target for place, one in places.items() if one.target},
-            {(one.topic_uuid, one.partition): _position(one) for one in found.positions},
+            group.generation,
+            {
+                member.id: Member(list(member.topics), member.joined_ns, member.client, member.static)
+                for member in group.members
+            },
+            {tp: ownership.owner for tp, ownership in ownerships.items() if ownership.owner},
+            {tp: ownership.target for tp, ownership in ownerships.items() if ownership.target},
+            {(position.topic_uuid, position.partition): _position(position) for position in group.positions},
         )
 
     # Positions.
@@ -230,7 +235,7 @@ class RemoteGroup:
         known: Mapping[TopicKey, int] | None = None,
     ) -> frozenset[TopicPartition]:
         request = pb.CommitRequest(group=self.name, member_id=member_id or "", positions=advances(commits, known))
-        return _places(commit(request, self._connection).refused)
+        return _partitions(commit(request, self._connection).refused)
 
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
         self._connection.call("ResetGroup", pb.ResetGroupRequest(group=self.name, positions=advances(positions)))
@@ -266,28 +271,28 @@ def _wait_for_changes(group: ref[RemoteGroup]) -> None:
     """In a thread: wait for changes of a group, for as long as somebody needs it."""
     needed = True
     while needed:
-        found = group()
-        needed = found is not None and found.watch_once()
-        del found
+        watched = group()
+        needed = watched is not None and watched.watch_once()
+        del watched
 
 
 def advances(commits: dict[TopicPartition, Commit], known: Mapping[TopicKey, int] | None = None) -> list[pb.Advance]:
     """Positions as messages; from who is no member, with the generations that it knows them of."""
     return [
         pb.Advance(
-            topic=place.topic,
-            partition=place.partition,
-            topic_uuid=one.key[0],
-            offset=one.offset,
-            known_generation=None if known is None else known[one.key],
+            topic=tp.topic,
+            partition=tp.partition,
+            topic_uuid=commit.key[0],
+            offset=commit.offset,
+            known_generation=None if known is None else known[commit.key],
         )
-        for place, one in commits.items()
+        for tp, commit in commits.items()
     ]
 
 
-def _places(found: Iterable[Any]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(one.topic, one.partition) for one in found)
+def _partitions(messages: Iterable[Any]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(message.topic, message.partition) for message in messages)
 
 
-def _position(found: pb.Position) -> Position:
-    return Position(found.topic_uuid, found.partition, 0, found.offset, found.committed_ns, found.generation)
+def _position(message: pb.Position) -> Position:
+    return Position(message.topic_uuid, message.partition, 0, message.offset, message.committed_ns, message.generation)

@@ -117,7 +117,7 @@ class JointCommits:
     def _take(self, mine: _Waiting) -> list[_Waiting]:
         """The commits that go with the next call."""
         with self._mutex:
-            batch = [mine, *(one for one in self._waiting if not one.leads)][:_AT_ONCE]
+            batch = [mine, *(waiting for waiting in self._waiting if not waiting.leads)][:_AT_ONCE]
             self._remove(batch)
             self._begin()
         return batch
@@ -129,8 +129,8 @@ class JointCommits:
 
     def _remove(self, some: list[_Waiting]) -> None:
         """The mutex is held."""
-        self._waiting = [one for one in self._waiting if one not in some]
-        self._called = any(one.leads for one in self._waiting)
+        self._waiting = [waiting for waiting in self._waiting if waiting not in some]
+        self._called = any(waiting.leads for waiting in self._waiting)
         if self._gathering in some:
             self._gathering = None
 
@@ -138,15 +138,15 @@ class JointCommits:
         """Make the call, tell the others, and have the next one made."""
         begun = time.monotonic()
         try:
-            for one, outcome in zip(batch, self._call(batch, connection), strict=False):
-                one.outcome = outcome
+            for waiting, outcome in zip(batch, self._call(batch, connection), strict=False):
+                waiting.outcome = outcome
         finally:
             with self._mutex:
                 self._under_way -= 1
                 if not self._called:
                     self._call_next(len(batch), time.monotonic() - begun)
-            for one in batch[1:]:
-                one.turn.release()
+            for waiting in batch[1:]:
+                waiting.turn.release()
         return batch[0].outcome
 
     def _call_next(self, told: int, took: float) -> None:
@@ -169,13 +169,13 @@ class JointCommits:
         if len(batch) == 1:
             response = self._stub.Commit(batch[0].request, timeout=timeout, metadata=metadata)
             return [pb.CommitOutcome(response=response)]
-        request = pb.CommitAllRequest(commits=[one.request for one in batch])
+        request = pb.CommitAllRequest(commits=[waiting.request for waiting in batch])
         try:
-            found: pb.CommitAllResponse = self._stub.CommitAll(request, timeout=timeout, metadata=metadata)
+            answer: pb.CommitAllResponse = self._stub.CommitAll(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as failure:
             _log.debug("%d commits are made again, one by one: %s", len(batch), failure)
             return []
-        return found.outcomes
+        return answer.outcomes
 
 
 def commit(request: pb.CommitRequest, connection: Connection) -> pb.CommitResponse:

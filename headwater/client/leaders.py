@@ -21,7 +21,7 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import error_of, unpack_error
 
 _log = logging.getLogger(__name__)
-Place = tuple[str, int | str]
+LeaderKey = tuple[str, int | str]
 """A topic and a partition's number; or an internal topic and a name, whose coordinator is meant."""
 _ASKING: Final = 2.0
 """One question for leaders waits so many seconds."""
@@ -42,9 +42,9 @@ class Leaders:
         """To any of the brokers."""
         self._mutex = threading.Lock()
         self._clustered: bool | None = None
-        self._addresses: dict[Place, str] = {}
+        self._addresses: dict[LeaderKey, str] = {}
         self._asked: dict[str, float] = {}
-        self._connections: dict[Place, Connection] = {}
+        self._connections: dict[LeaderKey, Connection] = {}
 
     @property
     def clustered(self) -> bool:
@@ -64,35 +64,35 @@ class Leaders:
         """
         return self._connection_to((topic, name))
 
-    def _connection_to(self, place: Place) -> Connection:
+    def _connection_to(self, key: LeaderKey) -> Connection:
         with self._mutex:
-            found = self._connections.get(place)
-            if found is None:
-                found = self._connections[place] = LeaderConnection(self, place)
-            return found
+            connection = self._connections.get(key)
+            if connection is None:
+                connection = self._connections[key] = LeaderConnection(self, key)
+            return connection
 
-    def channel(self, place: Place) -> Channel:
+    def channel(self, key: LeaderKey) -> Channel:
         """The way to the leader, as far as it is known; else to anyone, who will tell. Raises UnknownTopic."""
         if not self.clustered:
             return self.connection.channel()
-        address = self._addresses.get(place)
-        if address is None and isinstance(place[1], int):
-            self._ask(place[0])
-            address = self._addresses.get(place)
+        address = self._addresses.get(key)
+        if address is None and isinstance(key[1], int):
+            self._ask(key[0])
+            address = self._addresses.get(key)
         return self.connection.channel() if address is None else self.connection.channel_to(address)
 
-    def lose(self, place: Place, channel: Channel) -> None:
+    def lose(self, key: LeaderKey, channel: Channel) -> None:
         """The broker there is gone: where to go instead is asked before the next attempt."""
         with self._mutex:
-            self._addresses.pop(place, None)
+            self._addresses.pop(key, None)
         self.connection.lose(channel)
 
-    def moved(self, place: Place, error: NotLeader) -> None:
+    def moved(self, key: LeaderKey, error: NotLeader) -> None:
         """Another one leads: the one that the error names, or who is asked for before the next attempt."""
         with self._mutex:
-            self._addresses.pop(place, None)
+            self._addresses.pop(key, None)
             if isinstance(error.leader, str):
-                self._addresses[place] = error.leader
+                self._addresses[key] = error.leader
 
     def _ask(self, topic: str) -> None:
         now = time.monotonic()
@@ -120,21 +120,21 @@ class Leaders:
         if self._clustered:
             self.connection.learn(list(addresses.values()))
         with self._mutex:
-            for found in metadata.topics:
-                for one in found.partitions:
-                    place = (found.topic.name, one.partition)
-                    self._addresses.pop(place, None)
-                    if one.leader in addresses:
-                        self._addresses[place] = str(addresses[one.leader])
+            for topic in metadata.topics:
+                for partition in topic.partitions:
+                    key = (topic.topic.name, partition.partition)
+                    self._addresses.pop(key, None)
+                    if partition.leader in addresses:
+                        self._addresses[key] = str(addresses[partition.leader])
 
 
 class LeaderConnection(Connection):
     """Calls go to the broker that leads one partition, whichever that is at the moment."""
 
-    def __init__(self, leaders: Leaders, place: Place) -> None:
+    def __init__(self, leaders: Leaders, key: LeaderKey) -> None:
         # Not as a connection of its own: it is a way through the one that all share.
         self._leaders = leaders
-        self._place = place
+        self._key = key
         self._shared = leaders.connection
         self.config = self._shared.config
         self.metadata = self._shared.metadata
@@ -145,10 +145,10 @@ class LeaderConnection(Connection):
 
     def channel(self) -> Channel:
         self.check_open()
-        return self._leaders.channel(self._place)
+        return self._leaders.channel(self._key)
 
     def lose(self, channel: Channel) -> None:
-        self._leaders.lose(self._place, channel)
+        self._leaders.lose(self._key, channel)
 
     def call(self, method: str, request: Any, *, timeout: float | None = None, **options: Any) -> Any:
         deadline = time.monotonic() + (self.config.timeout if timeout is None else timeout)
@@ -170,7 +170,7 @@ class LeaderConnection(Connection):
         return super().explain(failure, channel)
 
     def moved(self, error: NotLeader) -> None:
-        self._leaders.moved(self._place, error)
+        self._leaders.moved(self._key, error)
 
     def check_open(self) -> None:
         self._shared.check_open()
@@ -188,8 +188,8 @@ class LeaderConnection(Connection):
 
 def _moved(partitions: Iterable[pb.FetchedPartition | pb.PartitionOffsets]) -> NotLeader | None:
     """Return what an answer says of a partition that is led elsewhere."""
-    for found in partitions:
-        error = unpack_error(found.error) if found.HasField("error") else None
+    for partition in partitions:
+        error = unpack_error(partition.error) if partition.HasField("error") else None
         if isinstance(error, NotLeader):
             return error
     return None

@@ -63,7 +63,7 @@ class RemotePartition(Partition):
         self._topic = info.name
         self._uuid = info.uuid
         self._number = number
-        self._place = pb.TopicPartition(topic=info.name, partition=number, topic_uuid=info.uuid)
+        self._message = pb.TopicPartition(topic=info.name, partition=number, topic_uuid=info.uuid)
         self._seed = partition_seed(info.uuid, number)
         # Appending returns the offsets, with acks="none" too.
         self._appender = Sender(connection, "leader" if connection.config.acks == "none" else None)
@@ -106,7 +106,7 @@ class RemotePartition(Partition):
         return Appended(response.base_offset, response.end_offset, response.duplicate)
 
     def sync(self) -> None:
-        self._call("Sync", pb.SyncRequest(partitions=[self._place]))
+        self._call("Sync", pb.SyncRequest(partitions=[self._message]))
 
     def writer_sequence(self, writer: bytes) -> int:  # noqa: ARG002
         raise StoreError(f"{self}: the writers of a partition are known to its broker, whose transactions ask for them")
@@ -114,20 +114,20 @@ class RemotePartition(Partition):
     # Reading.
 
     def bounds(self) -> Bounds:
-        found = self._offsets(None)
-        return Bounds(found.log_start, found.log_end, found.durable_end)
+        offsets = self._offsets(None)
+        return Bounds(offsets.log_start, offsets.log_end, offsets.durable_end)
 
     def markers(self) -> tuple[int, int]:
         """Before which offset delete markers may be gone, in a cluster, and of which state of the log that is true."""
-        found = self._offsets(None)
-        return found.markers_until, found.markers_state
+        offsets = self._offsets(None)
+        return offsets.markers_until, offsets.markers_state
 
     def _offsets(self, timestamp: int | None) -> pb.PartitionOffsets:
-        request = pb.ListOffsetsRequest(partitions=[self._place], timestamp_ns=timestamp)
-        (found,) = self._call("ListOffsets", request).partitions
-        if found.HasField("error"):
-            raise self._explained(unpack_error(found.error))
-        return found  # type: ignore[no-any-return]
+        request = pb.ListOffsetsRequest(partitions=[self._message], timestamp_ns=timestamp)
+        (offsets,) = self._call("ListOffsets", request).partitions
+        if offsets.HasField("error"):
+            raise self._explained(unpack_error(offsets.error))
+        return offsets  # type: ignore[no-any-return]
 
     def _explained(self, error: HeadwaterError) -> HeadwaterError:
         return PartitionDeleted(self) if isinstance(error, UnknownTopic) else error
@@ -136,10 +136,10 @@ class RemotePartition(Partition):
         offset = start
         here = machine() if self._connection.config.direct else b""
         while offset < end:
-            position = pb.FetchPosition(partition=self._place, offset=offset, end=end)
+            position = pb.FetchPosition(partition=self._message, offset=offset, end=end)
             request = pb.FetchRequest(positions=[position], max_bytes=_FETCH_BYTES, machine=here)
-            ((found, sent),) = self._call("Fetch", request).partitions
-            frames = read_extents(found.extents) if found.extents else sent
+            ((fetched, sent),) = self._call("Fetch", request).partitions
+            frames = read_extents(fetched.extents) if fetched.extents else sent
             before = offset
             try:
                 if frames is None:
@@ -150,15 +150,15 @@ class RemotePartition(Partition):
                     if taken is not None:
                         yield taken
             except FrameDamaged:
-                if not found.extents:
+                if not fetched.extents:
                     raise
                 here = b""  # the broker says what is wrong, if anything is
                 continue
-            offset = max(found.next_offset, before)
-            if found.HasField("error"):
-                offset = self._pass_over(unpack_error(found.error), offset, end, on_damage)
+            offset = max(fetched.next_offset, before)
+            if fetched.HasField("error"):
+                offset = self._pass_over(unpack_error(fetched.error), offset, end, on_damage)
             elif offset == before:
-                raise OffsetOutOfRange(offset, found.log_start, found.log_end, str(self))
+                raise OffsetOutOfRange(offset, fetched.log_start, fetched.log_end, str(self))
 
     def _pass_over(self, error: HeadwaterError, offset: int, end: int, on_damage: OnDamage | None) -> int:
         """Go on behind damage, where that is wanted; the offset where it ends."""
@@ -171,8 +171,8 @@ class RemotePartition(Partition):
     def offset_at(self, timestamp: int) -> int | None:
         if timestamp >= 1 << 63:
             return None
-        found = self._offsets(max(timestamp, NEVER))
-        return found.offset_at if found.HasField("offset_at") else None
+        offsets = self._offsets(max(timestamp, NEVER))
+        return offsets.offset_at if offsets.HasField("offset_at") else None
 
     def _time_hint(self, timestamp: int) -> int | None:
         return self.offset_at(timestamp)
@@ -180,11 +180,11 @@ class RemotePartition(Partition):
     # Cleaning.
 
     def segments(self) -> list[SegmentFacts]:
-        response = self._call("ListSegments", pb.ListSegmentsRequest(partition=self._place))
+        response = self._call("ListSegments", pb.ListSegmentsRequest(partition=self._message))
         return [SegmentFacts(**json.loads(segment)) for segment in response.segments]
 
     def _work(self, work: pb.PartitionWork, offset: int | None = None) -> Any:
-        request = pb.WorkOnPartitionRequest(partition=self._place, work=work, offset=offset)
+        request = pb.WorkOnPartitionRequest(partition=self._message, work=work, offset=offset)
         return json.loads(self._call("WorkOnPartition", request, slow=True).report or "null")
 
     def roll(self) -> bool:
@@ -213,22 +213,22 @@ class RemotePartition(Partition):
         self._appender.close()
 
 
-def unpack_statistics(found: pb.PartitionStatistics) -> PartitionStatistics:
+def unpack_statistics(message: pb.PartitionStatistics) -> PartitionStatistics:
     """The numbers in a message."""
     return PartitionStatistics(
-        start=found.log_start,
-        end=found.log_end,
-        durable_end=found.durable_end,
-        segments=found.segments,
-        bytes=found.bytes,
-        total_records=found.total_records,
-        total_frames=found.total_frames,
-        total_bytes=found.total_bytes,
-        total_appends=found.total_appends,
-        total_syncs=found.total_syncs,
-        last_append_ns=found.last_append_ns,
-        recoveries=found.recoveries,
-        damaged=found.damaged,
-        poisoned=found.poisoned,
-        mapped_bytes=found.mapped_bytes,
+        start=message.log_start,
+        end=message.log_end,
+        durable_end=message.durable_end,
+        segments=message.segments,
+        bytes=message.bytes,
+        total_records=message.total_records,
+        total_frames=message.total_frames,
+        total_bytes=message.total_bytes,
+        total_appends=message.total_appends,
+        total_syncs=message.total_syncs,
+        last_append_ns=message.last_append_ns,
+        recoveries=message.recoveries,
+        damaged=message.damaged,
+        poisoned=message.poisoned,
+        mapped_bytes=message.mapped_bytes,
     )

@@ -391,7 +391,7 @@ class Sender:
         stalled: _Stream | None = None
         with self._changed:
             overdue = [
-                one for lane in self._lanes.values() for one in (*lane.flying, *lane.waiting) if one.deadline < now
+                sent for lane in self._lanes.values() for sent in (*lane.flying, *lane.waiting) if sent.deadline < now
             ]
             busy = any(self._lanes.values())
             if self._flying and now - self._heard > self._connection.config.attempt_timeout:
@@ -439,7 +439,9 @@ class Sender:
     @property
     def pending(self) -> int:
         with self._changed:
-            return sum(one.frame.record_count for lane in self._lanes.values() for one in (*lane.flying, *lane.waiting))
+            return sum(
+                sent.frame.record_count for lane in self._lanes.values() for sent in (*lane.flying, *lane.waiting)
+            )
 
     def flush(self) -> None:
         with self._changed:
@@ -449,12 +451,12 @@ class Sender:
         info = topic.info
         if info.config.sync == "always":
             return  # it was durable when it was answered
-        places = [
+        partitions = [
             pb.TopicPartition(topic=info.name, partition=lane.partition, topic_uuid=lane.uuid)
             for lane in list(self._lanes.values())
         ]
-        if places:
-            self._connection.call("Sync", pb.SyncRequest(partitions=places))
+        if partitions:
+            self._connection.call("Sync", pb.SyncRequest(partitions=partitions))
 
     def close(self) -> None:
         with self._changed:
@@ -472,6 +474,6 @@ class Sender:
 
 
 def _call(method: Any) -> None:
-    found = method()
-    if found is not None:
-        found()
+    bound = method()
+    if bound is not None:
+        bound()

@@ -74,20 +74,20 @@ class RemoteStage:
 
     def _send_to_leaders(self) -> None:
         """Stage what is for each partition at the broker that leads it, at all of them at once."""
-        places: dict[tuple[str, int], list[Kept]] = {}
-        for one in self._kept:
-            places.setdefault((one[0].name, one[1]), []).append(one)
-        work = [(self._leaders.of(*place), kept) for place, kept in places.items()]
+        by_partition: dict[tuple[str, int], list[Kept]] = {}
+        for entry in self._kept:
+            by_partition.setdefault((entry[0].name, entry[1]), []).append(entry)
+        work = [(self._leaders.of(*partition), kept) for partition, kept in by_partition.items()]
         if len(work) == 1:
             self.staged += self._send(*work[0])
             return
         with ThreadPoolExecutor(min(len(work), _LEADERS_AT_ONCE), "headwater-stage") as threads:
-            sending = [threads.submit(self._send, *one) for one in work]
-        for one_sent in sending:
-            if one_sent.exception() is None:
-                self.staged += one_sent.result()  # all that is staged is known, to be dropped if need be
-        for one_sent in sending:
-            one_sent.result()
+            sending = [threads.submit(self._send, connection, kept) for connection, kept in work]
+        for future in sending:
+            if future.exception() is None:
+                self.staged += future.result()  # all that is staged is known, to be dropped if need be
+        for future in sending:
+            future.result()
 
     def _send(self, connection: Connection, kept: list[Kept]) -> list[pb.Staged]:
         """Stage these with one call, but what is for topics that are gone; none if that is all of them."""
@@ -95,18 +95,18 @@ class RemoteStage:
             try:
                 return [connection.stream("Stage", partial(_requests, kept))]
             except (PartitionDeleted, UnknownTopic):
-                left = [one for one in kept if self._is_there(one[0])]
+                left = [entry for entry in kept if self._exists(entry[0])]
                 if len(left) == len(kept):
                     raise
                 kept = left
         return []
 
-    def _is_there(self, topic: TopicInfo) -> bool:
+    def _exists(self, topic: TopicInfo) -> bool:
         try:
-            found = self._connection.call("DescribeTopic", pb.DescribeTopicRequest(name=topic.name))
+            described = self._connection.call("DescribeTopic", pb.DescribeTopicRequest(name=topic.name))
         except UnknownTopic:
             return False
-        return bool(found.uuid == topic.uuid)
+        return bool(described.uuid == topic.uuid)
 
     def leave(self, outputs: Mapping[OutputKey, Sequence[StagedExtent]], records: int) -> Staged:
         self.send()
@@ -223,7 +223,7 @@ class RemoteTransactionCoordinator:
         return RemoteStage(self._leaders)
 
     def drop(self, staged: Iterable[Staged]) -> None:
-        drop_stages(self._connection, [pb.Staged(token=token) for one in staged for token in one.tokens])
+        drop_stages(self._connection, [pb.Staged(token=token) for stage in staged for token in stage.tokens])
 
     def answered(self, request: str) -> bool:  # noqa: ARG002
         raise StoreError(f"{self._connection} answers requests for transactions itself")
@@ -250,8 +250,8 @@ class RemoteTransactionCoordinator:
 
 
 def _applied(applied: Iterable[pb.Applied]) -> dict[TopicKey, Appended | None]:
-    found: dict[TopicKey, Appended | None] = {}
-    for one in applied:
-        known = one.HasField("base_offset")
-        found[one.topic_uuid, one.partition] = Appended(one.base_offset, one.base_offset) if known else None
-    return found
+    appends: dict[TopicKey, Appended | None] = {}
+    for write in applied:
+        known = write.HasField("base_offset")
+        appends[write.topic_uuid, write.partition] = Appended(write.base_offset, write.base_offset) if known else None
+    return appends
