@@ -89,11 +89,11 @@ class ArrivalWaiter:
             if number and size > most_bytes:
                 break
             number += 1
-        found, self._brought = self._brought[:number], self._brought[number:]
-        self._give_back(found)
+        taken, self._brought = self._brought[:number], self._brought[number:]
+        self._give_back(taken)
         if not self._brought:
             self._event.clear()
-        return found
+        return taken
 
     def _forget(self) -> None:
         self._give_back(self._brought or ())
@@ -175,6 +175,6 @@ class Arrivals:
         while True:
             await asyncio.sleep(INTERVAL)
             keys = list(self._waiters)
-            found = await asyncio.to_thread(state_of, keys) if keys else {}
-            self.tell(key for key, state in found.items() if self._seen.get(key) != state)
-            self._seen = found
+            states = await asyncio.to_thread(state_of, keys) if keys else {}
+            self.tell(key for key, state in states.items() if self._seen.get(key) != state)
+            self._seen = states

@@ -240,15 +240,15 @@ class Broker:
 
 def _state_of(backend: Backend, keys: list[Key]) -> dict[Key, int]:
     """The end of each partition, or the generation of each group, that someone waits for; -1 where it is gone."""
-    found: dict[Key, int] = {}
+    states: dict[Key, int] = {}
     for name, number in keys:
         try:
             is_group = number == GROUP
             state = backend.groups.generation(name) if is_group else backend.logs.end(TopicPartition(name, number))
-            found[name, number] = state
+            states[name, number] = state
         except (HeadwaterError, OSError):
-            found[name, number] = -1
-    return found
+            states[name, number] = -1
+    return states
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:

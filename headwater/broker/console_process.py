@@ -82,16 +82,16 @@ def _host(config: BrokerConfig) -> str:
 def _arguments(config: BrokerConfig, broker: Address) -> list[str]:
     assert config.console is not None
     port = broker.port if config.advertise is None else parse_address(config.advertise).port
-    found = [f"{SCHEME}{_host(config)}:{port}", "--listen", config.console, "--no-browser", "--with-parent"]
+    arguments = [f"{SCHEME}{_host(config)}:{port}", "--listen", config.console, "--no-browser", "--with-parent"]
     if config.access is not None:
-        found.append("--users")
+        arguments.append("--users")
     if config.console_write:
-        found.append("--write")
+        arguments.append("--write")
     if config.tls_certificate is not None and config.tls_key is not None:
         # No matter who has signed it: the console talks to one broker, and this is its certificate.
-        found += ["--tls-ca", config.tls_certificate]
+        arguments += ["--tls-ca", config.tls_certificate]
         if config.tls_client_ca is not None:
-            found += ["--tls-certificate", config.tls_certificate, "--tls-key", config.tls_key]
+            arguments += ["--tls-certificate", config.tls_certificate, "--tls-key", config.tls_key]
         if not parse_address(config.console).local:
-            found += ["--serve-certificate", config.tls_certificate, "--serve-key", config.tls_key]
-    return found
+            arguments += ["--serve-certificate", config.tls_certificate, "--serve-key", config.tls_key]
+    return arguments

@@ -153,9 +153,9 @@ class Groups:
             for partition in partitions:
                 check(partition.topic)
             left = max(min(deadline - time.monotonic(), _POLL_STEP), 0.0)
-            found = await self._home.read_for(member, partitions, max_records, left)
-            if found or not left or self._runtime.draining.is_set():
-                return PolledRecords(generation, found)
+            polled = await self._home.read_for(member, partitions, max_records, left)
+            if polled or not left or self._runtime.draining.is_set():
+                return PolledRecords(generation, polled)
 
     def polled(self, group: str, member_id: str, owner: str, known: int) -> int:
         """See GroupService."""

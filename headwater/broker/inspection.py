@@ -25,26 +25,26 @@ class Inspection:
         """The numbers of these topics; without names, of all that the caller sees. Raises UnknownTopic for a name."""
         if names:
             return [self._statistics_of(name) for name in names]
-        found: list[TopicStatistics] = []
+        statistics: list[TopicStatistics] = []
         for name in self._store.topics():
             with suppress(UnknownTopic):  # deleted since its name was read
                 if sees(name):
-                    found.append(self._statistics_of(name))
-        return found
+                    statistics.append(self._statistics_of(name))
+        return statistics
 
     def topics(self) -> list[LocalTopic]:
         """All topics, with their numbers; without them where the topic cannot be opened."""
-        found: list[LocalTopic] = []
+        topics: list[LocalTopic] = []
         for name in self._store.topics():
             with suppress(UnknownTopic):  # deleted since its name was read
                 try:
                     statistics = self._statistics_of(name)
-                    found.append(LocalTopic(name, self._store.describe_topic(name).uuid, statistics))
+                    topics.append(LocalTopic(name, self._store.describe_topic(name).uuid, statistics))
                 except UnknownTopic:
                     raise
                 except HeadwaterError:
-                    found.append(LocalTopic(name, b"", None))
-        return found
+                    topics.append(LocalTopic(name, b"", None))
+        return topics
 
     def segments(self, partition: NamedPartition) -> list[SegmentFacts]:
         """The segments of a partition; raises UnknownTopic and PartitionDeleted."""

@@ -70,34 +70,34 @@ class ClusterManifest:
 
     def document(self) -> dict[str, Any]:
         """The manifest as it is written."""
-        found: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         if self.cluster:
-            found["cluster"] = self.cluster
+            document["cluster"] = self.cluster
         if self.brokers is not None:
-            found["brokers"] = {number: {"address": address} for number, address in sorted(self.brokers.items())}
+            document["brokers"] = {number: {"address": address} for number, address in sorted(self.brokers.items())}
         if self.topics is not None:
-            found["topics"] = {name: _topic_document(topic) for name, topic in sorted(self.topics.items())}
+            document["topics"] = {name: _topic_document(topic) for name, topic in sorted(self.topics.items())}
         if self.users is not None:
-            found["permissions"] = {"users": {name: dict(rights) for name, rights in sorted(self.users.items())}}
+            document["permissions"] = {"users": {name: dict(rights) for name, rights in sorted(self.users.items())}}
             if self.tokens:
                 kept = sorted(self.tokens.items())
-                found["permissions"]["tokens"] = {
+                document["permissions"]["tokens"] = {
                     name: {key: value for key, value in token.items() if key != "id" and value is not None}
                     for name, token in kept
                 }
-        return found
+        return document
 
 
 def _topic_document(topic: ManifestTopic) -> dict[str, Any]:
-    found: dict[str, Any] = {"partitions": topic.partitions}
+    document: dict[str, Any] = {"partitions": topic.partitions}
     if topic.replication:
-        found["replication"] = topic.replication
+        document["replication"] = topic.replication
     changed = {name: text for name, text in topic.options.items() if text != written_option(name, default_of(name))}
     if changed:
-        found["config"] = changed
+        document["config"] = changed
     if topic.schema is not None:
-        found["schema"] = write_columns(topic.schema)
-    return found
+        document["schema"] = write_columns(topic.schema)
+    return document
 
 
 def default_of(name: str) -> Any:
@@ -116,7 +116,7 @@ def written_option(name: str, value: Any) -> str:
 def read_manifest(path: Path) -> ClusterManifest:
     """The manifest in a file. Raises InvalidFile, with everything that is wrong and where, or OSError."""
     whole = Section.whole(read_document(path, _KIND))
-    found = ClusterManifest(
+    manifest = ClusterManifest(
         topics=_topics(whole),
         **_permissions(whole),
         brokers=_brokers(whole),
@@ -125,32 +125,32 @@ def read_manifest(path: Path) -> ClusterManifest:
     whole.finish()
     if whole.problems:
         raise InvalidFile(sorted(whole.problems, key=lambda problem: problem.line))
-    return found
+    return manifest
 
 
 def _topics(whole: Section) -> dict[str, ManifestTopic] | None:
     if "topics" not in whole:
         whole.anything("topics")
         return None
-    found = {}
+    topics = {}
     for section in whole.sections("topics", "topics", identifiers=False):
         try:
             check_name("topic", section.name)
         except HeadwaterError as error:
             section.wrong(str(error))
-        found[section.name] = ManifestTopic(
+        topics[section.name] = ManifestTopic(
             section.number("partitions", None, most=MAX_PARTITIONS),
             section.number("replication", None, most=100),
             _options(section),
             _schema(section),
         )
         section.finish()
-    return found
+    return topics
 
 
 def _options(topic: Section) -> dict[str, str]:
     section = topic.section("config")
-    found = {}
+    options = {}
     for name in section.present if section is not None else ():
         assert section is not None
         value = section.anything(name)
@@ -158,10 +158,10 @@ def _options(topic: Section) -> dict[str, str]:
             section.wrong(f"there is no option {name!r}: {suggestion(name, list(_OPTIONS))}", name)
             continue
         try:
-            found[name] = _option(_OPTIONS[name], value)
+            options[name] = _option(_OPTIONS[name], value)
         except InvalidConfiguration as error:
             section.wrong(f"{error}, not {value!r:.60}", name)
-    return found
+    return options
 
 
 def _option(option: Option, value: Any) -> str:
@@ -211,7 +211,7 @@ def _brokers(whole: Section) -> dict[int, str | None] | None:
     value = whole.anything("brokers")
     if value is None:
         return None
-    found: dict[int, str | None] = {}
+    brokers: dict[int, str | None] = {}
     for name, content in value.items() if isinstance(value, dict) else ():
         number = str(name)
         if not number.isascii() or not number.isdigit() or not isinstance(content, dict | None):
@@ -220,11 +220,11 @@ def _brokers(whole: Section) -> dict[int, str | None] | None:
             )
             continue
         section = Section(whole.document, ("brokers", number), content or {}, whole.problems)
-        found[int(number)] = section.text("address", noun="host:port")
+        brokers[int(number)] = section.text("address", noun="host:port")
         section.finish()
     if not isinstance(value, dict):
         whole.wrong(f"must be a mapping of numbers to brokers, not {value!r:.60}", "brokers")
-    return found
+    return brokers
 
 
 # Comparing.
@@ -251,38 +251,38 @@ def differences(wanted: ClusterManifest, running: ClusterManifest) -> list[Diffe
         raise InvalidConfiguration(
             f"the manifest is of the cluster {wanted.cluster!r}, and this is {running.cluster!r}"
         )
-    found = [*_broker_differences(wanted, running), *_topic_differences(wanted, running)]
-    found += _named("user", wanted.users, running.users)
-    found += _named("token", wanted.tokens, running.tokens)
-    return sorted(found, key=lambda one: one.action == "remove")
+    steps = [*_broker_differences(wanted, running), *_topic_differences(wanted, running)]
+    steps += _named("user", wanted.users, running.users)
+    steps += _named("token", wanted.tokens, running.tokens)
+    return sorted(steps, key=lambda step: step.action == "remove")
 
 
 def _broker_differences(wanted: ClusterManifest, running: ClusterManifest) -> Iterator[Difference]:
     if wanted.brokers is None:
         return
-    there = running.brokers or {}
+    existing = running.brokers or {}
     for number, address in wanted.brokers.items():
-        if number not in there:
+        if number not in existing:
             yield Difference("broker", str(number), "add", problem="start it: nothing does that from here")
-        elif address is not None and there[number] != address:
-            details = (f"address: {there[number]} → {address}",)
+        elif address is not None and existing[number] != address:
+            details = (f"address: {existing[number]} → {address}",)
             yield Difference("broker", str(number), "change", details, "start it with that address: --advertise")
-    for number in there.keys() - wanted.brokers.keys():
+    for number in existing.keys() - wanted.brokers.keys():
         problem = f"hw cluster remove-broker {number} moves away what it holds"
         yield Difference("broker", str(number), "remove", problem=problem)
 
 
 def _topic_differences(wanted: ClusterManifest, running: ClusterManifest) -> Iterator[Difference]:
-    there = running.topics or {}
+    existing = running.topics or {}
     for name, topic in (wanted.topics or {}).items():
-        known = there.get(name)
+        known = existing.get(name)
         if known is None:
             yield Difference("topic", name, "add", tuple(_described(topic)), _too_few(topic, running.brokers))
             continue
         details, problem = _changes(topic, known)
         if details:
             yield Difference("topic", name, "change", tuple(details), problem)
-    for name in there.keys() - wanted.topics.keys() if wanted.topics is not None else ():
+    for name in existing.keys() - wanted.topics.keys() if wanted.topics is not None else ():
         yield Difference("topic", name, "remove")
 
 
@@ -334,13 +334,13 @@ def _incompatible(schema: Schema, known: Schema | None) -> str:
 def _named(
     kind: Literal["user", "token"], wanted: Mapping[str, Any] | None, running: Mapping[str, Any] | None
 ) -> Iterator[Difference]:
-    there = running or {}
+    existing = running or {}
     for name, content in (wanted or {}).items():
-        if name not in there:
+        if name not in existing:
             yield Difference(kind, name, "add", (_shown(content),) if kind == "user" else ())
-        elif there[name] != content:
+        elif existing[name] != content:
             yield Difference(kind, name, "change", (_shown(content),) if kind == "user" else ())
-    for name in there.keys() - wanted.keys() if wanted is not None else ():
+    for name in existing.keys() - wanted.keys() if wanted is not None else ():
         yield Difference(kind, name, "remove")
 
 

@@ -56,7 +56,7 @@ def broker_metrics(core: Core) -> str:
     return exposition((*_broker(core), *_cluster(operations), *topics, *_process()))
 
 
-def _one(name: str, kind: str, meaning: str, value: float) -> Family:
+def _family(name: str, kind: str, meaning: str, value: float) -> Family:
     return Family(name, "counter" if kind == "counter" else "gauge", meaning, [MetricSample((), value)])
 
 
@@ -70,7 +70,7 @@ def _broker(core: Core) -> Iterator[Family]:
         ("started_seconds", "gauge", "When the broker began to serve, in seconds since 1970.", meters.started_ns / 1e9),
         ("draining", "gauge", "1 while the broker is about to stop.", core.runtime.draining.is_set()),
         ("connections", "gauge", "Connections that have calls.", len(connections)),
-        ("calls_in_flight", "gauge", "Calls that have not ended.", sum(one.calls for one in connections)),
+        ("calls_in_flight", "gauge", "Calls that have not ended.", sum(connection.calls for connection in connections)),
         ("produced_records_total", "counter", "Records that were appended.", meters.produced_records),
         ("produced_bytes_total", "counter", "Bytes of frames and records that came in.", meters.produced_bytes),
         ("fetched_bytes_total", "counter", "Bytes of answers to fetches that went out.", meters.fetched_bytes),
@@ -83,7 +83,7 @@ def _broker(core: Core) -> Iterator[Family]:
         ),
         ("scrubbed_bytes_total", "counter", "Bytes that were read for that.", size),
     ):
-        yield _one(_PREFIX + name, kind, meaning, value)
+        yield _family(_PREFIX + name, kind, meaning, value)
     budgets = (("requests", core.requests), ("responses", core.responses))
     yield Family(
         f"{_PREFIX}in_flight_bytes",
@@ -116,11 +116,11 @@ _CLUSTER: Final = {
 def _cluster(operations: Operations) -> Iterator[Family]:
     gauges = operations.cluster_gauges()
     for name, meaning in _CLUSTER.items():
-        yield _one(f"headwater_cluster_{name}", "gauge", meaning, gauges.get(name, 0.0))
+        yield _family(f"headwater_cluster_{name}", "gauge", meaning, gauges.get(name, 0.0))
 
 
 def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> Iterator[Family]:
-    found = {topic.name: topic.statistics for topic in topics if topic.statistics is not None}
+    by_topic = {topic.name: topic.statistics for topic in topics if topic.statistics is not None}
     uuids = {topic.uuid: topic.name for topic in topics if topic.statistics is not None}
     unhealthy = {topic.name: int(topic.statistics is None or bool(topic.statistics.unhealthy)) for topic in topics}
     for suffix, kind, meaning, attribute in (
@@ -131,8 +131,8 @@ def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> It
         ("damaged_total", "counter", "Stretches of damage that were met.", "damaged"),
     ):
         samples = [
-            MetricSample((("topic", name),), sum(getattr(one, attribute) for one in statistics.partitions))
-            for name, statistics in found.items()
+            MetricSample((("topic", name),), sum(getattr(partition, attribute) for partition in statistics.partitions))
+            for name, statistics in by_topic.items()
         ]
         yield Family(f"headwater_topic_{suffix}", "counter" if kind == "counter" else "gauge", meaning, samples)
     yield Family(
@@ -141,7 +141,7 @@ def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> It
         "1 for a topic that cannot be opened, is damaged, or whose disk has failed.",
         [MetricSample((("topic", name),), value) for name, value in unhealthy.items()],
     )
-    ends = {uuid: [one.end for one in found[name].partitions] for uuid, name in uuids.items()}
+    ends = {uuid: [partition.end for partition in by_topic[name].partitions] for uuid, name in uuids.items()}
     yield from _groups(groups, uuids, ends)
 
 
@@ -155,7 +155,7 @@ def _groups(groups: Mapping[str, GroupInfo], uuids: dict[bytes, str], ends: dict
                 labels = (("group", name), ("topic", uuids[uuid]))
                 lags[labels] += max(ends[uuid][partition] - position.offset, 0)
     meaning = "Records that the group has yet to acknowledge, in partitions where it has a position."
-    yield Family("headwater_group_lag_records", "gauge", meaning, [MetricSample(*one) for one in lags.items()])
+    yield Family("headwater_group_lag_records", "gauge", meaning, [MetricSample(*item) for item in lags.items()])
     yield Family("headwater_group_members", "gauge", "Members of the group.", members)
 
 
@@ -163,9 +163,9 @@ def _process() -> Iterator[Family]:
     from headwater.broker.core import memory_bytes
 
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    yield _one("process_resident_memory_bytes", "gauge", "Memory that the process has.", memory_bytes())
+    yield _family("process_resident_memory_bytes", "gauge", "Memory that the process has.", memory_bytes())
     seconds = usage.ru_utime + usage.ru_stime
-    yield _one("process_cpu_seconds_total", "counter", "Processor time that the process has taken.", seconds)
+    yield _family("process_cpu_seconds_total", "counter", "Processor time that the process has taken.", seconds)
     with suppress(OSError):
         descriptors = len(os.listdir("/proc/self/fd"))
-        yield _one("process_open_fds", "gauge", "Descriptors that the process has open.", descriptors)
+        yield _family("process_open_fds", "gauge", "Descriptors that the process has open.", descriptors)

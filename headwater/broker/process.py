@@ -137,10 +137,10 @@ def _check_free(address: Address) -> None:
     """Raise StoreError, with the system's reason, if nothing can listen there: gRPC does not tell why it cannot."""
     host = address.host.strip("[]")
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
+            probe.bind(socket_address)
             probe.listen()
     except OSError as error:
         raise StoreError(
@@ -178,7 +178,7 @@ def _serve_pages(
         return Page(200, "serving\n") if broker.serving else Page(503, "not serving\n")
 
     where = parse_address(config.metrics)
-    hosts = [parse_address(one).host for one in (config.metrics, config.listen, config.advertise) if one is not None]
+    hosts = [parse_address(text).host for text in (config.metrics, config.listen, config.advertise) if text is not None]
     # TLS only where tokens would leave the machine: on it, a scraper need not know the broker's authority.
     tls = certificates.context if certificates is not None and not where.local else None
     pages = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}

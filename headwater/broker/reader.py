@@ -139,7 +139,7 @@ class ReadAnswer(NamedTuple, Generic[_Content]):
     """The answer to a read."""
 
     content: _Content
-    found: bool
+    has_news: bool
     """True if there is a reason to answer: records, an error, or another generation."""
     next_offsets: list[int | None]
     """The offset to go on from in each partition; None where that is not known."""
@@ -237,7 +237,7 @@ class WaitingReader:
                 if answer.more:
                     waiter.wake()
             left = deadline - time.monotonic()
-            if answer.found or left <= 0 or self._runtime.draining.is_set():
+            if answer.has_news or left <= 0 or self._runtime.draining.is_set():
                 hold.shrink(len(answer.content))
                 return answer, hold
             hold.give_back()
@@ -260,8 +260,8 @@ class WaitingReader:
             budget = max(left // (len(with_records) - number), 1)
             left -= self._read(read, log, budget, direct=request.direct)
         reads = [read for read, _ in opened]
-        found = generation != request.generation or any(read._news for read in reads)
-        return _answer(request, reads, generation, found=found, more=any(read._more for read in reads))
+        has_news = generation != request.generation or any(read._news for read in reads)
+        return _answer(request, reads, generation, has_news=has_news, more=any(read._more for read in reads))
 
     def _opened(
         self, position: ReadPosition, in_doubt: Collection[TopicPartition]
@@ -311,17 +311,17 @@ class WaitingReader:
             while True:
                 waiter.clear()
                 in_doubt = await self._logs.in_doubt(named, limits.within_deadline(_CONFIRMING))
-                found = await self._runtime.read(self._offsets, partitions, timestamp_ns, in_doubt)
+                results = await self._runtime.read(self._offsets, partitions, timestamp_ns, in_doubt)
                 left = deadline - time.monotonic()
-                waits = any(isinstance(offsets.error, LeaderNotReady) for offsets in found)
+                waits = any(isinstance(offsets.error, LeaderNotReady) for offsets in results)
                 if not waits or left <= 0 or self._runtime.draining.is_set():
-                    return found
+                    return results
                 await waiter.wait(left)
 
     def _offsets(
         self, partitions: Sequence[NamedPartition], timestamp_ns: int | None, in_doubt: Collection[TopicPartition]
     ) -> list[PartitionOffsets]:
-        found: list[PartitionOffsets] = []
+        results: list[PartitionOffsets] = []
         for partition in partitions:
             offsets = PartitionOffsets(partition.tp)
             try:
@@ -333,15 +333,15 @@ class WaitingReader:
                     offsets = offsets._replace(offset_at=offset)
             except HeadwaterError as error:
                 offsets = offsets._replace(error=error)
-            found.append(offsets)
-        return found
+            results.append(offsets)
+        return results
 
 
 def _start(position: ReadPosition, log: Partition, bounds: Bounds) -> int:
     """The offset to read from."""
     if position.timestamp_ns is not None:
-        found = log.offset_at(position.timestamp_ns)
-        return bounds.end if found is None else found
+        offset = log.offset_at(position.timestamp_ns)
+        return bounds.end if offset is None else offset
     if position.offset < bounds.start:  # an offset beyond the end may still come
         partition = position.partition
         raise OffsetOutOfRange(position.offset, bounds.start, bounds.end, f"{partition.topic}/{partition.partition}")
@@ -364,7 +364,7 @@ def _passed_on(request: ReadRequest[_Content], brought: list[Arrival]) -> ReadAn
         offsets[key] = stretch.end
     reads = [_of_stretches(key, stretches, direct=request.direct) for key, stretches in fitting.items()]
     after: list[int | None] = [offsets[position.partition[:2]] for position in request.positions]
-    return _answer(request, reads, request.generation, found=bool(reads), next_offsets=after)
+    return _answer(request, reads, request.generation, has_news=bool(reads), next_offsets=after)
 
 
 def _of_stretches(key: Key, stretches: list[Stretch], *, direct: bool) -> PartitionRead:
@@ -383,7 +383,7 @@ def _answer(
     reads: list[PartitionRead],
     generation: int,
     *,
-    found: bool,
+    has_news: bool,
     next_offsets: list[int | None] | None = None,
     more: bool = False,
 ) -> ReadAnswer[_Content]:
@@ -391,4 +391,4 @@ def _answer(
     located = sum(extent.length for read in reads for extent in read.extents)
     if next_offsets is None:
         next_offsets = [read.next_offset for read in reads]
-    return ReadAnswer(content, found, next_offsets, generation, len(content) + located, more)
+    return ReadAnswer(content, has_news, next_offsets, generation, len(content) + located, more)

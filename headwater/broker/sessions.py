@@ -60,14 +60,14 @@ class Sessions(EmbeddedGroup):
 
     def session(self, member_id: str, caller: str) -> Session:
         """The session of a member; raises StaleMember when it has none, StoreError when it is another's."""
-        found = self._sessions.get(member_id)
-        if found is None:
+        session = self._sessions.get(member_id)
+        if session is None:
             raise StaleMember(f"this member of group {self.name!r} was not heard in time and was taken out: join again")
-        if found.caller is None:
-            found.caller = caller
-        if found.caller != caller:
+        if session.caller is None:
+            session.caller = caller
+        if session.caller != caller:
             raise StoreError(f"this member of group {self.name!r} is another caller's: join as one of your own")
-        return found
+        return session
 
     def begin_session(self, member_id: str, timeout: float) -> None:
         """A member has joined that may be silent for so long."""
@@ -79,16 +79,16 @@ class Sessions(EmbeddedGroup):
 
     def heard(self, member_id: str, *, polled: bool) -> None:
         """The member lives; and its handler too, if it has `polled`."""
-        found = self._sessions.get(member_id)
-        if found is not None:
-            found.heard = time.monotonic()
+        session = self._sessions.get(member_id)
+        if session is not None:
+            session.heard = time.monotonic()
             if polled:
-                found.polled_ns = self._clock.boot_ns()
+                session.polled_ns = self._clock.boot_ns()
 
     def polled_by(self, member_id: str, caller: str) -> None:
         """The member has polled, if it is there and is this caller's."""
-        found = self._sessions.get(member_id)
-        if found is not None and found.caller in (None, caller):
+        session = self._sessions.get(member_id)
+        if session is not None and session.caller in (None, caller):
             self.heard(member_id, polled=True)
 
     def has_dead(self) -> bool:
@@ -97,7 +97,9 @@ class Sessions(EmbeddedGroup):
 
     def _dead(self) -> list[str]:
         boot_ns = self._clock.boot_ns()
-        return [member_id for member_id, one in list(self._sessions.items()) if one.silent or one.hangs(boot_ns)]
+        return [
+            member_id for member_id, session in list(self._sessions.items()) if session.silent or session.hangs(boot_ns)
+        ]
 
     def take_dead_out(self, partitions_of: PartitionsOf) -> bool:
         """Take out members that are silent or hang; whether there were any."""
@@ -121,8 +123,8 @@ class Sessions(EmbeddedGroup):
         self._sessions.pop(member_id, None)
 
     def _lives(self, member_id: str, oldest_ns: int) -> bool:
-        found = self._sessions.get(member_id)
-        return found is not None and not found.silent and found.polled_ns >= oldest_ns
+        session = self._sessions.get(member_id)
+        return session is not None and not session.silent and session.polled_ns >= oldest_ns
 
     def touch(self, member_id: str) -> None:
         self.heard(member_id, polled=True)

@@ -37,27 +37,27 @@ def read_settings(flags: Mapping[str, str | None], environment: Mapping[str, str
         file = Path(environment[FILE_VARIABLE].strip())
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for found, source in (
+    for given, source in (
         (_from_file(file) if file is not None else {}, str(file)),
         (options_said("broker", BrokerConfig, environment, besides=("config",)), "environment"),
         (_from_flags(flags), "flag"),
     ):
-        values |= found
-        sources |= dict.fromkeys(found, source)
+        values |= given
+        sources |= dict.fromkeys(given, source)
     return Settings(BrokerConfig(**values), sources)
 
 
 def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
     options = {option.name: option for option in options_of(BrokerConfig)}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, text in flags.items():
         if text is None:
             continue
         try:
-            found[name] = options[name].parse(text)
+            values[name] = options[name].parse(text)
         except InvalidConfiguration as error:
             raise InvalidConfiguration(f"{flag(name)} {text!r:.60}: {error}") from None
-    return found
+    return values
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -66,24 +66,24 @@ def _from_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InvalidConfiguration(f"{path}: {error.strerror}") from error
     section = Section.whole(document)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for option in options_of(BrokerConfig):
         value = section.anything(option.name)
         if option.name not in section.present:
             continue
         try:
-            found[option.name] = _value(option, value, document.directory)
+            values[option.name] = _value(option, value, document.directory)
         except InvalidConfiguration as error:
             section.wrong(f"{error}, not {value!r:.60}", option.name)
     section.finish()
     if section.problems:
         raise InvalidFile(sorted(section.problems, key=lambda problem: problem.line))
-    return found
+    return values
 
 
 def _value(option: Option, value: Any, directory: Path) -> Any:
     """The meaning of a value in a file: as text in the environment, but paths begin at the file's directory."""
     if not isinstance(value, str | int | float | None):
         raise InvalidConfiguration(f"must be {option.allowed}")
-    found = option.parse(str(value).lower() if value is None or isinstance(value, bool) else str(value))
-    return str(directory / found) if option.text is PATH and found is not None else found
+    parsed = option.parse(str(value).lower() if value is None or isinstance(value, bool) else str(value))
+    return str(directory / parsed) if option.text is PATH and parsed is not None else parsed

@@ -87,7 +87,7 @@ class Keeper:
         wait_until(lambda: self._kept_by() not in (None, self.coordination))
 
     def _kept_by(self) -> Coordination | None:
-        return self.groups.coordinators.all().get(self.coordination.place.partition)
+        return self.groups.coordinators.all().get(self.coordination.partition.partition)
 
     def run(self, work: Coroutine[Any, Any, _R]) -> _R:
         """Do something in the broker's event loop."""

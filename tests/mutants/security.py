@@ -237,8 +237,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="groups-unlisted",
         promise="groups are listed for those alone who may know of them",
         file="headwater/broker/rpc/groups.py",
-        old='[name for name in found if call.sees(name, "group")]',
-        new="list(found)",
+        old='[name for name in names if call.sees(name, "group")]',
+        new="list(names)",
         killers=("tests/broker/test_rpc_rights.py -k lists_have",),
     ),
     Mutant(

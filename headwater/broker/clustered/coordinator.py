@@ -53,11 +53,11 @@ class LoggedSessions(MemorySessions):
         super().__init__(name, clock, timeout=timeout)
         self._note = note
 
-    def restore(self, found: dict[str, Any] | None, positions: dict[TopicKey, Position]) -> None:
+    def restore(self, document: dict[str, Any] | None, positions: dict[TopicKey, Position]) -> None:
         """Be as the log says. Every member has a whole session's time, from now on, to be heard."""
-        self._membership = Membership() if found is None else Membership.from_dict(found)
+        self._membership = Membership() if document is None else Membership.from_dict(document)
         self._positions = positions
-        timeouts = {} if found is None else found["timeouts"]
+        timeouts = {} if document is None else document["timeouts"]
         for member_id in self._membership.members:
             self._begin_life(member_id)
             self._sessions[member_id].timeout = timeouts.get(member_id, self._timeout)
@@ -106,8 +106,10 @@ class LoggedSessions(MemorySessions):
         return _KEY.pack(_POSITION, *key) + self.name.encode()
 
     def _position_record(self, key: TopicKey) -> Record:
-        one = self._positions[key]
-        return self._position_key(key), _VALUE.pack(one.sequence, one.offset, one.committed_ns, one.generation)
+        position = self._positions[key]
+        return self._position_key(key), _VALUE.pack(
+            position.sequence, position.offset, position.committed_ns, position.generation
+        )
 
     def records(self) -> list[Record]:
         """All of the group as it is."""
@@ -173,10 +175,10 @@ class Coordinator:
 
     def group(self, name: str) -> LoggedSessions:
         """A group, made if need be."""
-        found = self.groups.get(name)
-        if found is None:
-            found = self.groups[name] = self._new(name)
-        return found
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = self._new(name)
+        return group
 
     def _new(self, name: str) -> LoggedSessions:
         return LoggedSessions(name, self._clock, self._note, timeout=self._timeout)
@@ -250,7 +252,7 @@ class Coordination:
         self._shrinking: asyncio.Task[None] | None = None
 
     @property
-    def place(self) -> TopicPartition:
+    def partition(self) -> TopicPartition:
         """The partition of the internal topic."""
         return self._log.partition
 
@@ -332,7 +334,7 @@ class Coordination:
         except NotLeading:
             return
         except (HeadwaterError, OSError) as error:
-            _log.error("%s cannot be made smaller: %s", self.place, error)
+            _log.error("%s cannot be made smaller: %s", self.partition, error)
 
     async def confirm(self) -> None:
         """Return when it is sure that nobody else has coordinated meanwhile; raises NotLeading."""

@@ -78,7 +78,7 @@ class CoordinatedGroups:
             return await coordination.do(work)
         except NotLeading:
             # Nobody knows what came of it: the caller asks again.
-            raise NotLeader(*coordination.place, None) from None
+            raise NotLeader(*coordination.partition, None) from None
 
     look = change
 
@@ -88,7 +88,7 @@ class CoordinatedGroups:
         try:
             await coordination.confirm()
         except NotLeading:
-            raise NotLeader(*coordination.place, None) from None
+            raise NotLeader(*coordination.partition, None) from None
 
     async def names(self) -> list[str]:
         """See GroupHome."""
@@ -126,10 +126,10 @@ class CoordinatedGroups:
 
     def topic_uuid(self, topic: str) -> bytes:
         """See GroupShelf."""
-        found = self._node.membership.view.topics.get(topic)
-        if found is None:
+        cluster_topic = self._node.membership.view.topics.get(topic)
+        if cluster_topic is None:
             raise UnknownTopic(topic, f"the cluster {self._node.cluster!r}")
-        return found.info.uuid
+        return cluster_topic.info.uuid
 
     def topic_names(self, uuids: Iterable[bytes]) -> Mapping[bytes, str]:
         """See GroupShelf."""
@@ -158,7 +158,7 @@ class CoordinatedGroups:
         group = self.get(member.group)
         session = group.session(member.member_id, member.owner)
         starts = {tp: start for tp in partitions if (start := self._start(group, session, tp)) is not None}
-        found: list[PolledPartition] = []
+        polled: list[PolledPartition] = []
         for partition, fetched in (await self._polling.fetch(starts, max_records, wait)).items():
             uuid = starts[partition][0]
             records, others = fetched.records[:max_records], fetched.records[max_records:]
@@ -169,8 +169,8 @@ class CoordinatedGroups:
             session.reading[partition] = (uuid, offset)
             if records:
                 lag = max(fetched.log_end - offset, 0)
-                found.append(PolledPartition(NamedPartition(*partition, uuid), records, offset, lag))
-        return found
+                polled.append(PolledPartition(NamedPartition(*partition, uuid), records, offset, lag))
+        return polled
 
     def _start(self, group: LoggedSessions, session: Session, partition: TopicPartition) -> Start | None:
         """The place where a member goes on; None if the topic is gone."""
@@ -236,22 +236,22 @@ class CoordinatedGroups:
         except HeadwaterError as error:
             _log.warning("nobody knows how far all groups are, so nothing that they may need is deleted: %s", error)
             return None
-        found: dict[PartitionKey, int] = {}
+        offsets: dict[PartitionKey, int] = {}
         for reader in (reader for answer in answers for reader in answer.readers):
             offset = reader.offset or 0
-            found[reader.key] = max(min(offset, found.get(reader.key, offset)), 0)
-        return found
+            offsets[reader.key] = max(min(offset, offsets.get(reader.key, offset)), 0)
+        return offsets
 
     async def positions(self) -> dict[str, dict[PartitionKey, int]]:
         """The positions of all groups; raises NotLeader if they are not known."""
-        found: dict[str, dict[PartitionKey, int]] = {}
+        positions: dict[str, dict[PartitionKey, int]] = {}
         for answer in await self._ask_all():
             for name in answer.groups:
-                found.setdefault(name, {})
+                positions.setdefault(name, {})
             for reader in answer.readers:
                 if reader.offset is not None:
-                    found[reader.group][reader.key] = reader.offset
-        return found
+                    positions[reader.group][reader.key] = reader.offset
+        return positions
 
     # Dead members.
 

@@ -77,16 +77,16 @@ class ClusterHistory:
 
     async def _sample(self, now_ns: int) -> Sample:
         topics = {name: topic.info.uuid for name, topic in self._node.membership.view.topics.items()}
-        found = Sample(now_ns)
+        sample = Sample(now_ns)
         ends: dict[PartitionKey, tuple[str, int]] = {}
         for topic in await self._operations.statistics(lambda _: True):
-            found.topics[topic.name] = (topic.total_records, topic.total_bytes, topic.bytes)
+            sample.topics[topic.name] = (topic.total_records, topic.total_bytes, topic.bytes)
             for number, partition in enumerate(topic.partitions):
                 ends[topics.get(topic.name, b""), number] = (topic.name, partition.end)
         for group, positions in (await self._groups.positions()).items():
-            lags = found.lags[group] = {}
+            lags = sample.lags[group] = {}
             for key, offset in positions.items():
                 if key in ends:
                     name, end = ends[key]
                     lags[name] = lags.get(name, 0) + max(end - offset, 0)
-        return found
+        return sample

@@ -97,7 +97,7 @@ class ReplicatedLogs:
             if hop.forwarded or self._leadership.leads(target):
                 appended = self.append(target, batch, acks)
             else:
-                chosen = [records[one] for one in batch.numbers]
+                chosen = [records[index] for index in batch.numbers]
                 passed_on = self._peers.append_records(target, topic.uuid, chosen, acks, hop.timeout)
                 appended = asyncio.ensure_future(passed_on)
             appends.append(RoutedAppend(number, batch.numbers, appended))

@@ -60,7 +60,7 @@ class ClusterOperations:
         keys = {(info.uuid, number) for info in topics for number in range(info.partitions)}
         leaders = {key: view.partitions[key][0].leader for key in keys if key in view.partitions}
         answers = await self._ask(set(leaders.values()) & set(view.members))
-        found: list[TopicStatistics] = []
+        statistics: list[TopicStatistics] = []
         for info in topics:
             partitions: list[PartitionStatistics] = []
             for number in range(info.partitions):
@@ -68,19 +68,19 @@ class ClusterOperations:
                 if known is not None and number < len(known.partitions):
                     partitions.append(known.partitions[number])
             if len(partitions) == info.partitions and sees(info.name):
-                found.append(TopicStatistics.of(info.name, partitions))
-        return found
+                statistics.append(TopicStatistics.of(info.name, partitions))
+        return statistics
 
     async def _ask(self, brokers: set[int]) -> dict[int, dict[str, TopicStatistics]]:
         """The numbers of each broker, by the names of topics. Brokers that do not answer are left out."""
         answers = await asyncio.gather(*map(self._ask_one, brokers), return_exceptions=True)
-        found: dict[int, dict[str, TopicStatistics]] = {}
+        by_broker: dict[int, dict[str, TopicStatistics]] = {}
         for broker, answer in zip(brokers, answers, strict=True):
             if not isinstance(answer, BaseException):
-                found[broker] = {topic.name: topic for topic in answer}
+                by_broker[broker] = {topic.name: topic for topic in answer}
             elif not isinstance(answer, HeadwaterError | OSError):
                 raise answer
-        return found
+        return by_broker
 
     async def _ask_one(self, broker: int) -> list[TopicStatistics]:
         if broker == self._node.broker:

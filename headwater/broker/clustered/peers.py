@@ -164,5 +164,5 @@ class Peers:
         named = pb.TopicPartition(topic=partition.topic, topic_uuid=topic_uuid, partition=partition.partition)
         request = pb.ListUndoneRequest(partition=named)
         answer: pb.ListUndoneResponse = await self._node.call_broker(broker, "ListUndone", request, _ASKING)
-        coordinated = [TopicPartition(found.topic, found.partition) for found in answer.coordinated]
+        coordinated = [TopicPartition(tp.topic, tp.partition) for tp in answer.coordinated]
         return UndoneWrites(coordinated, list(map(unpack_range, answer.undone)))

@@ -55,31 +55,31 @@ class ClusterPolling:
             asyncio.create_task(self._fetch(leader, led, max_bytes, wait))
             for leader, led in self._by_leader(starts).items()
         ]
-        found: dict[TopicPartition, FetchedRecords] = {}
+        fetched: dict[TopicPartition, FetchedRecords] = {}
         try:
             for task in asyncio.as_completed(tasks):
-                found |= _usable(await task)
-                if found:
+                fetched |= _usable(await task)
+                if fetched:
                     break  # others would make it wait
             for answered in tasks:
                 if answered.done() and not answered.cancelled() and answered.exception() is None:
-                    found |= _usable(answered.result())
+                    fetched |= _usable(answered.result())
         finally:
             for task in tasks:
                 task.cancel()
-        if not found:
+        if not fetched:
             await asyncio.sleep(min(_AGAIN, wait))  # whatever was wrong is not asked for in vain at once
-        return found
+        return fetched
 
     def _by_leader(self, starts: Mapping[TopicPartition, Start]) -> dict[int, dict[TopicPartition, Start]]:
         """The partitions by the brokers that lead them."""
-        found: dict[int, dict[TopicPartition, Start]] = {}
+        by_leader: dict[int, dict[TopicPartition, Start]] = {}
         partitions = self._node.membership.view.partitions
         for partition, (uuid, offset) in starts.items():
             state = partitions.get((uuid, partition.partition))
             if state is not None and state[0].leader != NOBODY:
-                found.setdefault(state[0].leader, {})[partition] = (uuid, offset)
-        return found
+                by_leader.setdefault(state[0].leader, {})[partition] = (uuid, offset)
+        return by_leader
 
     async def _fetch(
         self, leader: int, starts: Mapping[TopicPartition, Start], max_bytes: int, wait: float
@@ -104,7 +104,7 @@ class ClusterPolling:
 
 
 def _records_of(reads: Sequence[PartitionRead], generation: int) -> list[FetchedRecords]:  # noqa: ARG001 - no group reads
-    found: list[FetchedRecords] = []
+    partitions: list[FetchedRecords] = []
     for read in reads:
         fetched = FetchedRecords(
             read.partition, (), read.bounds.start, read.bounds.end, read.next_offset or 0, read.error
@@ -115,19 +115,19 @@ def _records_of(reads: Sequence[PartitionRead], generation: int) -> list[Fetched
                 fetched = fetched._replace(records=records)
             except HeadwaterError as error:
                 fetched = fetched._replace(error=error)
-        found.append(fetched)
-    return found
+        partitions.append(fetched)
+    return partitions
 
 
 def _usable(answer: Iterable[FetchedRecords]) -> dict[TopicPartition, FetchedRecords]:
     """Partitions with records, or with another offset to go on from; raises what is wrong unless they have moved."""
-    found: dict[TopicPartition, FetchedRecords] = {}
+    usable: dict[TopicPartition, FetchedRecords] = {}
     for fetched in answer:
         if isinstance(fetched.error, OffsetOutOfRange):
-            found[fetched.partition] = fetched._replace(next_offset=fetched.log_start)  # older records are gone
+            usable[fetched.partition] = fetched._replace(next_offset=fetched.log_start)  # older records are gone
         elif fetched.error is not None:
             if not isinstance(fetched.error, _ELSEWHERE):
                 raise fetched.error
         elif fetched.records:
-            found[fetched.partition] = fetched
-    return found
+            usable[fetched.partition] = fetched
+    return usable

@@ -172,8 +172,8 @@ class ClusterTransactions:
         self._rules = rules
         self._secrets = secrets
         now_ns = node.store.elapsed.now_ns
-        groups.decider_of = lambda one: Decider(
-            one.key, one.rules.transaction_log, one, self._apply, self._hold, now_ns
+        groups.decider_of = lambda coordination: Decider(
+            coordination.key, coordination.rules.transaction_log, coordination, self._apply, self._hold, now_ns
         )
         self.stages = Stages(node)
         node.begin(self._clean())
@@ -187,7 +187,7 @@ class ClusterTransactions:
 
     def _writes(self, tokens: Iterable[bytes], authorise: Authorise) -> tuple[PartitionWrites, ...]:
         """The writes under these tokens; raises StoreError for one that this cluster has not made, or long ago."""
-        found: dict[tuple[str, bytes, int], list[StageRange]] = {}
+        writes: dict[tuple[str, bytes, int], list[StageRange]] = {}
         sizes: dict[tuple[str, bytes, int], int] = {}
         for token in tokens:
             outputs, _, size, staged_ns = json.loads(self._secrets().unseal(token))
@@ -196,14 +196,14 @@ class ClusterTransactions:
             for topic, uuid, number, ranges in outputs:
                 authorise(topic)
                 key = (topic, bytes.fromhex(uuid), int(number))
-                found.setdefault(key, []).extend(StageRange(*each) for each in ranges)
+                writes.setdefault(key, []).extend(StageRange(*fields) for fields in ranges)
                 sizes[key] = sizes.get(key, 0) + size
-        if len(found) > _PARTITIONS or max(sizes.values(), default=0) > _LARGEST:
+        if len(writes) > _PARTITIONS or max(sizes.values(), default=0) > _LARGEST:
             raise InvalidRecord(
                 f"a transaction writes to {_PARTITIONS} partitions at most, and {_LARGEST} bytes to each: make it "
                 f"smaller"
             )
-        return tuple(PartitionWrites(*key, tuple(ranges)) for key, ranges in found.items())
+        return tuple(PartitionWrites(*key, tuple(ranges)) for key, ranges in writes.items())
 
     async def drop(self, tokens: Sequence[bytes], authorise: Authorise, *, forwarded: bool) -> None:
         """See TransactionService."""
@@ -258,7 +258,7 @@ class ClusterTransactions:
             wanted = TransactionRequest(transaction.request_id, writes)
             verdict = await coordination.decider.commit(wanted, progress.advance, progress.check)
         except NotLeading:
-            raise NotLeader(*coordination.place, None) from None
+            raise NotLeader(*coordination.partition, None) from None
         return _committed(writes, verdict, progress.generation())
 
     async def _hold(self, writes: tuple[PartitionWrites, ...]) -> None:
@@ -342,7 +342,7 @@ class ClusterTransactions:
         for broker in self._node.membership.view.members.keys() - {self._node.broker}:
             with suppress(HeadwaterError):
                 answers.append(await self._peers.undone(broker, partition, uuid))
-        told = {found for answer in answers for found in answer.coordinated}
+        told = {tp for answer in answers for tp in answer.coordinated}
         for topic in (WRITERS, GROUPS):
             try:
                 partitions = (await self._node.topics.get(topic)).info.partitions
@@ -350,18 +350,18 @@ class ClusterTransactions:
                 continue
             if any((topic, number) not in told for number in range(partitions)):
                 return None
-        return [found for answer in answers for found in answer.ranges]
+        return [stage_range for answer in answers for stage_range in answer.ranges]
 
 
 def _deciders(
     writers: Mapping[int, WriterCoordinator], groups: Mapping[int, Coordination]
 ) -> dict[TopicPartition, Decider]:
     """The deciders, by the partitions of internal topics in whose logs they decide."""
-    found = {TopicPartition(WRITERS, number): writer.decider for number, writer in writers.items()}
+    deciders = {TopicPartition(WRITERS, number): writer.decider for number, writer in writers.items()}
     for number, group in groups.items():
         if group.decider is not None:
-            found[TopicPartition(GROUPS, number)] = group.decider
-    return found
+            deciders[TopicPartition(GROUPS, number)] = group.decider
+    return deciders
 
 
 class GroupProgress:
@@ -398,8 +398,8 @@ class GroupProgress:
         """The generation in which they were set."""
         group = self._groups.get(self._member.group)
         commits, _ = self._rules.commits_of(group, self._inputs)
-        found = [group.position(key) for key, _ in commits.values()]
-        return max((position.generation for position in found if position is not None), default=0)
+        positions = [group.position(key) for key, _ in commits.values()]
+        return max((position.generation for position in positions if position is not None), default=0)
 
 
 def _wanted(transaction: TransactionCommit, writes: tuple[PartitionWrites, ...]) -> TransactionRequest:

@@ -32,7 +32,7 @@ class Budget:
                 if turn.done() and not turn.cancelled():
                     self.give(size)  # it was this one's turn just now
                 else:
-                    self._waiting = deque(one for one in self._waiting if one[1] is not turn)
+                    self._waiting = deque(entry for entry in self._waiting if entry[1] is not turn)
                     self._lend()
                 raise
         else:

@@ -99,8 +99,8 @@ class Call:
 
     def within_deadline(self, seconds: float) -> float:
         """So many seconds, or fewer if the call's deadline leaves no more for an answer that is in time."""
-        found: float | None = self.context.time_remaining()
-        left = float("inf") if found is None else found
+        remaining: float | None = self.context.time_remaining()
+        left = float("inf") if remaining is None else remaining
         margin = max(min(left / 10, _MARGIN_MOST), _MARGIN_LEAST)
         return min(seconds, left - margin)
 

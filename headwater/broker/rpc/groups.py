@@ -30,22 +30,24 @@ class GroupMethods:
         self._groups = core.backend.groups
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:  # noqa: ARG002
-        found = await self._groups.names()
-        return pb.ListGroupsResponse(groups=[name for name in found if call.sees(name, "group")])
+        names = await self._groups.names()
+        return pb.ListGroupsResponse(groups=[name for name in names if call.sees(name, "group")])
 
     async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.Group:
         call.check("read", "group", request.group)
-        found = await self._groups.describe(request.group)
-        if found is None:
+        group = await self._groups.describe(request.group)
+        if group is None:
             return pb.Group(name=request.group)
-        partitions = sorted(tp for tp in found.target.keys() | found.owners.keys() if call.sees(tp.topic))
-        positions = list(found.positions.values())
+        partitions = sorted(tp for tp in group.target.keys() | group.owners.keys() if call.sees(tp.topic))
+        positions = list(group.positions.values())
         if not call.sees_everything:
             names = await self._groups.topic_names({position.topic for position in positions})
-            positions = [one for one in positions if one.topic in names and call.sees(names[one.topic])]
+            positions = [
+                position for position in positions if position.topic in names and call.sees(names[position.topic])
+            ]
         return pb.Group(
             name=request.group,
-            generation=found.generation,
+            generation=group.generation,
             members=[
                 pb.Member(
                     id=member_id,
@@ -54,14 +56,14 @@ class GroupMethods:
                     client=member.client,
                     static=member.static,
                 )
-                for member_id, member in found.members.items()
+                for member_id, member in group.members.items()
             ],
             partitions=[
                 pb.Ownership(
                     topic=partition.topic,
                     partition=partition.partition,
-                    owner=found.owners.get(partition, ""),
-                    target=found.target.get(partition, ""),
+                    owner=group.owners.get(partition, ""),
+                    target=group.target.get(partition, ""),
                 )
                 for partition in partitions
             ],
@@ -181,14 +183,14 @@ class GroupMethods:
             generation=polled.generation,
             partitions=[
                 pb.PolledPartition(
-                    topic=found.partition.topic,
-                    partition=found.partition.partition,
-                    topic_uuid=found.partition.topic_uuid,
-                    records=map(pack_record, found.records),
-                    next_offset=found.next_offset,
-                    lag=found.lag,
+                    topic=entry.partition.topic,
+                    partition=entry.partition.partition,
+                    topic_uuid=entry.partition.topic_uuid,
+                    records=map(pack_record, entry.records),
+                    next_offset=entry.next_offset,
+                    lag=entry.lag,
                 )
-                for found in polled.partitions
+                for entry in polled.partitions
             ],
         )
 

@@ -38,10 +38,10 @@ class OperationMethods:
         for name in request.topics:
             call.check("read", "topic", name)
         if request.topics or call.by_broker:  # a client that names topics asks the leaders by itself
-            found = await self._operations.statistics_here(list(request.topics), call.sees)
+            statistics = await self._operations.statistics_here(list(request.topics), call.sees)
         else:
-            found = await self._operations.statistics(call.sees)
-        return await self._core.runtime.read(_packed, found)
+            statistics = await self._operations.statistics(call.sees)
+        return await self._core.runtime.read(_packed, statistics)
 
     async def list_segments(self, request: pb.ListSegmentsRequest, call: Call) -> pb.ListSegmentsResponse:
         call.check("read", "topic", request.partition.topic)

@@ -148,13 +148,13 @@ class ClusterPeerMethods:
 
     async def list_readers(self, request: pb.ListReadersRequest, call: Call) -> pb.ListReadersResponse:  # noqa: ARG002
         _check_broker(call)
-        found = await self._groups.readers_here()
+        answer = await self._groups.readers_here()
         return pb.ListReadersResponse(
-            coordinated=found.coordinated,
-            groups=found.groups,
+            coordinated=answer.coordinated,
+            groups=answer.groups,
             readers=[
                 pb.Reader(group=group, topic_uuid=uuid, partition=number, offset=-1 if offset is None else offset)
-                for group, (uuid, number), offset in found.readers
+                for group, (uuid, number), offset in answer.readers
             ],
         )
 

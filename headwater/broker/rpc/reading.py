@@ -53,12 +53,12 @@ class ReadingMethods:
                 try:
                     call.identify_again()
                     _check(read, call)  # rights may have changed since it began
-                    if answer.found:
+                    if answer.has_news:
                         # Goes on when gRPC has taken the message: nothing is read ahead for a slow reader.
                         yield answer.content
                 finally:
                     hold.give_back()
-                if answer.found:
+                if answer.has_news:
                     read.go_on(answer)
                 if not read.positions:
                     return
@@ -226,11 +226,11 @@ def _packed(read: PartitionRead) -> pb.FetchedPartition:
 
 def _packed_extents(extents: Iterable[Extent]) -> list[pb.Extent]:
     """The places of frames as messages; places that follow one another become one."""
-    found: list[pb.Extent] = []
+    packed: list[pb.Extent] = []
     for file, log, position, length, stamp in extents:
-        if found and found[-1].log == log and found[-1].position + found[-1].length == position:
-            found[-1].length += length
-            found[-1].stamp = stamp
+        if packed and packed[-1].log == log and packed[-1].position + packed[-1].length == position:
+            packed[-1].length += length
+            packed[-1].stamp = stamp
         else:
-            found.append(pb.Extent(file=os.path.abspath(file), log=log, position=position, length=length, stamp=stamp))
-    return found
+            packed.append(pb.Extent(file=os.path.abspath(file), log=log, position=position, length=length, stamp=stamp))
+    return packed

@@ -58,8 +58,8 @@ class TopicMethods:
         return _packed(await self._catalog.create(topic))
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
-        found = await self._catalog.topics(call.sees, internal=request.internal)
-        return pb.ListTopicsResponse(topics=await self._runtime.read(lambda: list(map(_packed, found))))
+        topics = await self._catalog.topics(call.sees, internal=request.internal)
+        return pb.ListTopicsResponse(topics=await self._runtime.read(lambda: list(map(_packed, topics))))
 
     async def describe_topic(self, request: pb.DescribeTopicRequest, call: Call) -> pb.Topic:
         call.check_seen(request.name)

@@ -82,12 +82,12 @@ def rights_from_json(name: str, content: str | bytes) -> Rights:
     """The rights of a user as a cluster keeps them; raises InvalidFile."""
     where = f"the rights of {name!r:.60}"
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise InvalidFile([Problem(where, 1, "", "must be a JSON object with topics, groups and broker")])
-    whole = Section.whole(Document(where, Path(), found))
+    whole = Section.whole(Document(where, Path(), document))
     rights = _rights(whole)
     if whole.problems:
         raise InvalidFile(whole.problems)
@@ -96,7 +96,7 @@ def rights_from_json(name: str, content: str | bytes) -> Rights:
 
 def written_rights(rights: Rights) -> dict[str, Any]:
     """The rights as an access file has them; the same for the same rights."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for kind in ("topic", "group"):
         patterns: dict[str, list[str]] = {}
         for right in RIGHTS:
@@ -105,9 +105,9 @@ def written_rights(rights: Rights) -> dict[str, Any]:
             for pattern in sorted(names.exact | beginnings):
                 patterns.setdefault(pattern, []).append(right)
         if patterns:
-            found[f"{kind}s"] = dict(sorted(patterns.items()))
+            document[f"{kind}s"] = dict(sorted(patterns.items()))
     broker = [right for right in RIGHTS if ("broker", right) in rights]
-    return found | ({"broker": broker} if broker else {})
+    return document | ({"broker": broker} if broker else {})
 
 
 def _rights(user: Section) -> Rights:
@@ -132,15 +132,15 @@ def _allowed(section: Section, key: str) -> list[Right]:
     value: Any = section.anything(key)
     if value is None and key not in section.present:
         return []
-    found: list[Right] = []
+    rights: list[Right] = []
     for word in value if isinstance(value, list) else [value]:
         if word in RIGHTS:
-            found.append(word)
+            rights.append(word)
         elif isinstance(word, str):
             section.wrong(f"there is no right {word!r}: {suggestion(word, RIGHTS)}", key)
         else:
             section.wrong(f"must be {_NOUN}, not {value!r}", key)
-    return found
+    return rights
 
 
 def _check_pattern(section: Section, kind: str, pattern: str) -> None:

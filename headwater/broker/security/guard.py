@@ -124,14 +124,14 @@ class Guard(Access):
 
     def _signature(self) -> list[tuple[int, int, int] | None]:
         """A signature of the files, which changes when one of them does."""
-        found: list[tuple[int, int, int] | None] = []
+        signature: list[tuple[int, int, int] | None] = []
         for path in (self._path, tokens_beside(self._path)):
             try:
                 status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+                signature.append((status.st_mtime_ns, status.st_size, status.st_ino))
             except OSError:
-                found.append(None)
-        return found
+                signature.append(None)
+        return signature
 
     def reload(self) -> bool:
         """Read the files again, and return whether they were right. A wrong file is logged and changes nothing."""
@@ -139,7 +139,7 @@ class Guard(Access):
         try:
             users, tokens = read_access(self._path), read_tokens(tokens_beside(self._path))
         except (InvalidFile, OSError) as error:
-            problems = [str(one) for one in error.problems] if isinstance(error, InvalidFile) else [str(error)]
+            problems = [str(problem) for problem in error.problems] if isinstance(error, InvalidFile) else [str(error)]
             _LOG.error("access file refused, rights stay as they were", extra={"facts": {"problems": problems}})
             return False
         self._own = users, tokens

@@ -57,7 +57,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
     """The tokens in a file, by their ids; none when there is no file. Raises InvalidFile."""
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))["tokens"]
-        tokens = [token_of(one) for one in listed]
+        tokens = [token_of(entry) for entry in listed]
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, KeyError) as error:
@@ -172,6 +172,6 @@ class Verifier:
 
     def _named(self, presented: str) -> Token | None:
         """The token that it says it is, if that is good."""
-        found = _TOKEN.fullmatch(presented)
-        token = self.tokens.get(found["id"]) if found is not None else None
+        match = _TOKEN.fullmatch(presented)
+        token = self.tokens.get(match["id"]) if match is not None else None
         return None if token is None or (token.expires is not None and self._now() >= token.expires) else token

@@ -40,14 +40,14 @@ class StandaloneCatalog:
         return await self._runtime.read(self._described, names, sees)
 
     def _described(self, names: Sequence[str], sees: Sees) -> list[ServedTopic]:
-        found: list[ServedTopic] = []
+        topics: list[ServedTopic] = []
         for name in names:
             if sees(name):
                 try:
-                    found.append(ServedTopic(self._store.describe_topic(name)))
+                    topics.append(ServedTopic(self._store.describe_topic(name)))
                 except UnknownTopic:
                     continue  # deleted since its name was read, or never there
-        return found
+        return topics
 
     async def describe(self, name: str) -> ServedTopic:
         """See TopicService."""

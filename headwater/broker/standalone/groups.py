@@ -58,11 +58,11 @@ class StoredGroups:
 
     def described(self) -> Mapping[str, GroupInfo]:
         """See GroupHome."""
-        found: dict[str, GroupInfo] = {}
+        groups: dict[str, GroupInfo] = {}
         for name in self._store.group_names():
             with suppress(HeadwaterError):
-                found[name] = self._store.group(name).describe()
-        return found
+                groups[name] = self._store.group(name).describe()
+        return groups
 
     def generation(self, group: str) -> int:
         """See GroupHome."""
@@ -94,11 +94,11 @@ class StoredGroups:
         """See GroupShelf. A topic keeps its name and its uuid until it is deleted."""
         wanted = set(uuids)
         if not wanted <= self._topic_names.keys():
-            found: dict[bytes, str] = {}
+            names: dict[bytes, str] = {}
             for name in self._store.topic_names():
                 with suppress(UnknownTopic):  # deleted since its name was read
-                    found[self.topic_uuid(name)] = name
-            self._topic_names = found
+                    names[self.topic_uuid(name)] = name
+            self._topic_names = names
         known = self._topic_names
         return {uuid: known[uuid] for uuid in wanted if uuid in known}
 
@@ -114,10 +114,10 @@ class StoredGroups:
         """See GroupHome."""
         keys: list[Key] = [*partitions, (member.group, GROUP)]
         with self._runtime.arrivals.expecting(keys) as waiter:
-            found = await self._runtime.read(self._read_for, member, max_records)
-            if not found and wait:
+            polled = await self._runtime.read(self._read_for, member, max_records)
+            if not polled and wait:
                 await waiter.wait(wait)
-            return found
+            return polled
 
     def _read_for(self, member: NamedMember, max_records: int) -> list[PolledPartition]:
         if not self.has(member.group):
@@ -127,13 +127,13 @@ class StoredGroups:
         owned = [partition for partition, owner in group.describe().owners.items() if owner == member.member_id]
         # The one that was read longest ago comes first.
         turns = {partition: turn for turn, partition in enumerate(session.reading)}
-        found: list[PolledPartition] = []
+        partitions: list[PolledPartition] = []
         for partition in sorted(owned, key=lambda tp: turns.get(tp, -1)):
             polled = self._read(group, session, partition, max_records) if max_records else None
             if polled is not None:
                 max_records -= len(polled.records)
-                found.append(polled)
-        return found
+                partitions.append(polled)
+        return partitions
 
     def _read(
         self, group: Sessions, session: Session, partition: TopicPartition, max_records: int

@@ -94,17 +94,17 @@ class StoreTransactions:
 
     def _staged(self, tokens: Iterable[bytes], authorise: Authorise) -> list[Staged]:
         """The stages under these tokens; raises StoreError for a token that this broker has not made."""
-        found: list[Staged] = []
+        stages: list[Staged] = []
         for token in tokens:
             outputs, records = json.loads(self._secrets.unseal(token))
             written = [
                 Output(topic, bytes.fromhex(uuid), number, tuple(StagedExtent(*extent) for extent in extents))
                 for topic, uuid, number, extents in outputs
             ]
-            found.append(Staged(tuple(written), records))
-        for topic in sorted({output.topic for staged in found for output in staged.outputs}):
+            stages.append(Staged(tuple(written), records))
+        for topic in sorted({output.topic for staged in stages for output in staged.outputs}):
             authorise(topic)
-        return found
+        return stages
 
     async def commit(self, transaction: TransactionCommit, authorise: Authorise) -> CommittedTransaction:
         """See TransactionService."""
@@ -144,7 +144,7 @@ class StoreTransactions:
         """In a thread."""
         request_id = wanted.request_id.hex()
         inputs = self._inputs(wanted)
-        outputs = {(output.topic, output.partition, output.uuid) for one in staged for output in one.outputs}
+        outputs = {(output.topic, output.partition, output.uuid) for stage in staged for output in stage.outputs}
         partitions = [NamedPartition(*output) for output in sorted(outputs)]
         if self._store.transactions.answered(request_id):
             applied = [AppliedWrite(partition, None) for partition in partitions]
@@ -153,14 +153,14 @@ class StoreTransactions:
             self._store, inputs, wanted.writer, wanted.sequence, wanted.owner, wanted.takeover, request_id
         )
         try:
-            for one in staged:
-                transaction.adopt(one)
+            for stage in staged:
+                transaction.adopt(stage)
             transaction.commit()
         finally:
             transaction.abort()  # does nothing unless it is still open
         if transaction.state == "repeated":
             return CommittedTransaction(repeated=True)
-        bases = {key: one.base_offset for key, one in transaction.applied.items() if one is not None}
+        bases = {key: appended.base_offset for key, appended in transaction.applied.items() if appended is not None}
         applied = [AppliedWrite(tp, bases.get((tp.topic_uuid, tp.partition))) for tp in partitions]
         return CommittedTransaction(applied, transaction.generation)
 
@@ -218,5 +218,5 @@ class _Inputs:
 
     def generation_set(self) -> int:
         """The generation in which the positions were set, if that was before the broker's restart."""
-        found = [self.group.position(key) for key, _ in self.commits.values()]
-        return max((position.generation for position in found if position is not None), default=0)
+        positions = [self.group.position(key) for key, _ in self.commits.values()]
+        return max((position.generation for position in positions if position is not None), default=0)
