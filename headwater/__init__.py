@@ -226,10 +226,10 @@ if not typing.TYPE_CHECKING:  # else every misspelt name would pass the type che
         if name in _MODULES:
             return importlib.import_module(f"headwater.{_MODULES[name]}")
         for home in _HOMES if name in __all__ else ():
-            found = getattr(importlib.import_module(f"headwater.{home}"), _DEFINED_AS.get(name, name), None)
-            if found is not None:
-                globals()[name] = found
-                return found
+            value = getattr(importlib.import_module(f"headwater.{home}"), _DEFINED_AS.get(name, name), None)
+            if value is not None:
+                globals()[name] = value
+                return value
         raise AttributeError(f"module 'headwater' has no attribute {name!r}")
 
     def __dir__() -> list[str]:

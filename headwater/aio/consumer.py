@@ -83,10 +83,10 @@ class Consumer:
         deadline = self._threads.loop.time() + timeout
         while True:
             self.bell.silence()
-            found = await self.in_turn(poll, self._consumer.give_back)
+            polled = await self.in_turn(poll, self._consumer.give_back)
             left = deadline - self._threads.loop.time()
-            if found or left <= 0:
-                return found
+            if polled or left <= 0:
+                return polled
             if await self._turns.here(self.bell.listen):
                 continue  # what came before has rung nothing
             await self.bell.wait(self._ready, min(left, self._consumer.patience()))

@@ -134,7 +134,7 @@ class Store:
 
         async def opens() -> Consumer:
             turns = Turns(self._threads)
-            found = await self._threads.run(
+            opened = await self._threads.run(
                 lambda: self._store.consumer(
                     wanted,
                     group=group,
@@ -148,7 +148,7 @@ class Store:
                 ),
                 lambda unused: self._threads.submit(unused.close),
             )
-            consumer = Consumer(found, self._store, TopicFilter(wanted), turns, self._threads)
+            consumer = Consumer(opened, self._store, TopicFilter(wanted), turns, self._threads)
             self._bells.add(consumer.bell)
             return consumer
 
