@@ -174,7 +174,7 @@ class Broker:
             alone = StandaloneBackend(runtime, self._store, self.config, self._access, secrets, self._reached_at())
             return alone, lambda _: NoPeerMethods()
         if not isinstance(self._store, DirectoryStore):
-            raise StoreError("a broker of a cluster serves a directory")
+            raise StoreError("a broker of a cluster must serve a directory")
 
         def tell(partition: TopicPartition) -> None:
             runtime.arrivals.tell([partition])
@@ -254,7 +254,7 @@ def _state_of(backend: Backend, keys: list[Key]) -> dict[Key, int]:
 def _tell_end(task: asyncio.Task[None]) -> None:
     """Log the end of background work, which should never end by itself."""
     if not task.cancelled() and task.exception() is not None:
-        _log.error("a part of the broker has failed and works no more", exc_info=task.exception())
+        _log.error("a background task of the broker has failed and is not running any more", exc_info=task.exception())
 
 
 def _options(config: BrokerConfig) -> list[tuple[str, Any]]:

@@ -69,7 +69,7 @@ def check_console(config: BrokerConfig) -> None:
         raise InvalidConfiguration(f"console needs {' and '.join(missing)}: run pip install 'headwater[console]'")
     if config.tls_certificate is not None and config.advertise is None and _host(config) in _ANYWHERE.values():
         raise InvalidConfiguration(
-            "console connects to the broker by a name that its certificate has: say which one in advertise"
+            "the console connects to the broker by a name in the broker's certificate: set advertise to that name"
         )
 
 

@@ -53,7 +53,7 @@ class GroupRules:
     def known(self, name: str) -> Sessions:
         """A group that exists. Raises StaleMember if it does not: then nobody can be a member of it."""
         if not self._shelf.has(name):
-            raise StaleMember(f"there is no group {name!r}: join it first")
+            raise StaleMember(f"group {name!r} does not exist: join it first")
         return self._shelf.get(name)
 
     def generation(self, name: str) -> int:
@@ -134,7 +134,7 @@ class GroupRules:
         for (topic, number, named_uuid), offset, generation in positions:
             uuid = named_uuid or self._shelf.topic_uuid(topic)
             if len(uuid) != 16 or offset < 0:
-                raise InvalidConfiguration("a position has a topic's uuid of 16 bytes and an offset from 0 on")
+                raise InvalidConfiguration("a position needs a topic's uuid of 16 bytes and an offset of 0 or more")
             key = (uuid, number)
             commits[TopicPartition(topic, number)] = Commit(key, offset)
             known[key] = _present(group, key) if generation is None else generation

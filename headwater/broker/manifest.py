@@ -249,7 +249,7 @@ def differences(wanted: ClusterManifest, running: ClusterManifest) -> list[Diffe
     """All that would have to be done, in an order in which it can be; what is not named by `wanted` comes last."""
     if wanted.cluster is not None and wanted.cluster != running.cluster:
         raise InvalidConfiguration(
-            f"the manifest is of the cluster {wanted.cluster!r}, and this is {running.cluster!r}"
+            f"the manifest describes cluster {wanted.cluster!r}, but this is cluster {running.cluster!r}"
         )
     steps = [*_broker_differences(wanted, running), *_topic_differences(wanted, running)]
     steps += _named("user", wanted.users, running.users)
@@ -263,12 +263,16 @@ def _broker_differences(wanted: ClusterManifest, running: ClusterManifest) -> It
     existing = running.brokers or {}
     for number, address in wanted.brokers.items():
         if number not in existing:
-            yield Difference("broker", str(number), "add", problem="start it: nothing does that from here")
+            yield Difference(
+                "broker", str(number), "add", problem="start it yourself: a manifest does not start brokers"
+            )
         elif address is not None and existing[number] != address:
             details = (f"address: {existing[number]} → {address}",)
-            yield Difference("broker", str(number), "change", details, "start it with that address: --advertise")
+            yield Difference(
+                "broker", str(number), "change", details, "restart the broker with --advertise and that address"
+            )
     for number in existing.keys() - wanted.brokers.keys():
-        problem = f"hw cluster remove-broker {number} moves away what it holds"
+        problem = f"run hw cluster remove-broker {number}, which moves its replicas to other brokers"
         yield Difference("broker", str(number), "remove", problem=problem)
 
 

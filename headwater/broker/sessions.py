@@ -62,11 +62,13 @@ class Sessions(EmbeddedGroup):
         """The session of a member; raises StaleMember when it has none, StoreError when it is another's."""
         session = self._sessions.get(member_id)
         if session is None:
-            raise StaleMember(f"this member of group {self.name!r} was not heard in time and was taken out: join again")
+            raise StaleMember(
+                f"the broker did not hear this member of group {self.name!r} in time and removed it: join again"
+            )
         if session.caller is None:
             session.caller = caller
         if session.caller != caller:
-            raise StoreError(f"this member of group {self.name!r} is another caller's: join as one of your own")
+            raise StoreError(f"this member of group {self.name!r} belongs to another caller: join as a new member")
         return session
 
     def begin_session(self, member_id: str, timeout: float) -> None:

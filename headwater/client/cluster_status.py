@@ -21,7 +21,7 @@ def look(addresses: list[Address], credentials: Credentials) -> dict[str, Any]:
     """The cluster that these brokers are of; raises StoreError when they are in none."""
     metadata: pb.Metadata = call(addresses, credentials, "GetMetadata", pb.GetMetadataRequest())
     if not metadata.cluster_id:
-        raise StoreError(f"the broker at {addresses[0]} is in no cluster: hw broker status shows how it is")
+        raise StoreError(f"the broker at {addresses[0]} is in no cluster: `hw broker status` shows its state")
     brokers = {broker.id: Address(broker.host, broker.port) for broker in metadata.brokers}
     ends: dict[int, Ends] = {}
     problems: dict[int, str] = {}

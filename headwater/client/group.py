@@ -116,7 +116,7 @@ class RemoteGroup:
         except (StoreClosed, PartitionForked):
             return False
         except HeadwaterError as error:
-            _log.warning("nothing is heard of group %r: %s", self.name, error)
+            _log.warning("the broker does not tell how group %r changes: %s", self.name, error)
             time.sleep(_AGAIN)
         return True
 

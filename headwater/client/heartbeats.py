@@ -39,7 +39,7 @@ class Heartbeats:
                 except (StoreClosed, PartitionForked):
                     return
                 except HeadwaterError as error:
-                    _log.warning("a heartbeat of group %r was not heard: %s", group.name, error)
+                    _log.warning("the broker has not answered a heartbeat of group %r: %s", group.name, error)
             del groups
 
     def close(self) -> None:

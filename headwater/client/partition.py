@@ -109,7 +109,7 @@ class RemotePartition(Partition):
         self._call("Sync", pb.SyncRequest(partitions=[self._message]))
 
     def writer_sequence(self, writer: bytes) -> int:  # noqa: ARG002
-        raise StoreError(f"{self}: the writers of a partition are known to its broker, whose transactions ask for them")
+        raise StoreError(f"{self}: only the broker knows the writers of a partition")
 
     # Reading.
 

@@ -358,7 +358,13 @@ class Sender:
             sent.outcome.fail(error)
             return
         lane, count = sent.lane, sent.frame.record_count
-        _log.error('%s/%d: %d records that were sent with acks="none": %s', lane.topic, lane.partition, count, error)
+        _log.error(
+            '%s/%d: %d records that were sent with acks="none" have failed: %s',
+            lane.topic,
+            lane.partition,
+            count,
+            error,
+        )
 
     def _go_on(self, lane: _Lane) -> None:
         """Send what waits, under a new identity if there is a gap in the numbers of the old one."""

@@ -155,7 +155,7 @@ class RemoteTransaction:
 
     def check(self, staged: Staged) -> None:
         if staged.outputs and not staged.tokens:
-            raise InvalidConfiguration("this was staged in another store: stage it at this broker")
+            raise InvalidConfiguration("these records were staged in another store: stage them at this broker")
 
     def decide(
         self,

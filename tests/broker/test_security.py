@@ -453,7 +453,7 @@ def test_nobody_speaks_for_a_member_of_others(served: Served) -> None:
         ):
             code, message, _ = refused(method, request)
             assert code == grpc.StatusCode.FAILED_PRECONDITION
-            assert "is another caller's" in message
+            assert "belongs to another caller" in message
         other.Heartbeat(pb.HeartbeatRequest(group="billing", member_id=member), timeout=300)
 
 

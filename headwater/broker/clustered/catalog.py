@@ -140,7 +140,9 @@ class ClusterCatalog:
 
 def _check_not_internal(name: str) -> None:
     if name in INTERNAL:
-        raise InvalidConfiguration(f"{name!r} is the cluster's own topic: brokers make it, and it stays as it is")
+        raise InvalidConfiguration(
+            f"{name!r} is the cluster's own topic: only brokers create it, and nobody can change or delete it"
+        )
 
 
 def _served(topic: ClusterTopic) -> ServedTopic:

@@ -48,8 +48,8 @@ class CoordinatedGroups:
         """
         if node.store.group_names():
             raise StoreError(
-                f"{node.store} has groups that a broker on its own has kept, in {GROUPS}: a cluster keeps them in a "
-                f"topic; move that directory away, or begin with an empty one"
+                f"{node.store} has groups of a standalone broker, in {GROUPS}, but a cluster keeps groups in a topic: "
+                f"move that directory away, or begin with an empty one"
             )
         self._runtime = runtime
         self._node = node
@@ -154,7 +154,7 @@ class CoordinatedGroups:
     ) -> Sequence[PolledPartition]:
         """See GroupHome."""
         if not self.has(member.group):
-            raise StaleMember(f"there is no group {member.group!r}: join it first")
+            raise StaleMember(f"group {member.group!r} does not exist: join it first")
         group = self.get(member.group)
         session = group.session(member.member_id, member.owner)
         starts = {tp: start for tp in partitions if (start := self._start(group, session, tp)) is not None}
@@ -234,7 +234,9 @@ class CoordinatedGroups:
         try:
             answers = await self._ask_all()
         except HeadwaterError as error:
-            _log.warning("nobody knows how far all groups are, so nothing that they may need is deleted: %s", error)
+            _log.warning(
+                "the positions of some groups are unknown, so records that groups may need are kept: %s", error
+            )
             return None
         offsets: dict[PartitionKey, int] = {}
         for reader in (reader for answer in answers for reader in answer.readers):

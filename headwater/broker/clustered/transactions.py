@@ -192,7 +192,7 @@ class ClusterTransactions:
         for token in tokens:
             outputs, _, size, staged_ns = json.loads(self._secrets().unseal(token))
             if self._node.store.elapsed.age_ns(staged_ns) > STAGES_KEPT * 1e9:
-                raise TransactionAborted("what the transaction has staged is more than a day old: stage it again")
+                raise TransactionAborted("the transaction's staged records are more than a day old: stage them again")
             for topic, uuid, number, ranges in outputs:
                 authorise(topic)
                 key = (topic, bytes.fromhex(uuid), int(number))
@@ -234,7 +234,7 @@ class ClusterTransactions:
         if transaction.progress is not None:
             return await self._commit_progress(transaction, transaction.progress, writes)
         if transaction.inputs:
-            raise StoreError("positions are a group's: name it")
+            raise StoreError("a transaction that commits positions must name the consumer's group")
         if transaction.writer:
             check_name("writer", transaction.writer)
         wanted = _wanted(transaction, writes)
@@ -310,7 +310,7 @@ class ClusterTransactions:
         try:
             return sum([await decider.complete() for decider in deciders])
         except NotLeading:
-            raise Refused("another broker coordinates some of it now: try again") from None
+            raise Refused("another broker now coordinates some of the transactions: try again") from None
 
     # Cleaning.
 
@@ -405,7 +405,7 @@ class GroupProgress:
 def _wanted(transaction: TransactionCommit, writes: tuple[PartitionWrites, ...]) -> TransactionRequest:
     if not transaction.writer:
         if transaction.sequence is not None or transaction.owner is not None or transaction.takeover:
-            raise InvalidConfiguration("a numbered transaction has a writer: name it")
+            raise InvalidConfiguration("a transaction with a sequence, an owner or a takeover must name its writer")
         return TransactionRequest(transaction.request_id, writes)
     if transaction.sequence is None:
         raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")

@@ -44,10 +44,10 @@ class Admission:
             schema = self._backend.catalog.schema_by_id(info, header.schema_id)
         except UnknownSchema:
             raise UntrustedFrame(
-                f"a frame has schema {header.schema_id:016x}, which is none of topic {info.name!r}"
+                f"a frame has schema {header.schema_id:016x}, which topic {info.name!r} does not have"
             ) from None
         if header.attributes & WRITER:
-            raise UntrustedFrame("a frame is of the kind that only transactions write: stage it")
+            raise UntrustedFrame("only transactions write frames of this kind: stage the frame in a transaction")
         frame = admit(
             data,
             schema,

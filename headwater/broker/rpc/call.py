@@ -242,7 +242,7 @@ async def _abort(context: Context, error: Exception) -> None:
     if isinstance(error, DecodeError | UnicodeError):
         await context.abort(_code(error), f"the request cannot be read: {error}")
     if isinstance(error, OSError) and not isinstance(error, HeadwaterError):
-        _log.error("the system has refused what a call needs", exc_info=error)
+        _log.error("the operating system has refused something that a call needs", exc_info=error)
         error = OpenFailed(Path(error.filename or "a file of the broker"), error)
     if not isinstance(error, HeadwaterError):
         _log.error("a call has failed", exc_info=error)

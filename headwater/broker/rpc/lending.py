@@ -22,7 +22,7 @@ class LentMemory:
     def __init__(self, size: int) -> None:
         """Raises OSError where the system has no such memory, or no more of it."""
         if not hasattr(os, "memfd_create"):
-            raise OSError("this system has no memory without a name")
+            raise OSError("this system has no anonymous shared memory (memfd)")
         self.size = size
         self._key = os.urandom(KEY_BYTES)
         self._fd = os.memfd_create("headwater-frames", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

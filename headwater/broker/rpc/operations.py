@@ -51,7 +51,7 @@ class OperationMethods:
     async def work_on_partition(self, request: pb.WorkOnPartitionRequest, call: Call) -> pb.WorkOnPartitionResponse:
         call.check("admin", "topic", request.partition.topic)
         if request.work not in _WORK:
-            raise InvalidConfiguration(f"{request.work} is no work on a partition")
+            raise InvalidConfiguration(f"the broker does not know the work {request.work} on a partition")
         offset = request.offset if request.HasField("offset") else None
         report = await self._operations.work_on(named_partition(request.partition), _WORK[request.work], offset)
         return pb.WorkOnPartitionResponse(report=_json(report))

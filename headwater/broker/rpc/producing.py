@@ -96,7 +96,7 @@ class ProducingMethods:
             return pb.OpenProducerResponse(producer_id=producer_id, secret=secrets.secret_of(caller, producer_id))
         known = secrets.owns(caller, request.producer_id)
         if not known or not hmac.compare_digest(secrets.secret_of(caller, request.producer_id), request.secret):
-            raise StoreError("the producer is not known by this id and secret: open a new one")
+            raise StoreError("the broker does not know a producer with this id and secret: open a new producer")
         return pb.OpenProducerResponse(producer_id=request.producer_id, secret=request.secret)
 
     async def produce(self, request: Framed[pb.ProduceRequest], call: Call) -> pb.ProduceResponse:

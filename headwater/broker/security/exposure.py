@@ -18,7 +18,9 @@ def check_exposure(config: BrokerConfig) -> None:
             "tls_client_ca asks for clients' certificates, which needs tls_certificate and tls_key"
         )
     if config.tls_client_ca is not None and config.access is None:
-        raise InvalidConfiguration("tls_client_ca says who calls; say what they may do in an access file: access")
+        raise InvalidConfiguration(
+            "tls_client_ca identifies callers, but nothing says what they may do: name an access file with access"
+        )
     if config.console is not None and config.access is None and not parse_address(config.console).local:
         raise InvalidConfiguration(
             f"console {config.console} is not only for this machine: name users in an access file (--access), or serve "

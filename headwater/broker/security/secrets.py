@@ -63,7 +63,7 @@ class Secrets:
         """The content of a token that was sealed here; raises StoreError."""
         signature, content = token[:_TOKEN_BYTES], token[_TOKEN_BYTES:]
         if not hmac.compare_digest(signature, self._sign("token", content)[:_TOKEN_BYTES]):
-            raise StoreError("the token is none that this broker has given out")
+            raise StoreError("this broker did not issue the token")
         return content
 
 

@@ -62,7 +62,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
         return {}
     except (ValueError, TypeError, KeyError) as error:
         # Without the cause's text, which may quote what is in the file.
-        message = f"is no file of tokens ({type(error).__name__}): restore it, or remove it and make tokens anew"
+        message = f"is not a file of tokens ({type(error).__name__}): restore it, or remove it and create new tokens"
         raise InvalidFile([Problem(str(path), 1, "", message)]) from None
     return {token.id: token for token in tokens}
 
@@ -91,7 +91,7 @@ def revoke_token(path: Path, identity: str) -> Token:
     with _changing(path) as tokens:
         if identity not in tokens:
             raise StoreError(
-                f"there is no token {identity!r:.40} in {path}: `hw broker token list` shows those that are"
+                f"token {identity!r:.40} does not exist in {path}: `hw broker token list` shows the tokens"
             )
         return tokens.pop(identity)
 

@@ -75,4 +75,4 @@ class StandaloneBackend:
 def _tell_end(task: asyncio.Task[None]) -> None:
     """Log the end of background work, which should never end by itself."""
     if not task.cancelled() and task.exception() is not None:
-        _log.error("a part of the broker has failed and works no more", exc_info=task.exception())
+        _log.error("a background task of the broker has failed and is not running any more", exc_info=task.exception())

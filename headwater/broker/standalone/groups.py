@@ -121,7 +121,7 @@ class StoredGroups:
 
     def _read_for(self, member: NamedMember, max_records: int) -> list[PolledPartition]:
         if not self.has(member.group):
-            raise StaleMember(f"there is no group {member.group!r}: join it first")
+            raise StaleMember(f"group {member.group!r} does not exist: join it first")
         group = self.get(member.group)
         session = group.session(member.member_id, member.owner)
         owned = [partition for partition, owner in group.describe().owners.items() if owner == member.member_id]

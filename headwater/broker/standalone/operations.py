@@ -95,7 +95,7 @@ class NoCluster:
 
     async def elect(self, partition: TopicPartition, broker: int, revision: int | None) -> tuple[Outlook, int]:  # noqa: ARG002
         """Raise StoreError."""
-        raise StoreError("the broker is in no cluster: it leads everything that it has")
+        raise StoreError("the broker is in no cluster: it leads all of its partitions")
 
     async def plan_moves(self, remove: Collection[int]) -> list[PlannedMove]:  # noqa: ARG002
         """Raise StoreError."""
@@ -114,7 +114,7 @@ class NoCluster:
         raise self._nowhere()
 
     def _nowhere(self) -> StoreError:
-        return StoreError("the broker is in no cluster: there is nowhere to move anything")
+        return StoreError("the broker is in no cluster: no other broker can take its partitions")
 
     async def access_rules(self) -> Rules | None:
         """None: the broker goes by its own file."""
@@ -122,4 +122,4 @@ class NoCluster:
 
     async def change_access(self, changes: AccessChanges) -> None:  # noqa: ARG002
         """Raise StoreError."""
-        raise StoreError("this broker is in no cluster: its access file says who may do what, so change that")
+        raise StoreError("this broker is in no cluster: change its access file, which says who may do what")

@@ -168,7 +168,7 @@ class StoreTransactions:
         member = wanted.progress
         if member is None:
             if wanted.inputs:
-                raise StoreError("positions are a group's: name it")
+                raise StoreError("a transaction that commits positions must name the consumer's group")
             return None
         group = sessions_of(self._store, member.group)
         commits, known = self._rules.commits_of(group, wanted.inputs)
