@@ -35,10 +35,10 @@ ORDERS = TopicPartition("orders", 0)
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
-async def committed(store: Store, group: str, place: TopicPartition = ORDERS) -> int | None:
-    uuid = (await store.describe_topic(place.topic)).uuid
-    found = await (await store.group(group)).position((uuid, place.partition))
-    return None if found is None else found.offset
+async def committed(store: Store, group: str, partition: TopicPartition = ORDERS) -> int | None:
+    uuid = (await store.describe_topic(partition.topic)).uuid
+    position = await (await store.group(group)).position((uuid, partition.partition))
+    return None if position is None else position.offset
 
 
 # Reading and acknowledging.
@@ -88,19 +88,19 @@ def test_iterating_waits_for_more_and_ends_when_the_consumer_is_closed(kind: str
             await store.create_topic("orders")
             await fill(store, "orders", 3)
             inbox = await store.consumer("orders")
-            found: list[int] = []
+            received: list[int] = []
 
             async def read() -> None:
                 async for record in inbox:
-                    found.extend(values([record]))
+                    received.extend(values([record]))
 
             reader = asyncio.create_task(read())
-            await until(lambda: len(found) == 3)
+            await until(lambda: len(received) == 3)
             await fill(store, "orders", 2, first=3)
-            await until(lambda: len(found) == 5)
+            await until(lambda: len(received) == 5)
             await inbox.close()
             await reader
-            assert found == [0, 1, 2, 3, 4]
+            assert received == [0, 1, 2, 3, 4]
             with pytest.raises(hw.StoreClosed):
                 await inbox.poll()
             await inbox.close()
@@ -216,12 +216,12 @@ def test_partitions_change_hands_and_callbacks_have_the_consumer_to_themselves(k
             first: Consumer
             pending: list[hw.ConsumedRecord] = []
 
-            async def revoked(places: frozenset[TopicPartition]) -> None:
+            async def revoked(partitions: frozenset[TopicPartition]) -> None:
                 await store.topics()  # needs a thread, and there is only the one that waits for this
                 for record in pending:
-                    if (record.topic, record.partition) in places:
+                    if (record.topic, record.partition) in partitions:
                         await first.ack(record)
-                assert await first.assignment() >= places
+                assert await first.assignment() >= partitions
 
             async with store.consumer("orders", group="billing", on_revoke=revoked, on_assign=given.extend) as first:
                 pending += await first.poll()
@@ -274,7 +274,7 @@ def test_what_is_written_during_a_look_is_not_slept_over(
 
                 def poll_and_write(max_records: int | None = None) -> list[hw.ConsumedRecord]:
                     nonlocal looks
-                    found = poll(max_records)
+                    records = poll(max_records)
                     looks += 1
                     if looks == look:
                         with store._store.producer("orders") as out:
@@ -282,7 +282,7 @@ def test_what_is_written_during_a_look_is_not_slept_over(
                         time.sleep(0.05)  # the notice is there before the look is over
                     elif looks < look:
                         inbox.bell.ring()
-                    return found
+                    return records
 
                 monkeypatch.setattr(inbox.consumer, "poll", poll_and_write)
                 async with asyncio.timeout(PATIENCE):
@@ -334,16 +334,16 @@ def test_a_hundred_idle_consumers_keep_no_thread_and_one_that_is_not_idle_reads(
             waits = [asyncio.create_task(inbox.poll(timeout=PATIENCE)) for inbox in idle]
             async with store.consumer("busy", group="billing", start="latest") as inbox:
                 await inbox.poll()
-                found: list[int] = []
+                received: list[int] = []
                 for round_ in range(10):
                     await fill(store, "busy", 20, first=20 * round_)
-                    while len(found) < 20 * (round_ + 1):
+                    while len(received) < 20 * (round_ + 1):
                         for record in await inbox.poll(timeout=PATIENCE):
-                            found.append(int(record.value))
+                            received.append(int(record.value))
                             await inbox.ack(record)
-                assert found == list(range(200))
+                assert received == list(range(200))
             assert not any(task.done() for task in waits)
-            assert sum(one.name.startswith("headwater-aio") for one in threading.enumerate()) <= 8 + 1
+            assert sum(thread.name.startswith("headwater-aio") for thread in threading.enumerate()) <= 8 + 1
             await fill(store, "quiet", 1)
             assert [values(await task) for task in waits] == [[0]] * 100
             for inbox in idle:
@@ -390,10 +390,10 @@ async def take_next(inbox: Consumer) -> Taken:
 
 
 def numbers(taken: Taken) -> list[int]:
-    found: list[bytes] = []
-    for one in taken:
-        found += one.batch.column("value").to_pylist() if isinstance(one, hw.ConsumedBatch) else [one.value]
-    return [int(value) for value in found]
+    contents: list[bytes] = []
+    for item in taken:
+        contents += item.batch.column("value").to_pylist() if isinstance(item, hw.ConsumedBatch) else [item.value]
+    return [int(value) for value in contents]
 
 
 @pytest.mark.parametrize("auto_ack", [True, False])
@@ -404,25 +404,25 @@ def test_cancelled_anywhere_a_consumer_loses_nothing_and_repeats_nothing(
     async def main() -> None:
         async with open_kind(kind, tmp_path) as store:
             await store.create_topic("orders", partitions=3)
-            found: list[int] = []
+            handled: list[int] = []
             written = 0
 
             async with store.consumer("orders", group="billing", auto_ack=auto_ack) as inbox:
 
                 async def handle_some() -> None:
                     taken = await take(inbox)
-                    found.extend(numbers(taken))
-                    for one in taken if not auto_ack else ():
-                        await inbox.ack(one)
+                    handled.extend(numbers(taken))
+                    for item in taken if not auto_ack else ():
+                        await inbox.ack(item)
 
                 async def act(number: int, when: When) -> bool:
                     nonlocal written
-                    before = len(found)
+                    before = len(handled)
                     for partition in range(3):
                         await fill(store, "orders", 5, first=written, partition=partition)
                         written += 5
                     struck = False
-                    while len(found) < before + 15:
+                    while len(handled) < before + 15:
                         taking = Cancelled(handle_some(), number, when)
                         try:
                             async with asyncio.timeout(PATIENCE):
@@ -434,7 +434,7 @@ def test_cancelled_anywhere_a_consumer_loses_nothing_and_repeats_nothing(
                     return struck
 
                 assert await cancelled_everywhere(act) >= 1
-            assert sorted(found) == list(range(written))
+            assert sorted(handled) == list(range(written))
             for partition in range(3):
                 assert await committed(store, "billing", TopicPartition("orders", partition)) == written // 3
 
@@ -445,7 +445,7 @@ def test_a_poll_cancelled_while_it_waits_and_one_that_runs_out_of_time_lose_noth
     async def main() -> None:
         async with open_kind(kind, tmp_path) as store:
             await store.create_topic("orders")
-            found: list[int] = []
+            received: list[int] = []
             async with store.consumer("orders", group="billing") as inbox, store.producer("orders", linger=0) as out:
 
                 async def write() -> None:
@@ -455,18 +455,18 @@ def test_a_poll_cancelled_while_it_waits_and_one_that_runs_out_of_time_lose_noth
 
                 writer = asyncio.create_task(write())
                 limit = 0.0
-                while len(found) < 300:
+                while len(received) < 300:
                     limit = (limit + 0.00013) % 0.004
                     try:
                         async with asyncio.timeout(limit):
                             records = await inbox.poll(2, timeout=PATIENCE)
                     except TimeoutError:
                         continue
-                    found += values(records)
+                    received += values(records)
                     for record in records:
                         await inbox.ack(record)
                 await writer
-            assert found == list(range(300))
+            assert received == list(range(300))
             assert await committed(store, "billing") == 300
 
     run(main())

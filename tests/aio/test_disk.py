@@ -156,7 +156,7 @@ def test_a_producer_keeps_few_threads_busy_however_many_tasks_flush(tmp_path: Pa
                 flushes = [asyncio.create_task(out.flush()) for _ in range(20)]
                 await until(lambda: disk.waiting > 0)
                 assert await stored(store, "others") == [0, 1, 2]
-                assert sum(one.name.startswith("headwater-aio") for one in threading.enumerate()) <= 3 + 1
+                assert sum(thread.name.startswith("headwater-aio") for thread in threading.enumerate()) <= 3 + 1
                 disk.open_gate()
                 await asyncio.gather(*flushes)
             assert await stored(store, "orders") == [1] * 16

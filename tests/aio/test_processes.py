@@ -81,7 +81,7 @@ def test_processes_share_a_group_and_one_is_killed(tmp_path: Path) -> None:
                 assert await stored(store, "orders") == sorted(everything)
                 group = await store.group("billing")
                 async with asyncio.timeout(PATIENCE):
-                    while sum(one.offset for one in (await group.committed()).values()) < len(everything):
+                    while sum(position.offset for position in (await group.committed()).values()) < len(everything):
                         await asyncio.sleep(0.01)
                 for name in ("other", "third"):
                     pid = consumers[name].pid

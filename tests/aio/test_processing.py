@@ -23,8 +23,8 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 async def position(store: Store, group: str = "billing") -> int:
     key = ((await store.describe_topic("orders")).uuid, 0)
-    found = await (await store.group(group)).position(key)
-    return 0 if found is None else found.offset
+    position = await (await store.group(group)).position(key)
+    return 0 if position is None else position.offset
 
 
 def test_a_coroutine_handles_each_record_and_what_is_handled_is_committed(kind: str, tmp_path: Path) -> None:

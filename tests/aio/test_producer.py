@@ -37,9 +37,9 @@ def test_receipts_give_the_offsets_of_their_records(kind: str, tmp_path: Path) -
                 offsets = await asyncio.gather(*receipts)
             assert all(receipt.done for receipt in receipts)
             assert [receipt.offset for receipt in receipts] == offsets
-            places = {(receipt.partition, receipt.offset): b"%d" % n for n, receipt in enumerate(receipts)}
+            sent = {(receipt.partition, receipt.offset): b"%d" % n for n, receipt in enumerate(receipts)}
             table = await topic.scan(columns=["partition", "offset", "value"]).read_all()
-            assert {(row["partition"], row["offset"]): row["value"] for row in table.to_pylist()} == places
+            assert {(row["partition"], row["offset"]): row["value"] for row in table.to_pylist()} == sent
 
     run(main())
 
@@ -176,11 +176,11 @@ def test_many_tasks_send_and_each_keeps_its_order(kind: str, tmp_path: Path) -> 
             topic = await store.create_topic("orders", partitions=2)
             async with store.producer("orders", batch_records=13) as out:
 
-                async def one(name: int) -> None:
+                async def send_all(name: int) -> None:
                     for number in range(300):
                         await out.send(b"%d" % number, key=b"%d" % name)
 
-                await asyncio.gather(*(one(name) for name in range(8)))
+                await asyncio.gather(*(send_all(name) for name in range(8)))
             table = await topic.scan(columns=["key", "value"]).read_all()
             for name in range(8):
                 mine = [int(row["value"]) for row in table.to_pylist() if row["key"] == b"%d" % name]

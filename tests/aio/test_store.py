@@ -62,8 +62,8 @@ def test_every_noun_can_do_what_its_synchronous_one_can(noun: str) -> None:
     for name in public - ELSEWHERE[noun]:
         if inspect.isfunction(vars(sync)[name]) and inspect.isfunction(vars(own).get(name)):
             theirs, ours = (list(inspect.signature(vars(kind)[name]).parameters.values()) for kind in (sync, own))
-            assert [(one.name, one.default, one.kind) for one in ours] == [
-                (one.name, one.default, one.kind) for one in theirs
+            assert [(parameter.name, parameter.default, parameter.kind) for parameter in ours] == [
+                (parameter.name, parameter.default, parameter.kind) for parameter in theirs
             ]
 
 
@@ -126,16 +126,16 @@ def test_a_scan_gives_batches_a_table_or_a_reader(kind: str, tmp_path: Path) -> 
 
             async def act(number: int, when: When) -> bool:
                 scan = orders.scan(columns=["offset"])
-                found: list[int] = []
+                received: list[int] = []
                 struck = False
-                while len(found) < 12:
+                while len(received) < 12:
                     try:
-                        found += (await Cancelled(anext(scan), number, when)).column(0).to_pylist()
+                        received += (await Cancelled(anext(scan), number, when)).column(0).to_pylist()
                     except asyncio.CancelledError:
                         struck = True
-                        found += (await anext(scan)).column(0).to_pylist()
-                found += (await scan.read_all()).column(0).to_pylist()
-                assert found == list(range(20))
+                        received += (await anext(scan)).column(0).to_pylist()
+                received += (await scan.read_all()).column(0).to_pylist()
+                assert received == list(range(20))
                 return struck
 
             assert await cancelled_everywhere(act) >= 1
@@ -159,11 +159,11 @@ def test_a_steward_cleans_in_the_background_and_on_demand(kind: str, tmp_path: P
             assert (await (await store.topic("orders")).bounds())[0].start > 0
             await steward.stop()
             forever = asyncio.create_task(store.steward(interval=0.01).run_forever())
-            await until(lambda: any(one.name == "headwater-steward" for one in threading.enumerate()))
+            await until(lambda: any(thread.name == "headwater-steward" for thread in threading.enumerate()))
             forever.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await forever
-            await until(lambda: not any(one.name == "headwater-steward" for one in threading.enumerate()))
+            await until(lambda: not any(thread.name == "headwater-steward" for thread in threading.enumerate()))
 
             async def act(number: int, when: When) -> bool:
                 try:
@@ -173,7 +173,7 @@ def test_a_steward_cleans_in_the_background_and_on_demand(kind: str, tmp_path: P
                     return True
 
             assert await cancelled_everywhere(act) >= 1
-            await until(lambda: not any(one.name == "headwater-steward" for one in threading.enumerate()))
+            await until(lambda: not any(thread.name == "headwater-steward" for thread in threading.enumerate()))
 
     run(main())
 

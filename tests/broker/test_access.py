@@ -103,8 +103,8 @@ def test_everything_else_is_denied_and_the_right_is_named(
     with pytest.raises(hw.PermissionDenied) as caught:
         guard.check(caller, right, kind, name)  # type: ignore[arg-type]
     assert (caught.value.right, caught.value.kind, caught.value.name) == (right, kind, name)
-    place = "broker" if kind == "broker" else f"{kind} '{name}'"
-    assert f"'{caller.name}' lacks the right '{right}' on {place}" in str(caught.value)
+    subject = "broker" if kind == "broker" else f"{kind} '{name}'"
+    assert f"'{caller.name}' lacks the right '{right}' on {subject}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_the_file_of_tokens_has_hashes_and_only_its_owner_reads_it(file: Path) -
     content = path.read_text()
     kept = list(read_tokens(path).values())
     assert len({token.salt for token in kept}) == 2
-    for token, one in zip(tokens, kept, strict=True):
+    for token, stored in zip(tokens, kept, strict=True):
         assert token.split("_", 2)[2] not in content
-        assert one.hash not in repr(one)
+        assert stored.hash not in repr(stored)
     assert "hash" not in repr(Verifier(read_tokens(path)))
 
 
@@ -339,7 +339,7 @@ def test_commands_at_the_same_time_lose_no_token(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert {token.user for token in read_tokens(path).values()} == {f"user{number}" for number in range(16)}
-    assert [one.name for one in tmp_path.iterdir()] == ["access.tokens"]
+    assert [path.name for path in tmp_path.iterdir()] == ["access.tokens"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"tokens": [{"id": 1}]}', '{"tokens": 3}', "\x00"])

@@ -69,14 +69,14 @@ def test_who_gives_up_waiting_holds_up_nobody() -> None:
 
 def test_a_hold_shrinks_and_is_given_back_once() -> None:
     async def scenario() -> None:
-        one, other = Budget(100), Budget(50)
+        large, small = Budget(100), Budget(50)
         hold = Hold()
-        await hold.take((one, other), 80)
-        assert (one.used, other.used) == (80, 50)
+        await hold.take((large, small), 80)
+        assert (large.used, small.used) == (80, 50)
         hold.shrink(20)
-        assert (one.used, other.used) == (20, 20)
+        assert (large.used, small.used) == (20, 20)
         hold.give_back()
         hold.give_back()
-        assert (one.used, other.used) == (0, 0)
+        assert (large.used, small.used) == (0, 0)
 
     asyncio.run(scenario())

@@ -59,10 +59,10 @@ def test_waiting_fetches_do_not_hold_up_a_drain(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "events", log=tmp_path / "log") as broker:
         produce(broker.address, "orders", b"x")
         with grpc.insecure_channel(broker.address) as channel:
-            place = pb.FetchPosition(partition=pb.TopicPartition(topic="orders"), offset=1)
+            position = pb.FetchPosition(partition=pb.TopicPartition(topic="orders"), offset=1)
             stub = Stub(channel)
             stub.ListTopics(pb.ListTopicsRequest(), timeout=300)
-            waiting = stub.Fetch.future(pb.FetchRequest(positions=[place], max_wait_ms=60_000), timeout=300)
+            waiting = stub.Fetch.future(pb.FetchRequest(positions=[position], max_wait_ms=60_000), timeout=300)
             stub.ListTopics(pb.ListTopicsRequest(), timeout=300)  # behind it on the same connection: the fetch is there
             assert broker.stop() == 0
             (answer,) = waiting.result().partitions
@@ -176,8 +176,8 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert second["token"].startswith(f"hw_{second['id']}_")
     listed = hw("broker", "token", "list", "--access", access)
     tokens = json.loads(listed.stdout)["tokens"]
-    assert [one["user"] for one in tokens] == ["billing", "watcher"]
-    assert [one["expires"] is None for one in tokens] == [False, True]
+    assert [token["user"] for token in tokens] == ["billing", "watcher"]
+    assert [token["expires"] is None for token in tokens] == [False, True]
     assert token.split("_", 2)[2] not in listed.stdout
     revoked = hw("broker", "token", "revoke", tokens[0]["id"], "--access", access)
     assert json.loads(revoked.stdout) == {"revoked": tokens[0]["id"], "user": "billing"}

@@ -36,8 +36,8 @@ LARGE: Final = 3 * 1024 * 1024
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path / "events") as found:
-        yield found
+    with served(tmp_path / "events") as broker:
+        yield broker
 
 
 def write(broker: Served, *values: bytes) -> None:
@@ -45,10 +45,10 @@ def write(broker: Served, *values: bytes) -> None:
 
 
 def told(broker: Served, offset: int = 0, **fields: Any) -> pb.FetchedPartition:
-    found: pb.FetchedPartition = broker.stub.Fetch(
+    fetched: pb.FetchedPartition = broker.stub.Fetch(
         fetch("t", 0, offset, **{"machine": machine(), **fields})
     ).partitions[0]
-    return found
+    return fetched
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
 
     def counted(extents: Any) -> View | None:
-        found = read_extents(extents)
-        sizes.append(-1 if found is None else len(found))
-        return found
+        content = read_extents(extents)
+        sizes.append(-1 if content is None else len(content))
+        return content
 
     for module in (fetcher, partition):
         monkeypatch.setattr(module, "read_extents", counted)
@@ -74,11 +74,11 @@ def test_it_tells_where_frames_lie_and_the_same_bytes_are_there(broker: Served) 
     for number in range(5):
         write(broker, b"%d" % number)
     sent = broker.stub.Fetch(fetch("t", 0, 2)).partitions[0]
-    found = told(broker, 2)
-    assert not found.frames
-    assert read_extents(found.extents) == sent.frames
-    assert (found.next_offset, found.log_end, found.lag) == (5, 5, 0)
-    assert os.path.isabs(found.extents[0].file)
+    fetched = told(broker, 2)
+    assert not fetched.frames
+    assert read_extents(fetched.extents) == sent.frames
+    assert (fetched.next_offset, fetched.log_end, fetched.lag) == (5, 5, 0)
+    assert os.path.isabs(fetched.extents[0].file)
 
 
 def test_what_is_told_is_bounded_and_goes_on_where_it_ended(broker: Served) -> None:
@@ -87,19 +87,19 @@ def test_what_is_told_is_bounded_and_goes_on_where_it_ended(broker: Served) -> N
         write(broker, b"x" * 1500)
     offset, sizes = 0, []
     while offset < 8:
-        found = told(broker, offset, max_bytes=2000)
-        sizes.append(sum(extent.length for extent in found.extents))
-        assert found.next_offset > offset
-        offset = found.next_offset
+        fetched = told(broker, offset, max_bytes=2000)
+        sizes.append(sum(extent.length for extent in fetched.extents))
+        assert fetched.next_offset > offset
+        offset = fetched.next_offset
     assert len(sizes) == 4
     assert max(sizes) < 4000
 
 
 def test_places_that_follow_one_another_are_one_which_ends_as_the_last() -> None:
     log, other = b"l" * 16, b"o" * 16
-    places = [(log, 80, 100, 1), (log, 180, 50, 2), (log, 240, 8, 3), (other, 248, 8, 4)]
-    found = reading._packed_extents([Extent("/f", *place) for place in places])
-    assert [(one.log, one.position, one.length, one.stamp) for one in found] == [
+    located = [(log, 80, 100, 1), (log, 180, 50, 2), (log, 240, 8, 3), (other, 248, 8, 4)]
+    packed = reading._packed_extents([Extent("/f", *fields) for fields in located])
+    assert [(extent.log, extent.position, extent.length, extent.stamp) for extent in packed] == [
         (log, 80, 150, 2),
         (log, 240, 8, 3),
         (other, 248, 8, 4),
@@ -114,10 +114,10 @@ def test_what_is_small_is_sent(broker: Served, monkeypatch: pytest.MonkeyPatch) 
     stream = broker.stub.FetchStream(iter(requests.get, None))
     for value in (b"small", b"large" * 10_000):
         write(broker, value)
-        (found,) = next(stream).partitions
-        for one in (found, told(broker, found.next_offset - 1)):
-            assert bool(one.frames) == (value == b"small")
-            assert bool(one.extents) == (value != b"small")
+        (fetched,) = next(stream).partitions
+        for answer in (fetched, told(broker, fetched.next_offset - 1)):
+            assert bool(answer.frames) == (value == b"small")
+            assert bool(answer.extents) == (value != b"small")
     requests.put(None)
     stream.cancel()
 
@@ -125,9 +125,9 @@ def test_what_is_small_is_sent(broker: Served, monkeypatch: pytest.MonkeyPatch) 
 def test_plain_records_and_stores_in_memory_are_sent(broker: Served, tmp_path: Path) -> None:
     broker.create("t")
     write(broker, b"a")
-    found = told(broker, as_records=True)
-    assert not found.extents
-    assert [record.value for record in found.records] == [b"a"]
+    fetched = told(broker, as_records=True)
+    assert not fetched.extents
+    assert [record.value for record in fetched.records] == [b"a"]
     with served(tmp_path, store=MemoryStore()) as other:
         other.create("t")
         write(other, b"a")
@@ -140,9 +140,9 @@ def test_only_who_calls_from_this_machine_is_told(broker: Served, name: bytes) -
     broker.create("t")
     write(broker, b"a")
     assert told(broker).extents
-    found = told(broker, machine=name)
-    assert found.frames
-    assert not found.extents
+    fetched = told(broker, machine=name)
+    assert fetched.frames
+    assert not fetched.extents
 
 
 def test_where_machines_have_no_names_frames_are_sent(
@@ -168,9 +168,9 @@ def test_a_stream_tells_of_what_is_written_meanwhile_and_counts_it(broker: Serve
     content = b""
     for value in (b"a", b"b" * LARGE, b"c"):
         write(broker, value)
-        (found,) = next(stream).partitions
-        assert not found.frames
-        content += bytes(read_extents(found.extents) or b"")
+        (fetched,) = next(stream).partitions
+        assert not fetched.frames
+        content += bytes(read_extents(fetched.extents) or b"")
     assert content == b"".join(memoryview(frame.data) for frame in broker.store.topic("t").partition(0).frames())
     # Nothing was sent, but it counts as sent: half of what was allowed is used up, and then all of it.
     write(broker, b"d" * LARGE)
@@ -197,13 +197,13 @@ def test_a_consumer_and_a_scan_read_the_files(broker: Served, read: list[int]) -
         store.create_topic("t", sync=1.0)
         with store.consumer("t", group="g") as inbox, store.producer("t") as out:
             assert inbox.poll() == []
-            found: list[bytes] = []
+            received: list[bytes] = []
             for value in values:
                 out.send(value)
             out.flush()
-            while len(found) < len(values):
-                found += [record.value for record in inbox.poll(timeout=300)]
-        assert found == values
+            while len(received) < len(values):
+                received += [record.value for record in inbox.poll(timeout=300)]
+        assert received == values
         assert sum(read) > sum(map(len, values))
         read.clear()
         assert store.topic("t").scan().read_all().column("value").to_pylist() == values
@@ -232,10 +232,10 @@ def test_files_that_cannot_be_read_are_sent(broker: Served, monkeypatch: pytest.
             for number in range(20):
                 out.send(b"%d" % number, partition=number % 2)
                 out.flush()
-            found: list[bytes] = []
-            while len(found) < 20:
-                found += [record.value for record in inbox.poll(timeout=300)]
-        assert sorted(map(int, found)) == list(range(20))
+            received: list[bytes] = []
+            while len(received) < 20:
+                received += [record.value for record in inbox.poll(timeout=300)]
+        assert sorted(map(int, received)) == list(range(20))
         with store.consumer("t", group="h", start="earliest") as inbox:
             assert inbox.poll() != []  # also by who does not wait
         assert store.topic("t").scan().read_all().num_rows == 20
@@ -260,10 +260,10 @@ def test_a_segment_that_is_compacted_meanwhile_is_read_all_the_same(
         monkeypatch.setattr(module, "read_extents", compact_first)
     with hw.open(f"hw://{broker.broker.address}") as store:
         with store.consumer("t", group="g", start="earliest") as inbox:
-            found: list[bytes] = []
-            while b"last" not in found:
-                found += [record.value for record in inbox.poll(timeout=300)]
-        assert found == [b"99", b"last"]
+            received: list[bytes] = []
+            while b"last" not in received:
+                received += [record.value for record in inbox.poll(timeout=300)]
+        assert received == [b"99", b"last"]
 
 
 def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
@@ -294,10 +294,10 @@ def test_what_a_stream_brings_behind_damage_does_not_stand_for_what_is_missing(
         ):
             monkeypatch.setattr(fetched_partition, "verified", damaged_once)
             monkeypatch.setattr(RemoteFetcher, "_ask", ask_while_more_comes)
-            found: list[int] = []
-            while not found or found[-1] < 7:
-                found += [record.offset for record in inbox.poll(timeout=300)]
-        assert found[:8] == list(range(8))
+            offsets: list[int] = []
+            while not offsets or offsets[-1] < 7:
+                offsets += [record.offset for record in inbox.poll(timeout=300)]
+        assert offsets[:8] == list(range(8))
 
 
 @pytest.mark.parametrize("patient", [False, True])
@@ -316,18 +316,18 @@ def test_damage_is_told_and_noted_by_the_broker(broker: Served, patient: bool) -
     timeout = 300.0 if patient else 0.0
     with hw.open(f"hw://{broker.broker.address}") as store:
         with store.consumer("t", group="g", start="earliest") as inbox:
-            found = inbox.poll(timeout=timeout)
+            records = inbox.poll(timeout=timeout)
             with pytest.raises(RecordsDamaged) as lost:
                 inbox.poll(timeout=timeout)
             assert (lost.value.offset, lost.value.next_offset) == (10, 20)
-            assert [record.value for record in found] == [b"<0>"] * 10
-        lost_ones: list[RecordsDamaged] = []
-        with store.consumer("t", group="h", start="earliest", on_damage=lost_ones.append) as inbox:
-            found = []
-            while len(found) < 20:
-                found += inbox.poll(timeout=300)
-            assert [record.value for record in found] == [b"<0>"] * 10 + [b"<2>"] * 10
-        assert [(one.offset, one.next_offset) for one in lost_ones] == [(10, 20)]
+            assert [record.value for record in records] == [b"<0>"] * 10
+        losses: list[RecordsDamaged] = []
+        with store.consumer("t", group="h", start="earliest", on_damage=losses.append) as inbox:
+            records = []
+            while len(records) < 20:
+                records += inbox.poll(timeout=300)
+            assert [record.value for record in records] == [b"<0>"] * 10 + [b"<2>"] * 10
+        assert [(loss.offset, loss.next_offset) for loss in losses] == [(10, 20)]
         with pytest.raises(FrameDamaged) as damaged:
             store.topic("t").scan().read_all()
         assert (damaged.value.offset, damaged.value.next_offset) == (10, 20)

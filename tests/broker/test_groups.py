@@ -22,8 +22,8 @@ from tests.support.patience import PACES, wait_until
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path) as found:
-        yield found
+    with served(tmp_path) as broker:
+        yield broker
 
 
 def join(broker: Served, *topics: str, group: str = "g", timeout_ms: int = 0) -> pb.JoinGroupResponse:
@@ -33,8 +33,8 @@ def join(broker: Served, *topics: str, group: str = "g", timeout_ms: int = 0) ->
 
 
 def settle(broker: Served, member_id: str, holding: Iterable[int] = (), **fields: int) -> pb.SettleGroupResponse:
-    places = [pb.TopicPartition(topic="t", partition=number) for number in holding]
-    request = pb.SettleGroupRequest(group="g", member_id=member_id, holding=places, **fields)
+    partitions = [pb.TopicPartition(topic="t", partition=number) for number in holding]
+    request = pb.SettleGroupRequest(group="g", member_id=member_id, holding=partitions, **fields)
     answer: pb.SettleGroupResponse = broker.stub.SettleGroup(request)
     return answer
 
@@ -48,12 +48,12 @@ def commit(broker: Served, member_id: str, offset: int, partition: int = 0) -> p
 
 
 def describe(broker: Served, group: str = "g") -> pb.Group:
-    found: pb.Group = broker.stub.DescribeGroup(pb.DescribeGroupRequest(group=group))
-    return found
+    described: pb.Group = broker.stub.DescribeGroup(pb.DescribeGroupRequest(group=group))
+    return described
 
 
 def owned(answer: pb.SettleGroupResponse) -> set[int]:
-    return {place.partition for place in answer.owned}
+    return {tp.partition for tp in answer.owned}
 
 
 def test_members_share_the_partitions(broker: Served) -> None:
@@ -64,8 +64,8 @@ def test_members_share_the_partitions(broker: Served) -> None:
     assert owned(settle(broker, second)) == set()
     leaving = settle(broker, first, {0, 1, 2, 3}).leaving
     assert len(leaving) == 2
-    settle(broker, first, {0, 1, 2, 3} - {place.partition for place in leaving})
-    assert owned(settle(broker, second)) == {place.partition for place in leaving}
+    settle(broker, first, {0, 1, 2, 3} - {tp.partition for tp in leaving})
+    assert owned(settle(broker, second)) == {tp.partition for tp in leaving}
 
 
 def test_a_member_that_leaves_gives_everything_to_the_others(broker: Served) -> None:
@@ -154,7 +154,7 @@ def test_only_the_owner_of_a_partition_sets_its_position(broker: Served) -> None
     assert not commit(broker, owner, 5).refused
     assert commit(broker, other, 7).refused
     assert commit(broker, "", 7).refused
-    assert [one.offset for one in describe(broker).positions] == [5]
+    assert [position.offset for position in describe(broker).positions] == [5]
 
 
 def test_positions_do_not_move_back_but_by_a_reset(broker: Served) -> None:
@@ -168,7 +168,7 @@ def test_positions_do_not_move_back_but_by_a_reset(broker: Served) -> None:
     assert isinstance(error, CommitRefused)
     before = describe(broker).generation
     broker.stub.ResetGroup(pb.ResetGroupRequest(group="g", positions=[pb.Advance(topic="t", offset=2)]))
-    assert [one.offset for one in describe(broker).positions] == [2]
+    assert [position.offset for position in describe(broker).positions] == [2]
     assert describe(broker).generation > before
     # Until the member has noticed, what it did before the reset counts no more.
     assert commit(broker, member_id, 9).refused
@@ -177,7 +177,7 @@ def test_positions_do_not_move_back_but_by_a_reset(broker: Served) -> None:
 def test_who_is_no_member_commits_where_nobody_is(broker: Served) -> None:
     broker.create("t")
     assert not commit(broker, "", 3).refused
-    assert [one.offset for one in describe(broker).positions] == [3]
+    assert [position.offset for position in describe(broker).positions] == [3]
     known = describe(broker).positions[0].generation
     broker.stub.ResetGroup(pb.ResetGroupRequest(group="g", positions=[pb.Advance(topic="t", offset=1)]))
     advance = pb.Advance(topic="t", offset=4, known_generation=known)
@@ -201,7 +201,7 @@ def test_members_and_positions_outlive_the_broker(tmp_path: Path) -> None:
         assert broker.stub.Heartbeat(pb.HeartbeatRequest(group="g", member_id=member_id)).generation
         assert owned(settle(broker, member_id, {0, 1})) == {0, 1}
         assert not commit(broker, member_id, 6).refused
-        assert [one.offset for one in describe(broker).positions] == [6]
+        assert [position.offset for position in describe(broker).positions] == [6]
         assert list(broker.stub.ListGroups(pb.ListGroupsRequest()).groups) == ["g"]
 
 
@@ -232,12 +232,12 @@ def test_a_poll_returns_the_next_records(broker: Served) -> None:
     broker.send("t", b"a", b"b", b"c", partition=0)
     broker.send("t", b"d", partition=1)
     member_id = join(broker, "t").member_id
-    found: list[bytes] = []
-    while len(found) < 4:
+    received: list[bytes] = []
+    while len(received) < 4:
         answer = poll(broker, member_id, max_records=2)
         assert answer.partitions
-        found += [record.value for one in answer.partitions for record in one.records]
-    assert sorted(found) == [b"a", b"b", b"c", b"d"]
+        received += [record.value for polled in answer.partitions for record in polled.records]
+    assert sorted(received) == [b"a", b"b", b"c", b"d"]
     assert not poll(broker, member_id).partitions
 
 
@@ -291,12 +291,12 @@ def test_only_a_proper_id_names_a_member(tmp_path: Path, member_id: str) -> None
 def test_a_heartbeat_waits_for_another_generation(tmp_path: Path) -> None:
     with served(tmp_path / "store") as broker:
         broker.create("t")
-        one = join(broker, "t")
+        member = join(broker, "t")
         waiting = broker.stub.Heartbeat.future(
-            pb.HeartbeatRequest(group="g", member_id=one.member_id, generation=one.generation, max_wait_ms=60_000)
+            pb.HeartbeatRequest(group="g", member_id=member.member_id, generation=member.generation, max_wait_ms=60_000)
         )
         join(broker, "t")
-        assert waiting.result(60).generation > one.generation
+        assert waiting.result(60).generation > member.generation
         known = broker.stub.Heartbeat(pb.HeartbeatRequest(group="g"))  # of who is no member
         assert known.generation == waiting.result().generation
         assert broker.stub.Heartbeat(pb.HeartbeatRequest(group="none")).generation == 0
@@ -313,10 +313,12 @@ def test_commits_of_one_call_have_outcomes_of_their_own(broker: Served) -> None:
     broker.stub.Commit(advance("back", 3))
     commits = [advance("one", 1), advance("back", 2), advance("g", 1, member_id="0" * 32), advance("two", 2)]
     outcomes = broker.stub.CommitAll(pb.CommitAllRequest(commits=commits)).outcomes
-    assert [one.WhichOneof("outcome") for one in outcomes] == ["response", "error", "response", "response"]
+    assert [outcome.WhichOneof("outcome") for outcome in outcomes] == ["response", "error", "response", "response"]
     assert isinstance(unpack_error(outcomes[1].error), CommitRefused)
-    assert [len(one.response.refused) for one in outcomes] == [0, 0, 1, 0]
-    found = {name: [one.offset for one in describe(broker, name).positions] for name in ("one", "back", "g", "two")}
-    assert found == {"one": [1], "back": [3], "g": [], "two": [2]}
+    assert [len(outcome.response.refused) for outcome in outcomes] == [0, 0, 1, 0]
+    offsets = {
+        name: [position.offset for position in describe(broker, name).positions] for name in ("one", "back", "g", "two")
+    }
+    assert offsets == {"one": [1], "back": [3], "g": [], "two": [2]}
     too_many = pb.CommitAllRequest(commits=[advance("one", 1)] * 1001)
     assert refusal(broker.stub.CommitAll, too_many)[0] is grpc.StatusCode.INVALID_ARGUMENT

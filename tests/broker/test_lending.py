@@ -35,9 +35,9 @@ VALUES: Final = [bytes([number]) * 1000 for number in range(250)]
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path / "events") as found:
-        found.create("t")
-        yield found
+    with served(tmp_path / "events") as broker:
+        broker.create("t")
+        yield broker
 
 
 class Stream:
@@ -80,13 +80,13 @@ def lent(broker: Served) -> int:
 
 def descriptors() -> int:
     """Return how many descriptors of lent memory this process has."""
-    found = 0
+    count = 0
     for name in os.listdir("/proc/self/fd"):
         try:
-            found += "memfd:headwater-frames" in os.readlink(f"/proc/self/fd/{name}")
+            count += "memfd:headwater-frames" in os.readlink(f"/proc/self/fd/{name}")
         except OSError:
             continue  # the one that lists them
-    return found
+    return count
 
 
 # The broker.
@@ -158,15 +158,15 @@ def test_without_memory_there_is_no_region(broker: Served) -> None:
 
 def test_memory_is_lent_to_who_is_here_and_while_there_is_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = BrokerConfig(max_in_flight_bytes=4 * MIB)
-    with served(tmp_path, config) as broker, streaming(broker) as one, streaming(broker) as other:
+    with served(tmp_path, config) as broker, streaming(broker) as first, streaming(broker) as second:
         for name in (b"", b"x" * 16):
-            assert not one.borrow(MIB, name).HasField("memory")
+            assert not first.borrow(MIB, name).HasField("memory")
         monkeypatch.delattr(os, "memfd_create")
-        assert not one.borrow(MIB).HasField("memory")
+        assert not first.borrow(MIB).HasField("memory")
         monkeypatch.undo()
-        assert one.borrow(3 * MIB).HasField("memory")
-        assert not other.borrow(2 * MIB).HasField("memory")
-        assert other.borrow(MIB).HasField("memory")
+        assert first.borrow(3 * MIB).HasField("memory")
+        assert not second.borrow(2 * MIB).HasField("memory")
+        assert second.borrow(MIB).HasField("memory")
 
 
 # Producers.
@@ -176,20 +176,20 @@ def test_memory_is_lent_to_who_is_here_and_while_there_is_some(tmp_path: Path, m
 def test_what_is_not_answered_is_not_overwritten(sizes: list[tuple[int, int]]) -> None:
     lender = LentMemory(4096 + 6000)
     memory = BorrowedMemory(lender.described())
-    there: dict[int, tuple[pb.Region, bytes]] = {}
+    held: dict[int, tuple[pb.Region, bytes]] = {}
     for number, (size, answered) in enumerate(sizes):
         content = bytes([number]) * size
         region = memory.put(number, [content[: size // 2], content[size // 2 :]])
         if region is not None:
             assert region.position >= 4096
-            there[number] = region, content
-        elif not there:
+            held[number] = region, content
+        elif not held:
             assert size > 6000
-        for other, expected in there.values():
+        for other, expected in held.values():
             assert lender.read(other) == expected
-        for one in list(there)[:answered]:
-            memory.answered(one)
-            del there[one]
+        for oldest in list(held)[:answered]:
+            memory.answered(oldest)
+            del held[oldest]
 
 
 def test_a_file_that_is_not_the_memory_is_left_alone(tmp_path: Path) -> None:
@@ -215,21 +215,21 @@ def test_a_file_that_is_not_the_memory_is_left_alone(tmp_path: Path) -> None:
 @pytest.fixture
 def placed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each frame whether it was put into memory."""
-    found: list[bool] = []
+    lent: list[bool] = []
 
     class Counted(BorrowedMemory):
         def put(self, *arguments: Any) -> pb.Region | None:
             region = super().put(*arguments)
-            found.append(region is not None)
+            lent.append(region is not None)
             return region
 
     monkeypatch.setattr(sender, "BorrowedMemory", Counted)
-    return found
+    return lent
 
 
 def everything(store: hw.Store) -> list[bytes]:
-    found: list[bytes] = store.topic("t").scan().read_all().column("value").to_pylist()
-    return found
+    column: list[bytes] = store.topic("t").scan().read_all().column("value").to_pylist()
+    return column
 
 
 def test_small_frames_are_sent(broker: Served, placed: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:

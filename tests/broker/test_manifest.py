@@ -89,14 +89,14 @@ def test_what_is_no_type_is_refused(text: str) -> None:
 
 
 def test_a_manifest_is_the_same_in_yaml_and_json_and_after_it_was_written(tmp_path: Path) -> None:
-    found = manifest(tmp_path, ORDERS)
-    assert found.topics is not None
-    assert found.topics["orders"].options == {"retention_age": "7d"}
-    assert found.topics["orders"].schema is not None
-    assert found.users == {"billing": {"topics": {"orders.*": ["read"]}, "broker": ["read", "admin"]}}
-    assert found.brokers == {1: "10.0.0.1:6174", 2: None}
-    (tmp_path / "same.json").write_text(json.dumps(found.document(), indent="\t"))
-    assert read_manifest(tmp_path / "same.json") == found
+    parsed = manifest(tmp_path, ORDERS)
+    assert parsed.topics is not None
+    assert parsed.topics["orders"].options == {"retention_age": "7d"}
+    assert parsed.topics["orders"].schema is not None
+    assert parsed.users == {"billing": {"topics": {"orders.*": ["read"]}, "broker": ["read", "admin"]}}
+    assert parsed.brokers == {1: "10.0.0.1:6174", 2: None}
+    (tmp_path / "same.json").write_text(json.dumps(parsed.document(), indent="\t"))
+    assert read_manifest(tmp_path / "same.json") == parsed
 
 
 def test_what_is_wrong_is_told_with_line_and_key_and_all_at_once(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ topic: {}
 """
     with pytest.raises(hw.InvalidFile) as raised:
         manifest(tmp_path, wrong)
-    assert [(one.line, one.key) for one in raised.value.problems] == [
+    assert [(problem.line, problem.key) for problem in raised.value.problems] == [
         (3, "topics.orders.partitions"),
         (4, "topics.orders.confg"),
         (6, "topics.orders.config.retention_age"),
@@ -132,10 +132,10 @@ topic: {}
     ]
     told = command("cluster", "apply", tmp_path / "cluster.yaml")
     assert told.returncode == 1
-    assert told.stderr.splitlines() == [f"hw: {one}" for one in raised.value.problems], "a line for each"
+    assert told.stderr.splitlines() == [f"hw: {problem}" for problem in raised.value.problems], "a line for each"
     with pytest.raises(hw.InvalidFile) as raised:
         manifest(tmp_path, '{\n"topics": {\n\t"orders": {"partitions": 0}\n}\n}', "cluster.json")
-    assert [(one.line, one.key) for one in raised.value.problems] == [(3, "topics.orders.partitions")]
+    assert [(problem.line, problem.key) for problem in raised.value.problems] == [(3, "topics.orders.partitions")]
 
 
 # Comparing.
@@ -166,8 +166,8 @@ def test_differences_are_named_and_what_cannot_be_done_says_why() -> None:
         users={"changed": {"broker": ["admin"]}},
         brokers={1: None, 2: None},
     )
-    found = differences(wanted, running)
-    assert [(one.kind, one.name, one.action, bool(one.problem)) for one in found] == [
+    steps = differences(wanted, running)
+    assert [(step.kind, step.name, step.action, bool(step.problem)) for step in steps] == [
         ("broker", "2", "add", True),
         ("topic", "grows", "change", False),
         ("topic", "shrinks", "change", True),
@@ -179,7 +179,7 @@ def test_differences_are_named_and_what_cannot_be_done_says_why() -> None:
         ("topic", "other", "remove", False),
         ("user", "gone", "remove", False),
     ]
-    assert found[1].details == ("partitions: 3 → 6", "retention_age: 7d → 1d")
+    assert steps[1].details == ("partitions: 3 → 6", "retention_age: 7d → 1d")
     with pytest.raises(hw.InvalidConfiguration, match="of the cluster 'a', and this is 'b'"):
         differences(ClusterManifest(cluster="a"), ClusterManifest(cluster="b"))
 
@@ -201,7 +201,7 @@ def test_a_single_broker_becomes_what_a_manifest_says_and_is_exported_as_it_is(t
 
         before = exported()
         blocked = applied(wanted, dry_run=True)
-        assert {(one.kind, one.name) for one in blocked} == {("broker", "1"), ("broker", "2"), ("user", "billing")}
+        assert {(step.kind, step.name) for step in blocked} == {("broker", "1"), ("broker", "2"), ("user", "billing")}
         assert exported() == before, "a dry run does nothing"
         applied(wanted)
         once = exported()

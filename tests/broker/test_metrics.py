@@ -41,10 +41,10 @@ def use(stub: Any) -> None:
     member = stub.JoinGroup(pb.JoinGroupRequest(group="billing", topics=["orders"]), timeout=300).member_id
     poll = pb.PollRequest(group="billing", member_id=member, max_records=100)
     polled = stub.Poll(poll, timeout=300).partitions
-    positions = [pb.Advance(topic=one.topic, partition=one.partition, offset=1) for one in polled]
+    positions = [pb.Advance(topic=partition.topic, partition=partition.partition, offset=1) for partition in polled]
     stub.Commit(pb.CommitRequest(group="billing", member_id=member, positions=positions), timeout=300)
-    place = pb.FetchPosition(partition=pb.TopicPartition(topic="orders"), offset=0)
-    stub.Fetch(pb.FetchRequest(positions=[place]), timeout=300)
+    position = pb.FetchPosition(partition=pb.TopicPartition(topic="orders"), offset=0)
+    stub.Fetch(pb.FetchRequest(positions=[position]), timeout=300)
     with pytest.raises(grpc.RpcError):
         stub.DescribeTopic(pb.DescribeTopicRequest(name="nothing"), timeout=300)
 
@@ -58,26 +58,26 @@ def values(text: str) -> dict[str, float]:
 
 
 def test_calls_are_counted_by_method_and_code(broker: Broker) -> None:
-    found = values(broker.metrics())
-    assert found['headwater_broker_requests_total{method="Produce",code="OK"}'] == 1
-    assert found['headwater_broker_requests_total{method="DescribeTopic",code="NOT_FOUND"}'] == 1
-    assert found['headwater_broker_request_seconds_count{method="Produce"}'] == 1
-    assert found['headwater_broker_request_seconds_bucket{method="Produce",le="+Inf"}'] == 1
-    assert found['headwater_broker_request_seconds_sum{method="Produce"}'] > 0
+    samples = values(broker.metrics())
+    assert samples['headwater_broker_requests_total{method="Produce",code="OK"}'] == 1
+    assert samples['headwater_broker_requests_total{method="DescribeTopic",code="NOT_FOUND"}'] == 1
+    assert samples['headwater_broker_request_seconds_count{method="Produce"}'] == 1
+    assert samples['headwater_broker_request_seconds_bucket{method="Produce",le="+Inf"}'] == 1
+    assert samples['headwater_broker_request_seconds_sum{method="Produce"}'] > 0
 
 
 def test_records_bytes_and_lag_are_told(broker: Broker) -> None:
-    found = values(broker.metrics())
-    assert found["headwater_broker_produced_records_total"] == 10
-    assert found["headwater_broker_produced_bytes_total"] >= 1000
-    assert found["headwater_broker_fetched_bytes_total"] > 0
-    assert found['headwater_topic_records_total{topic="orders"}'] == 10
-    assert found['headwater_topic_unhealthy{topic="orders"}'] == 0
-    assert found['headwater_group_lag_records{group="billing",topic="orders"}'] == 8
-    assert found['headwater_group_members{group="billing"}'] == 1
-    assert found['headwater_broker_in_flight_bytes{of="requests"}'] == 0
-    assert found["process_resident_memory_bytes"] > 1 << 20
-    assert found[f'headwater_broker_info{{version="{hw.__version__}",id="7"}}'] == 1
+    samples = values(broker.metrics())
+    assert samples["headwater_broker_produced_records_total"] == 10
+    assert samples["headwater_broker_produced_bytes_total"] >= 1000
+    assert samples["headwater_broker_fetched_bytes_total"] > 0
+    assert samples['headwater_topic_records_total{topic="orders"}'] == 10
+    assert samples['headwater_topic_unhealthy{topic="orders"}'] == 0
+    assert samples['headwater_group_lag_records{group="billing",topic="orders"}'] == 8
+    assert samples['headwater_group_members{group="billing"}'] == 1
+    assert samples['headwater_broker_in_flight_bytes{of="requests"}'] == 0
+    assert samples["process_resident_memory_bytes"] > 1 << 20
+    assert samples[f'headwater_broker_info{{version="{hw.__version__}",id="7"}}'] == 1
 
 
 def test_every_line_is_one_that_prometheus_reads(broker: Broker) -> None:
@@ -103,7 +103,7 @@ def expressions(file: Path, content: str) -> str:
     if file.suffix == ".json":
         document = json.loads(content)
         asked = [target["expr"] for panel in document["panels"] for target in panel.get("targets", [])]
-        return "\n".join([*asked, *(one.get("definition", "") for one in document["templating"]["list"])])
+        return "\n".join([*asked, *(variable.get("definition", "") for variable in document["templating"]["list"])])
     return "\n".join(rule["expr"] for group in yaml.safe_load(content).get("groups", []) for rule in group["rules"])
 
 
@@ -127,12 +127,10 @@ def test_panels_of_the_dashboard_do_not_lie_over_one_another() -> None:
     for file in DEPLOY.glob("grafana/*.json"):
         taken: set[tuple[int, int]] = set()
         for panel in json.loads(file.read_text(encoding="utf-8"))["panels"]:
-            place = panel["gridPos"]
+            grid = panel["gridPos"]
             cells = {
-                (x, y)
-                for x in range(place["x"], place["x"] + place["w"])
-                for y in range(place["y"], place["y"] + place["h"])
+                (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
             }
             assert not cells & taken
-            assert place["x"] + place["w"] <= 24
+            assert grid["x"] + grid["w"] <= 24
             taken |= cells

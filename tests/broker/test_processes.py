@@ -31,13 +31,13 @@ def produce(value: bytes, number: int = 0, identity: Identity | None = None) -> 
 
 
 def values(stub: Stub, offset: int = 0) -> list[bytes]:
-    found: list[bytes] = []
+    content: list[bytes] = []
     while True:
-        one = stub.Fetch(fetch("t", offset=offset, as_records=True)).partitions[0]
-        if one.HasField("error") or not one.records:
-            return found
-        found += [record.value for record in one.records]
-        offset = one.next_offset
+        fetched = stub.Fetch(fetch("t", offset=offset, as_records=True)).partitions[0]
+        if fetched.HasField("error") or not fetched.records:
+            return content
+        content += [record.value for record in fetched.records]
+        offset = fetched.next_offset
 
 
 class Sender(threading.Thread):
@@ -79,12 +79,12 @@ def test_what_was_acknowledged_is_there_when_the_broker_comes_back(tmp_path: Pat
             broker.kill()
         assert has_finished(sender, 60)
     with BrokerProcess(tmp_path / "store") as broker, broker.connected() as stub:
-        found = values(stub)
+        stored = values(stub)
         acknowledged = [b"%d" % number for number in sender.acknowledged]
-        assert found[: len(acknowledged)] == acknowledged
-        assert found == [b"%d" % number for number in range(len(found))], "in order, each once"
+        assert stored[: len(acknowledged)] == acknowledged
+        assert stored == [b"%d" % number for number in range(len(stored))], "in order, each once"
         # More may be there than was heard of: when a stream ends, gRPC's client forgets answers that it has not read.
-        assert len(found) - len(acknowledged) <= 50, "no more than could be on its way"
+        assert len(stored) - len(acknowledged) <= 50, "no more than could be on its way"
 
 
 def test_a_retry_after_a_kill_is_stored_once(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_reflection_tells_the_methods(tmp_path: Path) -> None:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
         answer = next(stub.ServerReflectionInfo(iter([request])))
-        assert "headwater.v1.Broker" in [one.name for one in answer.list_services_response.service]
+        assert "headwater.v1.Broker" in [service.name for service in answer.list_services_response.service]
 
 
 def test_a_second_broker_and_other_processes_are_refused(tmp_path: Path) -> None:
@@ -155,14 +155,14 @@ def test_noise_at_the_port_does_not_disturb_others(tmp_path: Path) -> None:
         half_open = []
         for number in range(200):
             with suppress(OSError):
-                one = socket.create_connection((host, int(port)), timeout=60)
-                one.sendall((preface if number % 2 else b"") + random.randbytes(random.randrange(3000)))
-                half_open.append(one)
+                connection = socket.create_connection((host, int(port)), timeout=60)
+                connection.sendall((preface if number % 2 else b"") + random.randbytes(random.randrange(3000)))
+                half_open.append(connection)
         for number in range(20):
             stub.Produce(produce(b"%d" % number))
         assert values(stub) == [b"%d" % number for number in range(20)]
-        for one in half_open:
-            one.close()
+        for connection in half_open:
+            connection.close()
         assert broker.process.poll() is None
 
 
@@ -190,23 +190,23 @@ def test_a_slow_consumer_and_a_fast_producer_leave_the_memory_alone(tmp_path: Pa
         stub.Produce(produce(record))
         subscribed = [slow.Subscribe(fetch("t")) for _ in range(4)]
         fetched = [slow.Fetch.future(fetch("t", max_bytes=4 * megabyte)) for _ in range(20)]
-        for one in subscribed:
-            next(one)
+        for call in subscribed:
+            next(call)
         list(stub.ProduceStream(produce(record) for _ in range(20)))
         before = broker.resident_bytes()
         list(stub.ProduceStream(produce(record) for _ in range(280)))
         assert broker.resident_bytes() - before < 150 * megabyte, "of 300 MB that four consumers have not read"
-        for one in (*subscribed, *fetched):
-            one.cancel()
+        for call in (*subscribed, *fetched):
+            call.cancel()
 
 
 def test_what_the_caller_has_given_up_is_not_begun(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "store", "--threads", "1") as broker, broker.connected() as stub:
         stub.CreateTopic(pb.CreateTopicRequest(name="t"))
         burst = [stub.Produce.future(produce(b"%d" % number)) for number in range(300)]
-        for one in burst[100:]:
-            one.cancel()
-        done = {b"%d" % number for number, one in enumerate(burst[:100]) if one.result(timeout=300)}
-        found = values(stub)
-        assert done <= set(found)
-        assert len(found) == len(set(found))
+        for call in burst[100:]:
+            call.cancel()
+        done = {b"%d" % number for number, call in enumerate(burst[:100]) if call.result(timeout=300)}
+        stored = values(stub)
+        assert done <= set(stored)
+        assert len(stored) == len(set(stored))

@@ -40,13 +40,13 @@ COLUMNS = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path) as found:
-        yield found
+    with served(tmp_path) as broker:
+        yield broker
 
 
 def producer(broker: Served) -> bytes:
-    found: bytes = broker.stub.OpenProducer(pb.OpenProducerRequest()).producer_id
-    return found
+    producer_id: bytes = broker.stub.OpenProducer(pb.OpenProducerRequest()).producer_id
+    return producer_id
 
 
 def produce(topic: str, *frames: bytes, partition: int = 0, **fields: Any) -> pb.ProduceRequest:
@@ -250,9 +250,9 @@ def test_a_stream_of_records_and_frames_keeps_the_order_of_each_partition(broker
 def test_pipelined_requests_share_a_sync(broker: Served) -> None:
     broker.create("t")
     list(broker.stub.ProduceStream(produce("t", frame_of(b"x")) for _ in range(500)))
-    found = broker.stub.GetStatistics(pb.GetStatisticsRequest(topics=["t"])).topics[0].partitions[0]
-    assert found.total_records == found.durable_end == 500
-    assert found.total_syncs < 400
+    statistics = broker.stub.GetStatistics(pb.GetStatisticsRequest(topics=["t"])).topics[0].partitions[0]
+    assert statistics.total_records == statistics.durable_end == 500
+    assert statistics.total_syncs < 400
 
 
 def test_many_producers_at_once_lose_nothing(broker: Served) -> None:
@@ -269,10 +269,10 @@ def test_many_producers_at_once_lose_nothing(broker: Served) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    found = broker.values("t", 0) + broker.values("t", 1)
-    assert sorted(found) == sorted(b"%d-%d" % (number, count) for number in range(8) for count in range(25))
+    stored = broker.values("t", 0) + broker.values("t", 1)
+    assert sorted(stored) == sorted(b"%d-%d" % (number, count) for number in range(8) for count in range(25))
     for number in range(8):
-        mine = [value for value in found if value.startswith(b"%d-" % number)]
+        mine = [value for value in stored if value.startswith(b"%d-" % number)]
         assert mine == [b"%d-%d" % (number, count) for count in range(25)]
 
 
@@ -292,8 +292,8 @@ def test_what_waits_for_its_turn_is_limited_too(tmp_path: Path) -> None:
         calls = [broker.stub.Produce.future(produce("t", frame)) for _ in range(60)]
         codes = [call.code() for call in calls]
         assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
-        found = broker.stub.GetStatistics(pb.GetStatisticsRequest(topics=["t"])).topics[0].partitions[0]
-        assert found.total_records == codes.count(grpc.StatusCode.OK)
+        statistics = broker.stub.GetStatistics(pb.GetStatisticsRequest(topics=["t"])).topics[0].partitions[0]
+        assert statistics.total_records == codes.count(grpc.StatusCode.OK)
 
 
 def test_a_request_over_the_limit_is_refused_and_the_broker_goes_on(tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_a_stream_that_is_cancelled_while_a_request_is_accepted_gives_its_bytes_
 def test_sync_makes_durable_what_the_topic_does_not(broker: Served) -> None:
     broker.create("t", sync="never")
     broker.send("t", b"x")
-    place = pb.TopicPartition(topic="t")
-    assert broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=[place])).partitions[0].durable_end == 0
-    broker.stub.Sync(pb.SyncRequest(partitions=[place]))
-    assert broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=[place])).partitions[0].durable_end == 1
+    partition = pb.TopicPartition(topic="t")
+    assert broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=[partition])).partitions[0].durable_end == 0
+    broker.stub.Sync(pb.SyncRequest(partitions=[partition]))
+    assert broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=[partition])).partitions[0].durable_end == 1

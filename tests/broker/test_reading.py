@@ -28,8 +28,8 @@ from tests.support.patience import PACES, wait_until
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path, BrokerConfig(max_wait=600)) as found:
-        yield found
+    with served(tmp_path, BrokerConfig(max_wait=600)) as broker:
+        yield broker
 
 
 def write(broker: Served, topic: str, *frames: bytes, partition: int = 0) -> None:
@@ -40,12 +40,13 @@ def write(broker: Served, topic: str, *frames: bytes, partition: int = 0) -> Non
 def test_frames_come_as_they_are_stored_and_can_be_verified(broker: Served) -> None:
     topic = broker.create("t")
     write(broker, "t", frame_of(b"a", b"b"), frame_of(b"c"))
-    found = broker.stub.Fetch(fetch("t")).partitions[0]
-    view, seed = memoryview(found.frames), seed_of(partition_uuid(topic.uuid, 0))
+    fetched = broker.stub.Fetch(fetch("t")).partitions[0]
+    view, seed = memoryview(fetched.frames), seed_of(partition_uuid(topic.uuid, 0))
     first = verify_stamp(view, 0, seed)
     second = verify_stamp(view, first.length, seed)
     assert (first.base_offset, second.base_offset, first.length + second.length) == (0, 2, len(view))
-    assert (found.log_start, found.log_end, found.durable_end, found.next_offset, found.lag) == (0, 3, 3, 3, 0)
+    assert (fetched.log_start, fetched.log_end, fetched.durable_end) == (0, 3, 3)
+    assert (fetched.next_offset, fetched.lag) == (3, 0)
 
 
 def test_a_store_in_memory_is_served_alike(tmp_path: Path) -> None:
@@ -59,9 +60,9 @@ def test_a_store_in_memory_is_served_alike(tmp_path: Path) -> None:
 def test_the_frame_that_holds_the_offset_comes_first(broker: Served) -> None:
     broker.create("t")
     write(broker, "t", frame_of(b"a"), frame_of(b"b", b"c", b"d"), frame_of(b"e"))
-    found = broker.stub.Fetch(fetch("t", offset=2, max_bytes=1)).partitions[0]
-    assert found.next_offset == 4
-    assert found.lag == 1
+    fetched = broker.stub.Fetch(fetch("t", offset=2, max_bytes=1)).partitions[0]
+    assert fetched.next_offset == 4
+    assert fetched.lag == 1
     assert broker.values("t", offset=2) == [b"c", b"d", b"e"]
 
 
@@ -70,9 +71,9 @@ def test_a_range_ends_where_it_was_told_to(broker: Served) -> None:
     write(broker, "t", frame_of(b"a"), frame_of(b"b", b"c"))
     where = position("t")
     where.end = 2
-    found = broker.stub.Fetch(pb.FetchRequest(positions=[where], as_records=True)).partitions[0]
-    assert [record.value for record in found.records] == [b"a", b"b"]
-    assert found.next_offset == 2
+    fetched = broker.stub.Fetch(pb.FetchRequest(positions=[where], as_records=True)).partitions[0]
+    assert [record.value for record in fetched.records] == [b"a", b"b"]
+    assert fetched.next_offset == 2
 
 
 def test_by_time(broker: Served) -> None:
@@ -81,12 +82,12 @@ def test_by_time(broker: Served) -> None:
         record = pb.Record(value=b"%d" % second, timestamp_ns=second * 10**9 + 1)
         broker.stub.Produce(pb.ProduceRequest(topic="t", records=[record]))
     where = pb.FetchPosition(partition=pb.TopicPartition(topic="t"), timestamp_ns=3 * 10**9)
-    found = broker.stub.Fetch(pb.FetchRequest(positions=[where], as_records=True)).partitions[0]
-    assert [record.value for record in found.records] == [b"3", b"4"]
-    places = [pb.TopicPartition(topic="t")]
-    asked = broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=places, timestamp_ns=2 * 10**9))
+    fetched = broker.stub.Fetch(pb.FetchRequest(positions=[where], as_records=True)).partitions[0]
+    assert [record.value for record in fetched.records] == [b"3", b"4"]
+    partitions = [pb.TopicPartition(topic="t")]
+    asked = broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=partitions, timestamp_ns=2 * 10**9))
     assert asked.partitions[0].offset_at == 2
-    late = broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=places, timestamp_ns=10**12))
+    late = broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=partitions, timestamp_ns=10**12))
     assert not late.partitions[0].HasField("offset_at")
 
 
@@ -97,7 +98,7 @@ def test_one_budget_serves_all_partitions(broker: Served) -> None:
         write(broker, "t", *[frame] * 8, partition=partition)
     request = pb.FetchRequest(positions=[position("t", number) for number in range(4)], max_bytes=400_000)
     answer = broker.stub.Fetch(request)
-    sizes = [len(one.frames) for one in answer.partitions]
+    sizes = [len(partition.frames) for partition in answer.partitions]
     assert 400_000 <= sum(sizes) < 400_000 + 5 * len(frame)
     assert min(sizes) > 0, "everyone has a share"
 
@@ -111,8 +112,8 @@ def test_a_small_budget_leaves_no_partition_behind(broker: Served) -> None:
     for _ in range(60):
         positions = [position("t", number, offset) for number, offset in enumerate(offsets)]
         answer = broker.stub.Fetch(pb.FetchRequest(positions=positions, max_bytes=1))
-        assert sum(len(one.frames) > 0 for one in answer.partitions) == 1
-        offsets = [one.next_offset for one in answer.partitions]
+        assert sum(len(partition.frames) > 0 for partition in answer.partitions) == 1
+        offsets = [partition.next_offset for partition in answer.partitions]
     assert min(offsets) > 0
 
 
@@ -120,9 +121,9 @@ def test_what_is_wrong_with_one_partition_does_not_keep_the_others_from_being_re
     broker.create("t", 2)
     write(broker, "t", frame_of(b"gone"), frame_of(b"kept"), partition=0)
     write(broker, "t", frame_of(b"good"), partition=1)
-    place = pb.TopicPartition(topic="t", partition=0)
+    partition = pb.TopicPartition(topic="t", partition=0)
     work = pb.PARTITION_WORK_DELETE_BEFORE
-    broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=place, work=work, offset=1))
+    broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=partition, work=work, offset=1))
     positions = [position("t", 0, 0), position("t", 1), position("nowhere"), position("t", 7)]
     answer = broker.stub.Fetch(pb.FetchRequest(positions=positions, as_records=True))
     removed, good, unknown, too_high = answer.partitions
@@ -165,7 +166,7 @@ def test_a_fetch_is_told_of_the_first_record(broker: Served, monkeypatch: pytest
     assert not waiting.done()
     broker.send("t", b"here", partition=1)
     answer = waiting.result(timeout=300)
-    assert [record.value for one in answer.partitions for record in one.records] == [b"here"]
+    assert [record.value for partition in answer.partitions for record in partition.records] == [b"here"]
 
 
 def test_a_fetch_waits_no_longer_than_it_was_told_to(broker: Served) -> None:
@@ -205,7 +206,7 @@ def test_a_thousand_can_wait_at_once(broker: Served) -> None:
     time.sleep(1)
     assert threading.active_count() - before < 60, "nobody waits in a thread of the broker"
     broker.send("t", b"x")
-    assert all(one.result(timeout=300).partitions[0].records[0].value == b"x" for one in waiting)
+    assert all(call.result(timeout=300).partitions[0].records[0].value == b"x" for call in waiting)
 
 
 def test_beyond_the_end_there_is_nothing_yet(broker: Served) -> None:
@@ -222,9 +223,9 @@ def test_what_compaction_has_removed_is_passed_over(broker: Served) -> None:
     for number in range(3):
         record = pb.Record(key=b"k", value=b"%d" % number)
         broker.stub.Produce(pb.ProduceRequest(topic="t", records=[record]))
-    place = pb.TopicPartition(topic="t")
+    partition = pb.TopicPartition(topic="t")
     for work in (pb.PARTITION_WORK_ROLL, pb.PARTITION_WORK_COMPACT):
-        broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=place, work=work))
+        broker.stub.WorkOnPartition(pb.WorkOnPartitionRequest(partition=partition, work=work))
     where = position("t")
     where.end = 2
     answer = broker.stub.Fetch(pb.FetchRequest(positions=[where], max_wait_ms=600_000)).partitions[0]
@@ -244,21 +245,21 @@ def test_a_subscription_goes_on_from_where_it_was(broker: Served) -> None:
     broker.create("t")
     broker.send("t", b"0")
     stream = broker.stub.Subscribe(fetch("t", as_records=True))
-    found = [next(stream).partitions[0].records[0].value]
+    received = [next(stream).partitions[0].records[0].value]
     for number in range(1, 20):
         broker.send("t", b"%d" % number)
-        found += [record.value for record in next(stream).partitions[0].records]
+        received += [record.value for record in next(stream).partitions[0].records]
     stream.cancel()
-    assert found == [b"%d" % number for number in range(20)]
+    assert received == [b"%d" % number for number in range(20)]
 
 
 def test_a_subscription_goes_on_without_the_partition_that_fails(broker: Served) -> None:
     broker.create("t")
     request = pb.FetchRequest(positions=[position("nowhere"), position("t")], as_records=True)
     stream = broker.stub.Subscribe(request)
-    assert [one.error.kind for one in next(stream).partitions] == ["UnknownTopic", ""]
+    assert [partition.error.kind for partition in next(stream).partitions] == ["UnknownTopic", ""]
     broker.send("t", b"here")
-    assert [record.value for one in next(stream).partitions for record in one.records] == [b"here"]
+    assert [record.value for partition in next(stream).partitions for record in partition.records] == [b"here"]
     stream.cancel()
 
 
@@ -289,13 +290,13 @@ def test_a_stream_of_fetches_sends_no_more_than_it_is_allowed_to(broker: Served)
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
     requests.put(fetch("t", max_bytes=150_000, max_wait_ms=600_000))
     answers = broker.stub.FetchStream(iter(requests.get, None))
-    found = [next(answers)]
+    fetched = [next(answers)]
     time.sleep(0.5)
     assert broker.stub.GetStatus(pb.GetStatusRequest()).fetched_bytes < 250_000, "what was allowed, and not more"
-    while found[-1].partitions[0].next_offset < 20:
+    while fetched[-1].partitions[0].next_offset < 20:
         requests.put(pb.FetchRequest(max_bytes=250_000))
-        found.append(next(answers))
-    assert [answer.partitions[0].next_offset for answer in found] == list(range(2, 21, 2))
+        fetched.append(next(answers))
+    assert [answer.partitions[0].next_offset for answer in fetched] == list(range(2, 21, 2))
     answers.cancel()
     requests.put(None)
     alone = list(broker.stub.FetchStream(iter([fetch("t", max_bytes=1)])))
@@ -307,14 +308,14 @@ def test_a_stream_of_fetches_brings_what_comes_and_signs_of_life(broker: Served)
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
     requests.put(pb.FetchRequest(positions=[position("nowhere"), position("t")], as_records=True, max_wait_ms=50))
     stream = broker.stub.FetchStream(iter(requests.get, None))
-    assert [one.error.kind for one in next(stream).partitions] == ["UnknownTopic", ""]
-    assert [len(one.records) for one in next(stream).partitions] == [0]
-    found: list[bytes] = []
+    assert [partition.error.kind for partition in next(stream).partitions] == ["UnknownTopic", ""]
+    assert [len(partition.records) for partition in next(stream).partitions] == [0]
+    received: list[bytes] = []
     for number in range(20):
         broker.send("t", b"%d" % number)
-        while len(found) <= number:
-            found += [record.value for record in next(stream).partitions[0].records]
-    assert found == [b"%d" % number for number in range(20)]
+        while len(received) <= number:
+            received += [record.value for record in next(stream).partitions[0].records]
+    assert received == [b"%d" % number for number in range(20)]
     stream.cancel()
     requests.put(None)
 
@@ -335,24 +336,26 @@ def test_who_waits_gets_what_is_written_without_its_being_read(broker: Served, m
     requests.put(fetch("t", max_bytes=1 << 20, max_wait_ms=600_000))
     stream = broker.stub.FetchStream(iter(requests.get, None))
     write(broker, "t", frame_of(b"first"))
-    found = [next(stream).partitions[0]]
-    while found[-1].next_offset < 1:
-        found.append(next(stream).partitions[0])
+    fetched = [next(stream).partitions[0]]
+    while fetched[-1].next_offset < 1:
+        fetched.append(next(stream).partitions[0])
     before = len(looks)
     for number in range(20):
         write(broker, "t", frame_of(b"%d" % number, b"and another"))
-        found.append(next(stream).partitions[0])
+        fetched.append(next(stream).partitions[0])
     seen = len(looks)
     assert seen <= before + 1, "nothing was read, but for one look that was due before"
-    assert [(one.log_end, one.next_offset, one.lag) for one in found[-20:]] == [(n, n, 0) for n in range(3, 42, 2)]
+    assert [(partition.log_end, partition.next_offset, partition.lag) for partition in fetched[-20:]] == [
+        (n, n, 0) for n in range(3, 42, 2)
+    ]
     large = b"l" * (arrivals.PASSED_ON + 1)
     write(broker, "t", frame_of(large))
-    found.append(next(stream).partitions[0])
+    fetched.append(next(stream).partitions[0])
     assert len(looks) > seen, "what is large is read in a thread"
     stream.cancel()
     requests.put(None)
     whole = broker.stub.Fetch(fetch("t", max_bytes=1 << 22)).partitions[0]
-    assert b"".join(one.frames for one in found) == whole.frames, "the very bytes that are in the log"
+    assert b"".join(partition.frames for partition in fetched) == whole.frames, "the very bytes that are in the log"
 
 
 def test_what_was_written_before_a_topic_was_made_anew_is_not_passed_on(broker: Served) -> None:

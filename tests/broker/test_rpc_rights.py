@@ -143,8 +143,8 @@ class Scene:
     def staged(self) -> pb.Staged:
         """A record for the topic that waits for a transaction."""
         self.allow_all()
-        found: pb.Staged = self.done("Stage", stage(self))
-        return found
+        staged: pb.Staged = self.done("Stage", stage(self))
+        return staged
 
     def led(self) -> pb.TopicPartition:
         """The topic's partition, which has something staged, with the uuid that brokers name it by."""
@@ -184,11 +184,11 @@ def ask(stub: Any, method: str, request: Any) -> Any:
 def errors_in(answer: Any) -> Iterator[pb.Error]:
     """Errors that are told for a part of a request."""
     if isinstance(answer, pb.CommitAllResponse):
-        yield from (one.error for one in answer.outcomes if one.HasField("error"))
+        yield from (outcome.error for outcome in answer.outcomes if outcome.HasField("error"))
     elif isinstance(answer, pb.ProduceResponse) and answer.HasField("error"):
         yield answer.error
     elif isinstance(answer, pb.FetchResponse | pb.ListOffsetsResponse):
-        yield from (one.error for one in answer.partitions if one.HasField("error"))
+        yield from (partition.error for partition in answer.partitions if partition.HasField("error"))
 
 
 class Row(NamedTuple):
@@ -203,7 +203,7 @@ class Row(NamedTuple):
     """The error that a caller with all rights gets, by kind of broker, if the broker cannot do what it is asked."""
 
 
-def place(scene: Scene) -> pb.TopicPartition:
+def partition(scene: Scene) -> pb.TopicPartition:
     return pb.TopicPartition(topic=scene.topic)
 
 
@@ -228,11 +228,11 @@ def commit(scene: Scene) -> pb.CommitRequest:
 
 
 def roll(scene: Scene) -> pb.WorkOnPartitionRequest:
-    return pb.WorkOnPartitionRequest(partition=place(scene), work=pb.PARTITION_WORK_ROLL)
+    return pb.WorkOnPartitionRequest(partition=partition(scene), work=pb.PARTITION_WORK_ROLL)
 
 
 def elect(scene: Scene) -> pb.ElectLeaderRequest:
-    return pb.ElectLeaderRequest(partition=place(scene), dry_run=True)
+    return pb.ElectLeaderRequest(partition=partition(scene), dry_run=True)
 
 
 READ, WRITE, ADMIN = (Need(right, "topic", "{topic}") for right in RIGHTS)
@@ -249,8 +249,8 @@ TOPICS: Final = (
     ),
     Row("ListTopics", lambda _: pb.ListTopicsRequest()),
     *(
-        Row("DescribeTopic", lambda scene: pb.DescribeTopicRequest(name=scene.topic), (one,))
-        for one in (READ, WRITE, ADMIN)
+        Row("DescribeTopic", lambda scene: pb.DescribeTopicRequest(name=scene.topic), (right,))
+        for right in (READ, WRITE, ADMIN)
     ),
     Row("AlterTopic", lambda scene: pb.AlterTopicRequest(name=scene.topic, partitions=2), (ADMIN,)),
     Row(
@@ -260,19 +260,22 @@ TOPICS: Final = (
         otherwise=dict.fromkeys(BROKERS, hw.SchemaError),
     ),
     Row("DeleteTopic", lambda scene: pb.DeleteTopicRequest(name=scene.topic), (ADMIN,)),
-    *(Row("GetSchema", lambda scene: pb.GetSchemaRequest(topic=scene.topic), (one,)) for one in (READ, WRITE, ADMIN)),
+    *(
+        Row("GetSchema", lambda scene: pb.GetSchemaRequest(topic=scene.topic), (right,))
+        for right in (READ, WRITE, ADMIN)
+    ),
 )
 RECORDS: Final = (
     Row("OpenProducer", lambda _: pb.OpenProducerRequest()),
     Row("Produce", produce, (WRITE,)),
     Row("Produce", lambda scene: pb.ProduceRequest(topic=scene.topic, partition=0, frames=[frame_of(b"y")]), (WRITE,)),
     Row("ProduceStream", produce, (WRITE,)),
-    Row("Sync", lambda scene: pb.SyncRequest(partitions=[place(scene)]), (WRITE,)),
+    Row("Sync", lambda scene: pb.SyncRequest(partitions=[partition(scene)]), (WRITE,)),
     Row("Fetch", lambda scene: fetch(scene.topic, as_records=True), (READ,)),
     Row("Fetch", grouped_fetch, (READ, READ_GROUP)),
     Row("Subscribe", grouped_fetch, (READ, READ_GROUP)),
     Row("FetchStream", grouped_fetch, (READ, READ_GROUP)),
-    Row("ListOffsets", lambda scene: pb.ListOffsetsRequest(partitions=[place(scene)]), (READ,)),
+    Row("ListOffsets", lambda scene: pb.ListOffsetsRequest(partitions=[partition(scene)]), (READ,)),
 )
 GROUPS_TABLE: Final = (
     Row("ListGroups", lambda _: pb.ListGroupsRequest()),
@@ -322,7 +325,7 @@ NO_CLUSTER: Final = {"alone": hw.StoreError}
 OPERATIONS: Final = (
     Row("GetStatistics", lambda _: pb.GetStatisticsRequest()),
     Row("GetStatistics", lambda scene: pb.GetStatisticsRequest(topics=[scene.topic]), (READ,)),
-    Row("ListSegments", lambda scene: pb.ListSegmentsRequest(partition=place(scene)), (READ,)),
+    Row("ListSegments", lambda scene: pb.ListSegmentsRequest(partition=partition(scene)), (READ,)),
     Row("WorkOnPartition", roll, (ADMIN,), otherwise={"cluster": hw.StoreError}),
     Row("RunSteward", lambda _: pb.RunStewardRequest(), (ADMIN_BROKER,), otherwise={"cluster": hw.StoreError}),
     Row("GetStatus", lambda _: pb.GetStatusRequest(), (READ_BROKER,)),
@@ -343,7 +346,7 @@ BETWEEN_BROKERS: Final[dict[str, Callable[[Scene], Any]]] = {
     "ListReaders": lambda _: pb.ListReadersRequest(),
     "HoldStages": lambda scene: pb.StagesRequest(partition=scene.led()),
     "ApplyStages": lambda scene: pb.StagesRequest(partition=scene.led(), writer=bytes(range(16))),
-    "ListUndone": lambda scene: pb.ListUndoneRequest(partition=place(scene)),
+    "ListUndone": lambda scene: pb.ListUndoneRequest(partition=partition(scene)),
 }
 """Methods that no user may call, whatever its rights."""
 
@@ -380,9 +383,9 @@ CASES: Final = [
 @pytest.fixture
 def scene(request: pytest.FixtureRequest, at: str) -> Scene:
     """A broker on its own, or one of a cluster, with a new topic."""
-    found: Scene = request.getfixturevalue(at)
-    found.renew()
-    return found
+    scene: Scene = request.getfixturevalue(at)
+    scene.renew()
+    return scene
 
 
 def test_every_method_has_a_row() -> None:
@@ -472,7 +475,7 @@ def test_a_group_shows_positions_and_owners_only_in_topics_that_the_caller_sees(
     scene.done("ResetGroup", pb.ResetGroupRequest(group=scene.group, positions=[advance(scene)]))
     request = pb.DescribeGroupRequest(group=scene.group)
     whole = scene.done("DescribeGroup", request)
-    assert [one.offset for one in whole.positions] == [1]
+    assert [position.offset for position in whole.positions] == [1]
     for seen in (READ, WRITE, ADMIN):
         scene.allow(scene.named(READ_GROUP), scene.named(seen))
         assert scene.done("DescribeGroup", request) == whole
@@ -507,7 +510,7 @@ def test_a_position_in_one_topic_is_not_set_under_the_name_of_another(scene: Sce
     assert hidden not in str(caught.value)
     scene.allow_all()
     described = scene.done("DescribeGroup", pb.DescribeGroupRequest(group=group))
-    assert [one.offset for one in described.positions] == [1]
+    assert [position.offset for position in described.positions] == [1]
 
 
 @pytest.mark.parametrize("at", BOTH)
@@ -521,10 +524,10 @@ def test_lists_have_what_the_caller_may_know_of(scene: Scene) -> None:
         statistics = scene.done("GetStatistics", pb.GetStatisticsRequest())
         groups = scene.done("ListGroups", pb.ListGroupsRequest())
         return [
-            scene.topic in [one.topic.name for one in metadata.topics],
-            scene.topic in [one.topic.name for one in named.topics],
-            scene.topic in [one.name for one in topics.topics],
-            scene.topic in [one.name for one in statistics.topics],
+            scene.topic in [topic.topic.name for topic in metadata.topics],
+            scene.topic in [topic.topic.name for topic in named.topics],
+            scene.topic in [topic.name for topic in topics.topics],
+            scene.topic in [topic.name for topic in statistics.topics],
             scene.group in groups.groups,
         ]
 

@@ -107,8 +107,8 @@ def refused(method: Any, request: Any) -> tuple[grpc.StatusCode, str, hw.Headwat
 
 
 def fetch(topic: str) -> pb.FetchRequest:
-    place = pb.TopicPartition(topic=topic)
-    return pb.FetchRequest(positions=[pb.FetchPosition(partition=place, offset=0)], as_records=True)
+    partition = pb.TopicPartition(topic=topic)
+    return pb.FetchRequest(positions=[pb.FetchPosition(partition=partition, offset=0)], as_records=True)
 
 
 def produce(topic: str) -> pb.ProduceRequest:
@@ -290,7 +290,7 @@ def test_files_that_are_no_certificates_are_named(served: Served, tmp_path: Path
 def test_a_missing_right_is_named(served: Served) -> None:
     elect = pb.ElectLeaderRequest(partition=pb.TopicPartition(topic="invoices"), dry_run=True)
     with served.serving(), served.stub("billing") as stub:
-        for method, request, right, place in (
+        for method, request, right, subject in (
             (stub.Produce, produce("orders.eu"), "write", "topic 'orders.eu'"),
             (stub.CreateTopic, pb.CreateTopicRequest(name="new"), "admin", "topic 'new'"),
             (stub.DeleteTopic, pb.DeleteTopicRequest(name="invoices"), "admin", "topic 'invoices'"),
@@ -311,7 +311,7 @@ def test_a_missing_right_is_named(served: Served) -> None:
         ):
             code, message, error = refused(method, request)
             assert code == grpc.StatusCode.PERMISSION_DENIED
-            assert f"'billing' lacks the right '{right}' on {place}" in message
+            assert f"'billing' lacks the right '{right}' on {subject}" in message
             assert isinstance(error, hw.PermissionDenied)
             assert error.right == right
 
@@ -328,9 +328,9 @@ def test_what_a_caller_may_not_see_is_not_there_for_it(served: Served) -> None:
         listed = [topic.name for topic in stub.ListTopics(pb.ListTopicsRequest(internal=True), timeout=300).topics]
         assert listed == ["invoices", "orders.eu"]
         metadata = stub.GetMetadata(pb.GetMetadataRequest(topics=["payroll", "nothing", "invoices"]), timeout=300)
-        assert [one.topic.name for one in metadata.topics] == ["invoices"]
+        assert [topic.topic.name for topic in metadata.topics] == ["invoices"]
         statistics = stub.GetStatistics(pb.GetStatisticsRequest(), timeout=300)
-        assert [one.name for one in statistics.topics] == ["invoices", "orders.eu"]
+        assert [topic.name for topic in statistics.topics] == ["invoices", "orders.eu"]
         for name in ("Fetch", "Subscribe", "FetchStream", "Produce", "DescribeTopic", "GetSchema", "ListOffsets",
                      "Sync", "JoinGroup", "Commit", "ListSegments", "GetStatistics", "DeleteTopic", "AlterTopic",
                      "CreateTopic", "WorkOnPartition", "EvolveTopic", "Stage", "ResetGroup",
@@ -342,7 +342,7 @@ def test_what_a_caller_may_not_see_is_not_there_for_it(served: Served) -> None:
 
 def answer_about(method: Any, name: str, topic: str) -> str:
     """Return the answer, or the error, of a call that names a topic."""
-    place = pb.TopicPartition(topic=topic)
+    partition = pb.TopicPartition(topic=topic)
     advance = pb.Advance(topic=topic, offset=0)
     requests: dict[str, Any] = {
         "Fetch": fetch(topic),
@@ -351,28 +351,28 @@ def answer_about(method: Any, name: str, topic: str) -> str:
         "Produce": produce(topic),
         "DescribeTopic": pb.DescribeTopicRequest(name=topic),
         "GetSchema": pb.GetSchemaRequest(topic=topic),
-        "ListOffsets": pb.ListOffsetsRequest(partitions=[place]),
-        "Sync": pb.SyncRequest(partitions=[place]),
+        "ListOffsets": pb.ListOffsetsRequest(partitions=[partition]),
+        "Sync": pb.SyncRequest(partitions=[partition]),
         "JoinGroup": pb.JoinGroupRequest(group="billing", topics=[topic]),
         "Commit": pb.CommitRequest(group="billing", positions=[advance]),
-        "ListSegments": pb.ListSegmentsRequest(partition=place),
+        "ListSegments": pb.ListSegmentsRequest(partition=partition),
         "GetStatistics": pb.GetStatisticsRequest(topics=[topic]),
         "DeleteTopic": pb.DeleteTopicRequest(name=topic),
         "AlterTopic": pb.AlterTopicRequest(name=topic, partitions=2),
         "CreateTopic": pb.CreateTopicRequest(name=topic),
-        "WorkOnPartition": pb.WorkOnPartitionRequest(partition=place, work="PARTITION_WORK_ROLL"),
+        "WorkOnPartition": pb.WorkOnPartitionRequest(partition=partition, work="PARTITION_WORK_ROLL"),
         "EvolveTopic": pb.EvolveTopicRequest(name=topic),
         "Stage": iter([pb.StageRequest(topic=topic)]),
         "ResetGroup": pb.ResetGroupRequest(group="billing", positions=[advance], clamp=True),
         "CommitTransaction": pb.CommitTransactionRequest(group="billing", inputs=[advance]),
-        "ElectLeader": pb.ElectLeaderRequest(partition=place, dry_run=True),
+        "ElectLeader": pb.ElectLeaderRequest(partition=partition, dry_run=True),
     }
     try:
         answer = method(requests[name], timeout=300)
         return str(list(answer) if name in ("Subscribe", "FetchStream") else answer)
     except grpc.RpcError as failure:
-        found: Any = failure
-        return f"{found.code()} {found.details()} {found.trailing_metadata()}"
+        call: Any = failure
+        return f"{call.code()} {call.details()} {call.trailing_metadata()}"
 
 
 def test_a_member_polls_only_what_it_may_read(served: Served) -> None:
@@ -381,7 +381,9 @@ def test_a_member_polls_only_what_it_may_read(served: Served) -> None:
         member = stub.JoinGroup(join, timeout=300).member_id
         poll = pb.PollRequest(group="billing", member_id=member, max_wait_ms=1000)
         polled = stub.Poll(poll, timeout=300)
-        assert [(one.topic, one.records[0].value) for one in polled.partitions] == [("orders.eu", b"of orders.eu")]
+        assert [(partition.topic, partition.records[0].value) for partition in polled.partitions] == [
+            ("orders.eu", b"of orders.eu")
+        ]
         served.access.write_text(FILE.replace("orders.*: read", "sales.*: read"))
         served.guard.reload()
         assert refused(stub.Poll, poll)[0] == grpc.StatusCode.NOT_FOUND

@@ -51,9 +51,9 @@ def test_every_option_is_a_flag_a_variable_and_a_key(tmp_path: Path, option: Opt
         read(tmp_path, file=f"{option.name}: {text}\n"),
         read(tmp_path, file=f"{option.name} = '{text}'\n", name="broker.toml"),
     ):
-        found = getattr(settings.config, option.name)
-        assert found in (value, str(tmp_path / str(value)))
-        assert type(found) is type(value)
+        actual = getattr(settings.config, option.name)
+        assert actual in (value, str(tmp_path / str(value)))
+        assert type(actual) is type(value)
 
 
 def test_paths_in_a_file_begin_at_the_file(tmp_path: Path) -> None:

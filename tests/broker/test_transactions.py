@@ -22,14 +22,14 @@ from tests.support.broker import Served, frame_of, refusal, served
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path) as found:
-        yield found
+    with served(tmp_path) as broker:
+        yield broker
 
 
 def stage(broker: Served, *values: bytes, topic: str = "t", partition: int = 0) -> pb.Staged:
     requests = [pb.StageRequest(topic=topic, partition=partition, frames=[frame_of(value)]) for value in values]
-    found: pb.Staged = broker.stub.Stage(iter(requests))
-    return found
+    staged: pb.Staged = broker.stub.Stage(iter(requests))
+    return staged
 
 
 def commit(broker: Served, *staged: pb.Staged, **fields: Any) -> pb.CommitTransactionResponse:
@@ -45,10 +45,10 @@ def files(broker: Served) -> list[str]:
 def test_what_is_staged_is_seen_once_it_is_committed(broker: Served) -> None:
     broker.create("t", 2)
     staged = [stage(broker, b"a", b"b"), stage(broker, b"c", partition=1)]
-    assert [one.records for one in staged] == [2, 1]
+    assert [stage.records for stage in staged] == [2, 1]
     assert broker.values("t", 0) == broker.values("t", 1) == []
     answer = commit(broker, *staged)
-    assert {(one.partition, one.base_offset) for one in answer.applied} == {(0, 0), (1, 0)}
+    assert {(write.partition, write.base_offset) for write in answer.applied} == {(0, 0), (1, 0)}
     assert broker.values("t", 0) == [b"a", b"b"]
     assert broker.values("t", 1) == [b"c"]
 
@@ -107,7 +107,7 @@ def test_a_request_that_is_repeated_is_done_once(tmp_path: Path) -> None:
         assert commit(broker, staged, request_id=request_id) == first
     with served(tmp_path) as broker:
         again = commit(broker, staged, request_id=request_id)
-        assert [one.topic for one in again.applied] == ["t"]
+        assert [write.topic for write in again.applied] == ["t"]
         assert not again.applied[0].HasField("base_offset"), "which is known only to the broker that is gone"
         assert broker.values("t") == [b"a"]
 
@@ -171,7 +171,7 @@ def test_positions_are_set_together_with_the_records(broker: Served) -> None:
     assert answer.generation == generation
     assert broker.values("out") == [b"3"]
     positions = broker.stub.DescribeGroup(pb.DescribeGroupRequest(group="g")).positions
-    assert [one.offset for one in positions] == [2]
+    assert [position.offset for position in positions] == [2]
 
 
 def test_who_has_lost_its_partitions_commits_nothing(broker: Served) -> None:

@@ -160,9 +160,9 @@ def test_a_broker_that_stays_away_is_named(served: Served) -> None:
         served.network.go_on()
         assert topic in store.topics()
         assert out.send(b"y").wait(300) >= 0
-        found: list[bytes] = []
-        while b"y" not in found:
-            found += [record.value for record in inbox.poll(timeout=1)]
+        received: list[bytes] = []
+        while b"y" not in received:
+            received += [record.value for record in inbox.poll(timeout=1)]
 
     at_some_pace(named, BrokerUnavailable)
 
@@ -180,10 +180,10 @@ def test_a_connection_that_says_nothing_any_more_is_given_up(served: Served) -> 
     served.network.cut()  # the other end never hears of it, and what was held up is lost
     served.network.go_on()
     assert receipt.wait(300) == 1
-    found: list[bytes] = []
-    while not found:
-        found = [record.value for record in inbox.poll(timeout=1)]
-    assert found == [b"2"]
+    received: list[bytes] = []
+    while not received:
+        received = [record.value for record in inbox.poll(timeout=1)]
+    assert received == [b"2"]
     assert [record.value for record in store.topic("orders").partition(0).records()] == [b"1", b"2"]
 
 

@@ -47,7 +47,7 @@ class Broker:
         return pb.CommitAllResponse(outcomes=map(_outcome, request.commits))
 
     def _pass(self, requests: Any) -> None:
-        names = [one.group for one in requests]
+        names = [request.group for request in requests]
         self.calls.append(names)
         for name in names:
             assert self.gates.get(name, _OPEN).wait(PATIENCE)
@@ -119,7 +119,7 @@ def test_those_that_come_meanwhile_share_the_next_call(broker: Broker, monkeypat
         consumers = Consumers(broker, pool, *names)
         consumers.let_go()
         assert told(consumers.first.result(PATIENCE)) == "first"
-        assert {name: told(one.result(PATIENCE)) for name, one in consumers.others.items()} == dict(
+        assert {name: told(future.result(PATIENCE)) for name, future in consumers.others.items()} == dict(
             zip(names, names, strict=True)
         )
     assert broker.calls[0] == ["first"]
@@ -130,8 +130,8 @@ def test_those_that_come_meanwhile_share_the_next_call(broker: Broker, monkeypat
 def test_nobody_waits_for_long_for_a_call_of_others(broker: Broker) -> None:
     with ThreadPoolExecutor(8) as pool:
         consumers = Consumers(broker, pool, "a", "b", "c")
-        for name, one in consumers.others.items():
-            assert told(one.result(PATIENCE)) == name
+        for name, future in consumers.others.items():
+            assert told(future.result(PATIENCE)) == name
         assert not consumers.first.done()
         broker.gates["first"].set()
         assert told(consumers.first.result(PATIENCE)) == "first"
@@ -158,6 +158,6 @@ def test_those_whose_call_has_failed_are_made_again_one_by_one(broker: Broker, m
     with ThreadPoolExecutor(8) as pool:
         consumers = Consumers(broker, pool, "a", "b", "c")
         consumers.let_go()
-        for name, one in consumers.others.items():
-            assert told(one.result(PATIENCE)) == name
+        for name, future in consumers.others.items():
+            assert told(future.result(PATIENCE)) == name
     assert sorted(broker.calls[2:]) == [["again a"], ["again b"], ["again c"]]

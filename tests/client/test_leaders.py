@@ -65,7 +65,8 @@ class LeadingBroker:
 
     def GetMetadata(self, _: pb.GetMetadataRequest, __: grpc.ServicerContext) -> pb.Metadata:  # noqa: N802
         addresses = [
-            pb.BrokerAddress(id=one._number, host=one.address.host, port=one.address.port) for one in self._brokers
+            pb.BrokerAddress(id=broker._number, host=broker.address.host, port=broker.address.port)
+            for broker in self._brokers
         ]
         led = pb.TopicMetadata(topic=pb.Topic(name=TOPIC), partitions=[pb.PartitionMetadata(partition=0, leader=0)])
         return pb.Metadata(cluster_id="c", brokers=addresses, topics=[led])
@@ -80,8 +81,8 @@ class LeadingBroker:
             message, frames = request if isinstance(request, Framed) else (request, request.frames)
             answer = pb.ProduceResponse(id=message.id)
             try:
-                place = self._take(bytes(frames[0]))
-                answer.base_offset, answer.end_offset, answer.duplicate = place
+                appended = self._take(bytes(frames[0]))
+                answer.base_offset, answer.end_offset, answer.duplicate = appended
             except HeadwaterError as error:
                 if isinstance(error, NotLeader):
                     self.rest_has_come.wait(PATIENCE)  # all that is on its way is, when the client hears of it
@@ -93,10 +94,10 @@ class LeadingBroker:
         frame = stored.unstamped()
         assert frame.identity is not None
         self.came.append((frame.identity, [record.value or b"" for record in stored.records()]))
-        place = None if len(self.came) > self.appended else self.log.append(frame)
-        if place is None or len(self.came) > self.acknowledged:
+        appended = None if len(self.came) > self.appended else self.log.append(frame)
+        if appended is None or len(self.came) > self.acknowledged:
             raise NotLeader(TOPIC, 0, str(self._brokers[1].address))
-        return place
+        return appended
 
     def stop(self) -> None:
         self._server.stop(None)
@@ -147,16 +148,16 @@ def test_what_a_leader_refuses_goes_to_the_next_one_under_its_own_numbers(acknow
         later = brokers.send(b"later")
         assert all(outcome.wait(PATIENCE) for outcome in (*outcomes, later))
         assert not [outcome.error for outcome in (*outcomes, later) if outcome.error is not None]
-        found = [(record.offset, record.value) for record in brokers.new.log.records()]
+        stored = [(record.offset, record.value) for record in brokers.new.log.records()]
     expected = [value for values in [*SENT, [b"later"]] for value in values]
-    assert found == list(enumerate(expected)), "each once, in order"
-    places = [outcome.appended.base_offset for outcome in (*outcomes, later) if outcome.appended is not None]
-    assert places == [expected.index(values[0]) for values in [*SENT, [b"later"]]]
-    assert [(one.sequence, values) for one, values in brokers.new.came] == [
+    assert stored == list(enumerate(expected)), "each once, in order"
+    offsets = [outcome.appended.base_offset for outcome in (*outcomes, later) if outcome.appended is not None]
+    assert offsets == [expected.index(values[0]) for values in [*SENT, [b"later"]]]
+    assert [(identity.sequence, values) for identity, values in brokers.new.came] == [
         (expected.index(values[0]), values) for values in [*SENT[acknowledged:], [b"later"]]
     ], "all that was not acknowledged, as it was"
 
 
 def _signed(values: list[bytes]) -> Any:
-    flat = [value for one in SENT for value in one]
+    flat = [value for batch in SENT for value in batch]
     return encode(values, identity=Identity(b"p" * 16, 0, flat.index(values[0])))

@@ -69,9 +69,9 @@ def test_records_arrive_once_and_in_order_however_often_connections_break(served
                 time.sleep(0.02)
         out.flush()
     for partition in (0, 1):
-        found = values(served, partition=partition)
-        assert found == [b"%d" % number for number in range(partition, 3000, 2)]
-        assert all(found[one.offset] == value for value, one in receipts if one.partition == partition)
+        stored = values(served, partition=partition)
+        assert stored == [b"%d" % number for number in range(partition, 3000, 2)]
+        assert all(stored[receipt.offset] == value for value, receipt in receipts if receipt.partition == partition)
 
 
 def test_a_restart_of_the_broker_is_not_noticed_by_those_who_send(served: Served) -> None:
@@ -209,18 +209,18 @@ def test_a_consumer_goes_on_exactly_where_it_was(served: Served) -> None:
     with store.producer("orders", batch_records=50) as out:
         for number in range(3000):
             out.send(b"%d" % number)
-    found: list[bytes] = []
+    received: list[bytes] = []
     with cutting(served), store.consumer("orders", group="g", fetch_bytes=1) as inbox:
-        while len(found) < 3000:
+        while len(received) < 3000:
             for record in inbox.poll(20, timeout=1):
-                found.append(record.value)
+                received.append(record.value)
                 inbox.ack(record)
-    assert found == [b"%d" % number for number in range(3000)]
+    assert received == [b"%d" % number for number in range(3000)]
 
 
 def position_of(served: Served) -> int:
     """The offset before which everything is done in group g."""
-    return max((one.offset for one in served.store.group("g").committed().values()), default=0)
+    return max((position.offset for position in served.store.group("g").committed().values()), default=0)
 
 
 def test_a_poll_that_waits_for_records_does_not_wait_for_commits(served: Served) -> None:
@@ -309,19 +309,19 @@ def test_what_is_fetched_ahead_is_bounded(served: Served) -> None:
 def test_a_member_that_handles_for_long_stays_a_member_and_a_dead_one_does_not(tmp_path: Path) -> None:
     def stays(pace: int) -> bool:
         with Served(tmp_path / f"pace {pace}", session=pace) as served:
-            one, other = served.connect(), served.connect()
+            store, other = served.connect(), served.connect()
             assert isinstance(other, RemoteStore)
-            one.create_topic("orders", partitions=2)
-            with one.producer("orders") as out:
+            store.create_topic("orders", partitions=2)
+            with store.producer("orders") as out:
                 out.send(b"x", partition=0)
                 out.send(b"y", partition=1)
-            slow, dead = one.consumer("orders", group="g"), other.consumer("orders", group="g")
+            slow, dead = store.consumer("orders", group="g"), other.consumer("orders", group="g")
             wait_until(lambda: len(slow.assignment()) == len(dead.assignment()) == 1)
             other._connection.close()  # as if its process had been killed
             wait_until(lambda: len(slow.assignment()) == 2)
-            (member,) = one.group("g").describe().members
+            (member,) = store.group("g").describe().members
             time.sleep(1.5 * pace)  # longer than a session: only heartbeats tell that it lives
-            described = one.group("g").describe()
+            described = store.group("g").describe()
             slow.close()
             return set(described.members) == set(described.owners.values()) == {member}
 
@@ -396,7 +396,7 @@ def test_after_a_commit_that_nobody_answered_the_consumer_goes_on_from_the_group
 
 def test_the_same_in_an_event_loop(served: Served) -> None:
     async def main() -> list[bytes]:
-        found: list[bytes] = []
+        received: list[bytes] = []
         async with headwater.aio.open(served.address, client=CLIENT) as store:
             await store.create_topic("orders")
             async with store.producer("orders", batch_records=10) as out:
@@ -405,15 +405,15 @@ def test_the_same_in_an_event_loop(served: Served) -> None:
             await asyncio.to_thread(served.stop)
             await asyncio.to_thread(served.start)
             async with store.consumer("orders", group="g") as inbox:
-                while len(found) < 500:
+                while len(received) < 500:
                     for record in await inbox.poll(timeout=1):
-                        found.append(record.value)
+                        received.append(record.value)
                         await inbox.ack(record)
                 async with store.transaction(inbox) as block, block.producer("orders") as more:
                     receipt = await more.send(b"more")
                 assert await receipt == 500
                 waiting = asyncio.create_task(inbox.poll(timeout=PATIENCE))
                 assert [record.value for record in await waiting] == [b"more"]
-        return found
+        return received
 
     assert asyncio.run(main()) == [b"%d" % number for number in range(500)]

@@ -43,17 +43,17 @@ def test_a_request_with_frames(message: pb.ProduceRequest, frames: list[bytes]) 
     whole.CopyFrom(message)
     whole.frames.extend(frames)
     assert packed == whole.SerializeToString() == pack_framed(whole)
-    found = unpack_produce(packed)
-    assert found.message == message
-    assert [bytes(frame) for frame in found.frames] == frames
+    unpacked = unpack_produce(packed)
+    assert unpacked.message == message
+    assert [bytes(frame) for frame in unpacked.frames] == frames
 
 
 @given(st.text(max_size=20), UINT32, FRAMES)
 def test_a_request_to_stage_frames(topic: str, partition: int, frames: list[bytes]) -> None:
     whole = pb.StageRequest(topic=topic, partition=partition, frames=frames)
-    found = unpack_stage(pack_framed(Framed(pb.StageRequest(topic=topic, partition=partition), frames)))
-    assert found.message == pb.StageRequest(topic=topic, partition=partition)
-    assert [bytes(frame) for frame in found.frames] == list(whole.frames)
+    unpacked = unpack_stage(pack_framed(Framed(pb.StageRequest(topic=topic, partition=partition), frames)))
+    assert unpacked.message == pb.StageRequest(topic=topic, partition=partition)
+    assert [bytes(frame) for frame in unpacked.frames] == list(whole.frames)
 
 
 @given(st.lists(st.tuples(PARTITIONS, FRAMES), max_size=3), INT64)
@@ -62,11 +62,11 @@ def test_an_answer_with_frames(parts: list[tuple[pb.FetchedPartition, list[bytes
     whole = pb.FetchResponse.FromString(packed)
     assert packed == whole.SerializeToString() == pack_response(whole) == pack_response(packed)
     assert whole.generation == generation
-    found = unpack_fetched(packed)
-    assert (found.generation, found.size) == (generation, len(packed))
-    for (head, frames), read, (one, content) in zip(parts, whole.partitions, found.partitions, strict=True):
+    unpacked = unpack_fetched(packed)
+    assert (unpacked.generation, unpacked.size) == (generation, len(packed))
+    for (head, frames), read, (fetched, content) in zip(parts, whole.partitions, unpacked.partitions, strict=True):
         assert read.frames == bytes(content) == b"".join(frames)
-        for message in (read, one):
+        for message in (read, fetched):
             message.ClearField("frames")
             message.ClearField("padding")
             assert message == head
@@ -112,7 +112,7 @@ def test_bytes_that_are_no_message_are_refused_like_by_protobuf(noise: bytes, pa
             unpack_produce(content)
     else:
         try:
-            found = unpack_produce(content)
+            unpacked = unpack_produce(content)
         except DecodeError:
             return  # groups, which protobuf 3 does not write, are refused
-        assert [bytes(frame) for frame in found.frames] == list(expected.frames)
+        assert [bytes(frame) for frame in unpacked.frames] == list(expected.frames)
