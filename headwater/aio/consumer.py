@@ -31,7 +31,7 @@ from headwater.streams.topic import TopicPartition
 _ITERATION = 1.0
 """An iteration waits so many seconds for records at a time."""
 
-_Found = TypeVar("_Found", ConsumedRecord, ConsumedBatch)
+_Polled = TypeVar("_Polled", ConsumedRecord, ConsumedBatch)
 _Result = TypeVar("_Result")
 
 
@@ -79,7 +79,7 @@ class Consumer:
         """The same as Arrow batches, one for each frame that was read ahead."""
         return await self._polled(timeout, self._consumer.poll_batches)
 
-    async def _polled(self, timeout: float, poll: Callable[[], list[_Found]]) -> list[_Found]:
+    async def _polled(self, timeout: float, poll: Callable[[], list[_Polled]]) -> list[_Polled]:
         deadline = self._threads.loop.time() + timeout
         while True:
             self.bell.silence()
@@ -98,9 +98,9 @@ class Consumer:
         self, work: Callable[[], _Result], unwanted: Callable[[_Result], object] | None = None
     ) -> _Result:
         """Do something with the consumer in a thread, after what was read ahead is back in its place."""
-        return await self._turns.run(work, unwanted, before=self._return_what_is_ahead)
+        return await self._turns.run(work, unwanted, before=self._return_read_ahead)
 
-    def _return_what_is_ahead(self) -> None:
+    def _return_read_ahead(self) -> None:
         self._consumer.give_back(self._ahead)
         self._ahead.clear()
 

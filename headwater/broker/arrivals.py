@@ -29,8 +29,8 @@ KEPT: Final = 32 * MIB
 """The bytes of writes that are kept for waiters that have yet to come for them. More has to be read."""
 SMALL: Final = 32 * KIB
 """Smaller pieces are sent, also to readers of the file: opening that takes longer than copying."""
-_PLACE_BYTES: Final = 1024
-"""The most that the place of a write takes."""
+_EXTENT_BYTES: Final = 1024
+"""The most memory that the extent of a write takes."""
 
 
 class Arrival(NamedTuple):
@@ -44,10 +44,10 @@ class Arrival(NamedTuple):
 class ArrivalWaiter:
     """Someone who waits. It is woken once for anything that happened since `clear`, or since `take`."""
 
-    def __init__(self, arrivals: Arrivals, *, of_places: bool) -> None:
-        """With `of_places` only where something was written is kept for it, and not what, unless that is small."""
+    def __init__(self, arrivals: Arrivals, *, extents_only: bool) -> None:
+        """With `extents_only` large writes are kept as extents of the log's file, without their content."""
         self._arrivals = arrivals
-        self._of_places = of_places
+        self._extents_only = extents_only
         self._event = asyncio.Event()
         self._brought: list[Arrival] | None = None
         """The writes since; None if something else may have happened, or if they are too much to keep."""
@@ -70,7 +70,7 @@ class ArrivalWaiter:
 
     def bring(self, arrival: Arrival) -> None:
         """This was written."""
-        if self._of_places and arrival.stretch.extent.length >= SMALL:
+        if self._extents_only and arrival.stretch.extent.length >= SMALL:
             arrival = arrival._replace(stretch=arrival.stretch._replace(pieces=()))
         size = _weight(arrival)
         if self._brought is not None and size <= PASSED_ON and self._arrivals.keep(size):
@@ -114,7 +114,7 @@ class ArrivalWaiter:
 
 def _weight(arrival: Arrival) -> int:
     """About the number of bytes that it takes to keep it."""
-    return arrival.stretch.extent.length if arrival.stretch.pieces else _PLACE_BYTES
+    return arrival.stretch.extent.length if arrival.stretch.pieces else _EXTENT_BYTES
 
 
 class Arrivals:
@@ -127,9 +127,9 @@ class Arrivals:
         self._kept = 0
 
     @contextmanager
-    def expecting(self, keys: Iterable[Key], *, of_places: bool = False) -> Iterator[ArrivalWaiter]:
+    def expecting(self, keys: Iterable[Key], *, extents_only: bool = False) -> Iterator[ArrivalWaiter]:
         """A waiter that is woken by any of these, for the length of a block."""
-        waiter = ArrivalWaiter(self, of_places=of_places)
+        waiter = ArrivalWaiter(self, extents_only=extents_only)
         wanted = set(keys)
         for key in wanted:
             self._waiters.setdefault(key, set()).add(waiter)

@@ -209,7 +209,7 @@ class WaitingReader:
     def expecting(self, request: ReadRequest[_Content]) -> AbstractContextManager[ArrivalWaiter]:
         """A waiter for what is read, for the length of a block. Begin it before the first read."""
         keys: list[Key] = list(chain(request.partitions(), [(request.group, GROUP)] if request.group else []))
-        return self._runtime.arrivals.expecting(keys, of_places=request.direct)
+        return self._runtime.arrivals.expecting(keys, extents_only=request.direct)
 
     async def read(
         self, request: ReadRequest[_Content], waiter: ArrivalWaiter, deadline: float, limits: CallLimits

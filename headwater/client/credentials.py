@@ -44,16 +44,16 @@ class Credentials:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Return the environment's credentials; a variable that is set to nothing counts as not set."""
-        said = {name: environment.get(f"{PREFIX}CLIENT_{name.upper()}", "").strip() for name in NAMES}
-        secure = said.pop("tls").lower()
+        texts = {name: environment.get(f"{PREFIX}CLIENT_{name.upper()}", "").strip() for name in NAMES}
+        secure = texts.pop("tls").lower()
         if secure not in ("", "true", "yes", "on", "1", "false", "no", "off", "0"):
             raise InvalidConfiguration(f"{PREFIX}CLIENT_TLS must be true or false, not {secure!r:.60}")
-        given = {name: text for name, text in said.items() if text}
+        given = {name: text for name, text in texts.items() if text}
         return cls(tls=secure in ("true", "yes", "on", "1"), **given)
 
-    def overridden(self, said: Mapping[str, object]) -> Credentials:
+    def overridden(self, options: Mapping[str, object]) -> Credentials:
         """These, with what a program says explicitly over them."""
-        return replace(self, **said)  # type: ignore[arg-type]
+        return replace(self, **options)  # type: ignore[arg-type]
 
     @property
     def secure(self) -> bool:

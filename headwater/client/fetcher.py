@@ -123,13 +123,13 @@ class RemoteFetcher:
             self._fetch(cursors)
 
     def ready(self, cursors: Sequence[Cursor]) -> bool:
-        if self._has_some(cursors):
+        if self._any_ready(cursors):
             return True
         self._reach.check()
         self._fetch(cursors)
         return False
 
-    def _has_some(self, cursors: Sequence[Cursor]) -> bool:
+    def _any_ready(self, cursors: Sequence[Cursor]) -> bool:
         return any(self._source(cursor).ready for cursor in cursors)
 
     def _ask(self, cursors: Sequence[Cursor], member: str | None) -> None:

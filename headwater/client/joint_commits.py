@@ -127,11 +127,11 @@ class JointCommits:
         with self._mutex:
             self._remove([mine])
 
-    def _remove(self, some: list[_Waiting]) -> None:
+    def _remove(self, batch: list[_Waiting]) -> None:
         """The mutex is held."""
-        self._waiting = [waiting for waiting in self._waiting if waiting not in some]
+        self._waiting = [waiting for waiting in self._waiting if waiting not in batch]
         self._called = any(waiting.leads for waiting in self._waiting)
-        if self._gathering in some:
+        if self._gathering in batch:
             self._gathering = None
 
     def _make(self, batch: list[_Waiting], connection: Connection) -> pb.CommitOutcome | None:

@@ -280,12 +280,12 @@ class Sender:
     def _read(self, channel: Channel) -> bool:
         """Open a stream and take the answers until it ends; whether there were any."""
         stream = self._begin(channel)
-        some = False
+        answered = False
         try:
             for response in stream.call:
                 stream.hear(response)
                 error = self._answer(response)
-                some = True
+                answered = True
                 if isinstance(error, NotLeader):
                     self._connection.moved(error)
                     stream.call.cancel()  # what is unanswered is sent again, there
@@ -298,7 +298,7 @@ class Sender:
                 if self._stream is stream:
                     self._stream = None
             stream.end()
-        return some
+        return answered
 
     def _begin(self, channel: Channel) -> _Stream:
         stream = _Stream(channel, self._connection.metadata, direct=self._connection.config.direct)

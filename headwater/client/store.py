@@ -142,17 +142,17 @@ class RemoteStore(Store):
         super().__init__(backend, defaults)
 
 
-def connect(where: str, defaults: Preset, client: ClientConfig | None, said: dict[str, Any]) -> RemoteStore:
+def connect(where: str, defaults: Preset, client: ClientConfig | None, options: dict[str, Any]) -> RemoteStore:
     """Return the store at these brokers, by what the program says over what the environment says.
 
     Nothing is sent before it is first used.
     """
-    unknown = [name for name in said if name not in NAMES]
+    unknown = [name for name in options if name not in NAMES]
     if unknown:
         raise InvalidConfiguration(f"unknown options {unknown}; there are {', '.join(NAMES)}")
     if client is not None and not isinstance(client, ClientConfig):
         raise InvalidConfiguration(f"client must be a ClientConfig, not {client!r:.60}")
-    credentials = Credentials.from_environment(os.environ).overridden(said)
+    credentials = Credentials.from_environment(os.environ).overridden(options)
     return RemoteStore(
         parse_store(where),
         config=client or ClientConfig(**options_said("client", ClientConfig, os.environ, besides=NAMES)),

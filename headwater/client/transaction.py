@@ -37,7 +37,7 @@ from headwater.wire.deciding import coordinated
 
 _AT_ONCE: Final = 8 * 1024 * 1024
 """So many bytes of frames are sent to the stage in one call."""
-_NOWHERE: Final = StagedExtent("", 0, 0)
+_UNKNOWN_EXTENT: Final = StagedExtent("", 0, 0)
 """The place of a frame in the stage: only the broker knows it."""
 _LEADERS_AT_ONCE: Final = 8
 
@@ -61,7 +61,7 @@ class RemoteStage:
         self._bytes += frame.length
         if self._bytes >= _AT_ONCE:
             self.send()
-        return _NOWHERE
+        return _UNKNOWN_EXTENT
 
     def send(self) -> None:
         """Stage all that is kept, durably."""

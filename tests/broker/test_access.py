@@ -57,7 +57,7 @@ def guard(file: Path) -> Iterator[Guard]:
     guard.close()
 
 
-def said(token: str) -> list[tuple[str, str | bytes]]:
+def credentials(token: str) -> list[tuple[str, str | bytes]]:
     return [("user-agent", "test"), ("authorization", f"Bearer {token}")]
 
 
@@ -157,7 +157,7 @@ def test_without_a_file_everything_is_allowed() -> None:
 def test_a_token_says_who_calls(guard: Guard, file: Path) -> None:
     token = create_token(tokens_beside(file), "billing")
     guard.reload()
-    assert guard.caller(said(token), "peer", []) == Caller("billing", "peer")
+    assert guard.caller(credentials(token), "peer", []) == Caller("billing", "peer")
     assert guard.caller([("authorization", f"bearer {token}")], "peer", [b"operator"]).name == "billing"
 
 
@@ -194,7 +194,7 @@ def test_a_wrong_token_is_refused_even_where_anonymous_callers_are_not(guard: Gu
         "hw_000000000000_" + "A" * 43,
     ):
         with pytest.raises(hw.Unauthenticated, match="mistyped, revoked or expired"):
-            guard.caller(said(wrong), "peer", [])
+            guard.caller(credentials(wrong), "peer", [])
     with pytest.raises(hw.Unauthenticated):
         guard.caller([("authorization", f"Basic {token}")], "peer", [])
 
@@ -218,11 +218,11 @@ def test_the_file_of_tokens_has_hashes_and_only_its_owner_reads_it(file: Path) -
 def test_a_revoked_token_is_refused_at_once(guard: Guard, file: Path) -> None:
     token = create_token(tokens_beside(file), "billing")
     guard.reload()
-    guard.caller(said(token), "peer", [])
+    guard.caller(credentials(token), "peer", [])
     revoke_token(tokens_beside(file), token.split("_")[1])
     guard.reload()
     with pytest.raises(hw.Unauthenticated):
-        guard.caller(said(token), "peer", [])
+        guard.caller(credentials(token), "peer", [])
     with pytest.raises(hw.StoreError, match=r"token .* does not exist"):
         revoke_token(tokens_beside(file), token.split("_")[1])
 
@@ -281,12 +281,14 @@ def test_wrong_secrets_of_a_token_do_not_keep_the_right_one_out(guard: Guard, fi
     refused: Counter[type[Exception]] = Counter()
     for number in range(1000):
         try:
-            guard.caller(said(token[:-4] + f"{number:04}"), f"ipv4:10.0.0.7:{number}", [])
+            guard.caller(credentials(token[:-4] + f"{number:04}"), f"ipv4:10.0.0.7:{number}", [])
         except (hw.Unauthenticated, TooManyAttempts) as error:
             refused[type(error)] += 1
     assert refused == {hw.Unauthenticated: 10, TooManyAttempts: 990}, "whoever guesses is told to slow down"
-    assert guard.caller(said(token), "ipv4:10.0.0.8:1", []).name == "billing"
-    assert guard.caller(said(token), "ipv4:10.0.0.7:1", []).name == "billing", "and from there too, once it is known"
+    assert guard.caller(credentials(token), "ipv4:10.0.0.8:1", []).name == "billing"
+    assert guard.caller(credentials(token), "ipv4:10.0.0.7:1", []).name == "billing", (
+        "and from there too, once it is known"
+    )
 
 
 def test_the_table_of_those_who_guess_does_not_grow_without_end(

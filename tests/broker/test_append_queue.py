@@ -15,7 +15,7 @@ from headwater.log import Appended, Frame, encode
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.topic import TopicPartition
 
-PLACE = TopicPartition("orders", 0)
+ORDERS = TopicPartition("orders", 0)
 
 
 class Value:
@@ -52,7 +52,7 @@ def test_a_queue_that_ends_twice_takes_no_other_with_it() -> None:
             appends: list[asyncio.Future[Appended]] = []
 
             def append(value: bytes, meanwhile: Callable[[], None] = lambda: None) -> None:
-                appends.append(queues.append(PLACE, Value(value, meanwhile)))
+                appends.append(queues.append(ORDERS, Value(value, meanwhile)))
 
             append(b"0", lambda: append(b"1"))
             runtime.work.pop()()

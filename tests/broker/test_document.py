@@ -62,11 +62,11 @@ def test_the_document_does_what_it_says(tmp_path: Path) -> None:
             process.wait()
     output, errors = (tmp_path / "output").read_text(), (tmp_path / "errors").read_text()
     assert process.returncode == 0, errors
-    said = output.splitlines()
-    assert [line for line in said if re.fullmatch(r"0 b'customer-7' b'two teas'", line)]
-    assert "orders.eu" in said
-    assert "admin topic payroll" in said
-    assert "there is no topic 'payroll' in what 'billing' may see: create it first" in said
+    lines = output.splitlines()
+    assert [line for line in lines if re.fullmatch(r"0 b'customer-7' b'two teas'", line)]
+    assert "orders.eu" in lines
+    assert "admin topic payroll" in lines
+    assert "there is no topic 'payroll' in what 'billing' may see: create it first" in lines
     assert output.count('"state": "serving"') == 3
     assert not re.search(r"hw_[0-9a-f]{12}_", output + errors), "tokens went into files, not to the terminal"
     assert '"level": "error"' not in errors

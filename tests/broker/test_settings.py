@@ -14,11 +14,15 @@ from headwater.core.options import Option, options_of
 
 
 def read(
-    tmp_path: Path, flags: dict[str, str | None] | None = None, file: str = "", name: str = "broker.yaml", **said: str
+    tmp_path: Path,
+    flags: dict[str, str | None] | None = None,
+    file: str = "",
+    name: str = "broker.yaml",
+    **variables: str,
 ) -> Settings:
     path = tmp_path / name
     path.write_text(file)
-    environment = {f"HEADWATER_BROKER_{key.upper()}": value for key, value in said.items()}
+    environment = {f"HEADWATER_BROKER_{key.upper()}": value for key, value in variables.items()}
     return read_settings(flags or {}, environment, path if file else None)
 
 

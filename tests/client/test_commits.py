@@ -15,7 +15,7 @@ from headwater.log.clock import REAL_CLOCK
 from headwater.streams.group import Commit, TopicKey
 from headwater.streams.topic import TopicPartition
 
-PLACE = TopicPartition("orders", 0)
+ORDERS = TopicPartition("orders", 0)
 KEY = (b"0" * 16, 0)
 PATIENCE = 300.0
 
@@ -41,13 +41,13 @@ class Gated(MemoryGroup):
         assert self.gate.wait(PATIENCE)
         if self.error is not None:
             raise self.error
-        self.offsets.append(commits[PLACE].offset)
+        self.offsets.append(commits[ORDERS].offset)
         return super().commit(member_id, commits, known=known)
 
 
 def send(commits: Commits, group: Gated, offset: int) -> dict[TopicPartition, Commit]:
     """Send one more commit, and return the commits that are known to be set by then."""
-    done, refused = commits.send(group, None, {PLACE: Commit(KEY, offset)}, {KEY: 0})
+    done, refused = commits.send(group, None, {ORDERS: Commit(KEY, offset)}, {KEY: 0})
     assert not refused
     return done
 
@@ -66,7 +66,7 @@ def test_one_is_on_its_way_and_the_newest_goes_next() -> None:
     send(commits, group, 5)
     while not (done := send(commits, group, 5)):
         time.sleep(0.001)
-    assert done == {PLACE: Commit(KEY, 5)}
+    assert done == {ORDERS: Commit(KEY, 5)}
     assert group.offsets == [1, 4, 5]
 
 

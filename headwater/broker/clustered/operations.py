@@ -73,7 +73,7 @@ class ClusterOperations:
 
     async def _ask(self, brokers: set[int]) -> dict[int, dict[str, TopicStatistics]]:
         """The numbers of each broker, by the names of topics. Brokers that do not answer are left out."""
-        answers = await asyncio.gather(*map(self._ask_one, brokers), return_exceptions=True)
+        answers = await asyncio.gather(*map(self._ask_broker, brokers), return_exceptions=True)
         by_broker: dict[int, dict[str, TopicStatistics]] = {}
         for broker, answer in zip(brokers, answers, strict=True):
             if not isinstance(answer, BaseException):
@@ -82,7 +82,7 @@ class ClusterOperations:
                 raise answer
         return by_broker
 
-    async def _ask_one(self, broker: int) -> list[TopicStatistics]:
+    async def _ask_broker(self, broker: int) -> list[TopicStatistics]:
         if broker == self._node.broker:
             return await self.statistics_here((), lambda _: True)
         return await self._peers.statistics(broker)

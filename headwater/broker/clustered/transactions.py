@@ -131,9 +131,9 @@ class ReplicatedStage:
 
     async def _write(self) -> None:
         frames, self._frames, self._waiting = self._frames, {}, 0
-        for staged, some in frames.items():
-            if some:
-                self._ranges.setdefault(staged, []).append(await self._stages.append(*staged, some))
+        for staged, batch in frames.items():
+            if batch:
+                self._ranges.setdefault(staged, []).append(await self._stages.append(*staged, batch))
 
     async def seal(self) -> StageToken:
         """See TransactionStage."""
@@ -263,14 +263,14 @@ class ClusterTransactions:
 
     async def _hold(self, writes: tuple[PartitionWrites, ...]) -> None:
         """Make sure, at the leaders of their partitions, that writes are staged; raises TransactionAborted."""
-        await asyncio.gather(*map(self._hold_one, writes))
+        await asyncio.gather(*map(self._hold_partition, writes))
 
-    async def _hold_one(self, writes: PartitionWrites) -> None:
+    async def _hold_partition(self, writes: PartitionWrites) -> None:
         deadline = time.monotonic() + _HOLDING
         partition = TopicPartition(writes.topic, writes.partition)
         while True:
             try:
-                await self._check_there(writes)
+                await self._check_topic_exists(writes)
                 if self._node.leadership.leads(partition):
                     self.stages.hold(partition, writes.uuid, writes.ranges)
                 else:
@@ -285,13 +285,13 @@ class ClusterTransactions:
 
     async def _apply(self, writes: PartitionWrites, writer: bytes, portions: Sequence[Portion]) -> Sequence[int | None]:
         """Have the leader of a partition write what is decided; raises UnknownTopic, PartitionDeleted and others."""
-        await self._check_there(writes)
+        await self._check_topic_exists(writes)
         partition = TopicPartition(writes.topic, writes.partition)
         if self._node.leadership.leads(partition):
             return await self.stages.apply(partition, writes.uuid, writer, portions)
         return await self._peers.apply_stages(writes, writer, portions)
 
-    async def _check_there(self, writes: PartitionWrites) -> None:
+    async def _check_topic_exists(self, writes: PartitionWrites) -> None:
         """Raise UnknownTopic or PartitionDeleted if the topic was deleted: not by what this broker has heard of."""
         known = self._node.membership.view.topics.get(writes.topic)
         if known is not None and known.info.uuid == writes.uuid:

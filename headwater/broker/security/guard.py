@@ -71,9 +71,9 @@ class Guard(Access):
 
     def caller(self, metadata: Sequence[tuple[str, str | bytes]], peer: str, identities: Iterable[bytes]) -> Caller:
         """See Access."""
-        said = _authorization(metadata)
-        if said is not None:
-            return Caller(self.user_of(said, peer), peer)
+        authorization = _authorization(metadata)
+        if authorization is not None:
+            return Caller(self.user_of(authorization, peer), peer)
         names = [identity.decode("utf-8", "backslashreplace") for identity in identities or ()]
         users = self._users
         if names:
@@ -85,8 +85,8 @@ class Guard(Access):
 
     def hashes(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:
         """See Access."""
-        said = _authorization(metadata)
-        return said is not None and self._verifier.hashes(_token_in(said))
+        authorization = _authorization(metadata)
+        return authorization is not None and self._verifier.hashes(_token_in(authorization))
 
     def user_of(self, authorization: str, peer: str) -> str:
         """The user of the token in `Bearer hw_...`; raises Unauthenticated, or TooManyAttempts."""

@@ -99,21 +99,21 @@ class NoCluster:
 
     async def plan_moves(self, remove: Collection[int]) -> list[PlannedMove]:  # noqa: ARG002
         """Raise StoreError."""
-        raise self._nowhere()
+        raise self._cannot_move()
 
     async def begin_moves(self, moves: Sequence[PlannedMove], remove: Collection[int]) -> int:  # noqa: ARG002
         """Raise StoreError."""
-        raise self._nowhere()
+        raise self._cannot_move()
 
     async def cancel_moves(self, remove: Collection[int]) -> int:  # noqa: ARG002
         """Raise StoreError."""
-        raise self._nowhere()
+        raise self._cannot_move()
 
     async def moves(self) -> list[PlannedMove]:
         """Raise StoreError."""
-        raise self._nowhere()
+        raise self._cannot_move()
 
-    def _nowhere(self) -> StoreError:
+    def _cannot_move(self) -> StoreError:
         return StoreError("the broker is in no cluster: no other broker can take its partitions")
 
     async def access_rules(self) -> Rules | None:
