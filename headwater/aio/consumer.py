@@ -156,13 +156,13 @@ class Consumer:
         """Set the group's position in every assigned partition, forwards or backwards, and read on from there."""
         await self.in_turn(lambda: self._consumer.reset(position))
 
-    async def pause(self, *places: TopicPartition) -> None:
+    async def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these partitions, or of all, until `resume`."""
-        await self.in_turn(lambda: self._consumer.pause(*places))
+        await self.in_turn(lambda: self._consumer.pause(*partitions))
 
-    async def resume(self, *places: TopicPartition) -> None:
+    async def resume(self, *partitions: TopicPartition) -> None:
         """Go on with these partitions, or with all."""
-        await self._turns.here(lambda: self._consumer.resume(*places))
+        await self._turns.here(lambda: self._consumer.resume(*partitions))
         self.bell.ring()
 
     async def assignment(self) -> frozenset[TopicPartition]:

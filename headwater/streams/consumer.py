@@ -450,13 +450,13 @@ class Consumer:
         for place, offset in positions.items():
             self._cursors[place].move(offset)
 
-    def pause(self, *places: TopicPartition) -> None:
+    def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these partitions, or of all, until `resume`."""
-        self._cursors.paused.update(places or self._cursors)
+        self._cursors.paused.update(partitions or self._cursors)
 
-    def resume(self, *places: TopicPartition) -> None:
+    def resume(self, *partitions: TopicPartition) -> None:
         """Go on with these partitions, or with all."""
-        self._cursors.paused.difference_update(places or set(self._cursors.paused))
+        self._cursors.paused.difference_update(partitions or set(self._cursors.paused))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now."""
