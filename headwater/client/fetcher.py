@@ -86,7 +86,7 @@ class RemoteFetcher:
 
     def follow(self, cursors: Sequence[Cursor]) -> None:
         with self._mutex:
-            self._sources = {cursor.place: self._source(cursor) for cursor in cursors}
+            self._sources = {cursor.tp: self._source(cursor) for cursor in cursors}
         if self._group is not None and not self._follows_group:
             self._follows_group = True
             self._group.follow(self.watch.ring)
@@ -135,7 +135,7 @@ class RemoteFetcher:
     def _ask(self, cursors: Sequence[Cursor], member: str | None) -> None:
         """See what is there at this moment."""
         with self._mutex:
-            wanted = {cursor.place: self._source(cursor).tail for cursor in cursors}
+            wanted = {cursor.tp: self._source(cursor).tail for cursor in cursors}
         for channel, part in self._by_leader(wanted):
             request = self._request(part, 0.0)
             if self._group is not None:

@@ -28,7 +28,7 @@ class PartitionFetcher:
         self._followed: set[TopicKey] | None = None
         self.watch = Watch()
 
-    def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:  # noqa: ARG002
+    def source(self, tp: TopicPartition, key: TopicKey, partition: Partition) -> Source:  # noqa: ARG002
         return partition
 
     def follow(self, cursors: Sequence[Cursor]) -> None:

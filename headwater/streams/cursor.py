@@ -52,7 +52,7 @@ class Cursor:
 
     def __init__(
         self,
-        place: TopicPartition,
+        tp: TopicPartition,
         key: TopicKey,
         partition: Partition,
         position: int,
@@ -60,7 +60,7 @@ class Cursor:
         on_damage: OnLoss | None = None,
         source: Source | None = None,
     ) -> None:
-        self.place = place
+        self.tp = tp
         self.key = key
         self.generation = generation
         """In which generation of the group the position was set from which this began."""
@@ -100,26 +100,26 @@ class Cursor:
             bounds = self.source.bounds()
             if self.next < bounds.start:
                 _log.warning(
-                    "%s: offsets %d to %d were removed before they were read", self.place, self.next, bounds.start
+                    "%s: offsets %d to %d were removed before they were read", self.tp, self.next, bounds.start
                 )
                 self._pass_over(bounds.start)
             if self.next >= bounds.end:
                 return False
             try:
-                found = self.source.read(self.next, max_bytes=max_bytes)
+                frames = self.source.read(self.next, max_bytes=max_bytes)
             except OffsetOutOfRange:  # removed since the bounds were looked at: the next call finds the new ones
                 return False
             except FrameDamaged as error:
                 if error.next_offset is None:
                     raise
-                lost = RecordsDamaged(*self.place, self.next, error.next_offset, error)
+                lost = RecordsDamaged(*self.tp, self.next, error.next_offset, error)
                 if self._on_damage is None:
                     raise lost from error
                 self._on_damage(lost)
                 self._pass_over(error.next_offset)
             else:
-                self.frames.extend(found)
-                if not found:  # a compaction has left nothing from here to the end
+                self.frames.extend(frames)
+                if not frames:  # a compaction has left nothing from here to the end
                     self._pass_over(bounds.end)
         return True
 
@@ -132,7 +132,7 @@ class Cursor:
         """Turn the next frame into records. Offsets that hold none, after a compaction, count as done."""
         frame = self.frames[0]  # a frame that cannot be decoded stays: it is not passed over
         start, end = self.next, frame.header.next_offset
-        rows = zip(repeat(self.place.topic), repeat(self.place.partition), *frame.columns(start), strict=False)
+        rows = zip(repeat(self.tp.topic), repeat(self.tp.partition), *frame.columns(start), strict=False)
         self.records.extend(map(tuple.__new__, repeat(ConsumedRecord), rows))
         self._unpacked = self.frames.popleft()
         self.next = end
@@ -162,7 +162,7 @@ class Cursor:
             start, self.next = self.next, self.frames.popleft().header.next_offset
             if batch.num_rows:
                 self.delivered = self.next
-                yield ConsumedBatch(*self.place, start, self.next, batch)
+                yield ConsumedBatch(*self.tp, start, self.next, batch)
             else:
                 self.acks.ack(start, self.next)
 

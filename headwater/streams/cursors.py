@@ -20,7 +20,7 @@ class Cursors(dict[TopicPartition, Cursor]):
 
     def active(self) -> list[Cursor]:
         """Return the cursors that do not pause, in their order."""
-        return [self[place] for place in self._order if place not in self.paused]
+        return [self[partition] for partition in self._order if partition not in self.paused]
 
     def next_turn(self) -> None:
         """Have another partition come first."""
@@ -28,16 +28,16 @@ class Cursors(dict[TopicPartition, Cursor]):
 
     def add(self, cursors: Iterable[Cursor]) -> None:
         """Begin with more partitions."""
-        self.update((cursor.place, cursor) for cursor in cursors)
+        self.update((cursor.tp, cursor) for cursor in cursors)
         self._order = deque(sorted(self))
 
-    def drop(self, places: Iterable[TopicPartition]) -> bool:
+    def drop(self, partitions: Iterable[TopicPartition]) -> bool:
         """Give partitions up; whether something was handed out there that is not committed."""
         lost = False
-        for place in places:
-            cursor = self.pop(place, None)
+        for partition in partitions:
+            cursor = self.pop(partition, None)
             lost = lost or (cursor is not None and cursor.delivered > cursor.committed)
-            self.paused.discard(place)
+            self.paused.discard(partition)
         self._order = deque(sorted(self))
         return lost
 
@@ -49,24 +49,24 @@ class Cursors(dict[TopicPartition, Cursor]):
     def done(self) -> dict[TopicPartition, Commit]:
         """Return the positions that are acknowledged and not committed."""
         return {
-            place: Commit(cursor.key, cursor.acks.position)
-            for place, cursor in self.items()
+            partition: Commit(cursor.key, cursor.acks.position)
+            for partition, cursor in self.items()
             if cursor.acks.position > cursor.committed
         }
 
-    def give_back(self, found: Sequence[ConsumedRecord | ConsumedBatch]) -> int:
+    def give_back(self, consumed: Sequence[ConsumedRecord | ConsumedBatch]) -> int:
         """Read again what nobody has got of a poll, or the last of it; return the number of records."""
         spans: dict[TopicPartition, tuple[int, int]] = {}
         count = 0
-        for item in found:
+        for item in consumed:
             if isinstance(item, ConsumedBatch):
                 start, end, records = item.start, item.end, item.batch.num_rows
             else:
                 start, end, records = item.offset, item.offset + 1, 1
-            place = TopicPartition(item.topic, item.partition)
-            spans[place] = (spans.get(place, (start, end))[0], end)
+            partition = TopicPartition(item.topic, item.partition)
+            spans[partition] = (spans.get(partition, (start, end))[0], end)
             count += records
-        for place, (start, end) in spans.items():
-            if place in self and self[place].delivered == end:
-                self[place].back_to(start)
+        for partition, (start, end) in spans.items():
+            if partition in self and self[partition].delivered == end:
+                self[partition].back_to(start)
         return count

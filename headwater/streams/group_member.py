@@ -90,11 +90,9 @@ class GroupMember:
             self.rejoin()  # it was taken out, because nothing was heard of it
             self.generation = self._present_generation()
         position = self.group.position
-        return {cursor.place for cursor in cursors if was_reset(position(cursor.key), cursor.generation)}
+        return {cursor.tp for cursor in cursors if was_reset(position(cursor.key), cursor.generation)}
 
-    def start_position(
-        self, place: TopicPartition, key: TopicKey, partition: Partition, start: Start
-    ) -> tuple[int, int]:
+    def start_position(self, tp: TopicPartition, key: TopicKey, partition: Partition, start: Start) -> tuple[int, int]:
         """Return the offset to begin at in a partition, and the generation in which it was set.
 
         It is the group's position, or else what `start` means, which becomes the group's position.
@@ -102,7 +100,7 @@ class GroupMember:
         known = self.group.position(key) if self.group is not None else None
         end = partition.bounds().end
         if known is not None and self.group is not None and known.offset > end:
-            self.group.clamp({place: Commit(key, end)})  # a power loss has taken what was not synced
+            self.group.clamp({tp: Commit(key, end)})  # a power loss has taken what was not synced
             known = self.group.position(key)
         if known is not None:
             return min(known.offset, end), known.generation
@@ -110,24 +108,24 @@ class GroupMember:
         if self.group is not None:
             # The group begins here even if this member dies before it has done anything: "latest" would be later then.
             known_generation = None if self.id is not None else {key: self.generation}
-            self.group.commit(self.id, {place: Commit(key, position)}, known=known_generation)
+            self.group.commit(self.id, {tp: Commit(key, position)}, known=known_generation)
         return position, self.generation
 
     def known(
-        self, cursors: Mapping[TopicPartition, Cursor], places: Iterable[TopicPartition]
+        self, cursors: Mapping[TopicPartition, Cursor], partitions: Iterable[TopicPartition]
     ) -> dict[TopicKey, int] | None:
         """Return the generations by which a non-member notices a reset; a reset takes a member's partition away."""
         if self.id is not None:
             return None
-        return {cursors[place].key: cursors[place].generation for place in places}
+        return {cursors[partition].key: cursors[partition].generation for partition in partitions}
 
-    def has_members_at(self, places: AbstractSet[TopicPartition]) -> bool:
+    def has_members_at(self, partitions: AbstractSet[TopicPartition]) -> bool:
         """Return whether members of the group own one of these partitions, which a fixed share cannot have then."""
-        return self.group is not None and self._static and not places.isdisjoint(self.group.describe().owners)
+        return self.group is not None and self._static and not partitions.isdisjoint(self.group.describe().owners)
 
-    def refusal(self, places: AbstractSet[TopicPartition]) -> str:
+    def refusal(self, partitions: AbstractSet[TopicPartition]) -> str:
         """Return a sentence about commits that were refused."""
-        names = ", ".join(str(place) for place in sorted(places))
+        names = ", ".join(str(partition) for partition in sorted(partitions))
         return f"the commit of {names} was refused: no longer this consumer's in group {self.group_name!r}"
 
     def leave(self) -> None:

@@ -109,7 +109,7 @@ class Fetcher(Protocol):
     def watch(self) -> Wakeup:
         """Wakes the consumer when there may be something to poll."""
 
-    def source(self, place: TopicPartition, key: TopicKey, partition: Partition) -> Source:
+    def source(self, tp: TopicPartition, key: TopicKey, partition: Partition) -> Source:
         """Return the source of a new cursor."""
 
     def follow(self, cursors: Sequence[Cursor]) -> None:

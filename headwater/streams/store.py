@@ -25,9 +25,10 @@ from headwater.core.presets import Preset
 from headwater.core.schema import RAW, Schema
 from headwater.log import Partition, PartitionStatistics
 from headwater.log.entropy import random_bytes
+from headwater.streams.assignment import OnChange
 from headwater.streams.catalog import MAX_PARTITIONS, TopicInfo
 from headwater.streams.configuring import configured, partition_config
-from headwater.streams.consumer import Consumer, OnChange
+from headwater.streams.consumer import Consumer
 from headwater.streams.cursor import OnLoss
 from headwater.streams.group import Group
 from headwater.streams.ports import Appender, Fetcher, GroupCoordinator, StoreBackend, TransactionCoordinator

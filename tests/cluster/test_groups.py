@@ -159,7 +159,7 @@ def test_members_outlive_their_coordinator(cluster: SharedCluster, store: Store)
         before = store.group("g").describe()
         Keeper(cluster, "g").fail()
         assert store.group("g").describe() == before
-        inbox._refreshed = 0.0
+        inbox._assignment.refresh_soon()
         assert len(inbox.assignment()) == 2
 
 

@@ -51,7 +51,7 @@ def settle(*members: Consumer) -> None:
     """Let every member notice what has changed, twice: the first time some wait for those who come later."""
     for _ in range(2):
         for member in members:
-            member._refreshed = 0.0
+            member._assignment.refresh_soon()
             member.assignment()
 
 
@@ -401,7 +401,7 @@ def test_a_damaged_document_costs_the_memberships_and_no_position(tmp_path: Path
             one.commit()
             document = next((tmp_path / "store").glob("**/group.json"))
             document.write_bytes(document.read_bytes()[:-20])
-            one._refreshed = 0.0
+            one._assignment.refresh_soon()
             assert one.poll() == []
             assert len(one.assignment()) == 4
             fill(store, 1)
