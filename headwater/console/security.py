@@ -1,6 +1,6 @@
 """Security: the checks of a request before the store is asked anything, and the headers of each answer.
 
-A request must pass the check of Host and Origin (`headwater.core.cross_site`), and a change must come as JSON, which
+A request must pass the check of Host and Origin (`headwater.serving.cross_site`), and a change must come as JSON, which
 pages of other origins cannot send unasked. Answers forbid everything that the page does not need: scripts, styles and
 connections from elsewhere, scripts in markup, frames, and guesses about content.
 """
@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headwater.core.cross_site import cross_site_refusal
+from headwater.serving.cross_site import cross_site_refusal
 
 MAX_BODY: Final = 16 * 1024 * 1024
 """Larger requests are refused: a value of 10 MiB, twice as long in hexadecimal, would be too many for a browser."""

@@ -46,8 +46,8 @@ from headwater.console.page_request import NotFound, PageRequest, status_of
 from headwater.console.security import MAX_BODY, Security
 from headwater.console.sessions import ConsoleSession, ConsoleSessions
 from headwater.core.errors import HeadwaterError, InvalidConfiguration, StoreClosed, Unauthenticated
-from headwater.core.sources import source_of
 from headwater.core.version import __version__
+from headwater.serving.sources import source_of
 
 _log = logging.getLogger(__name__)
 MAX_STRANGERS_BODY: Final = 4096

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from headwater.console.server import Console
 from headwater.core.address import Address
 from headwater.core.errors import StoreError
-from headwater.core.sources import Connections
+from headwater.serving.connections import Connections
 
 HEAD_SECONDS = 10.0
 """Seconds for the head of a request, from the connection's beginning or from its first byte on."""

@@ -24,7 +24,7 @@ from typing import Final
 
 from headwater.console.watch import INTERVAL, StoreWatch
 from headwater.core.errors import Unauthenticated
-from headwater.core.sources import Failures
+from headwater.serving.failures import Failures
 from headwater.streams.store import Store
 
 _TOKEN_BYTES: Final = 32

@@ -1,6 +1,6 @@
 """Pages: a small HTTP server for what machines ask of a program, such as its metrics. It has a thread of its own.
 
-It refuses requests that another web site has made a browser send; see `headwater.core.cross_site`.
+It refuses requests that another web site has made a browser send; see `headwater.serving.cross_site`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Final, NamedTuple
 
-from headwater.core.cross_site import cross_site_refusal
-from headwater.core.sources import Connections
+from headwater.serving.connections import Connections
+from headwater.serving.cross_site import cross_site_refusal
 
 PLAIN: Final = "text/plain; charset=utf-8"
 _TIMEOUT_SECONDS: Final = 10.0

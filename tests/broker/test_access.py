@@ -21,7 +21,7 @@ from headwater.broker.security.access_file import read_access
 from headwater.broker.security.audit import Audit
 from headwater.broker.security.guard import Guard
 from headwater.broker.security.tokens import Token, Verifier, create_token, read_tokens, revoke_token, tokens_beside
-from headwater.core.sources import source_of_peer
+from headwater.serving.sources import source_of_peer
 from tests.support.patience import wait_until
 
 FILE = """\

@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="other-hosts-answered",
         promise="a server answers only to its own names",
-        file="headwater/core/cross_site.py",
+        file="headwater/serving/cross_site.py",
         old="    if names is not None and not _is_named(host, names):\n",
         new="    if names is not None and not host:\n",
         killers=("tests/console/test_security.py", "tests/monitoring/test_pages.py"),
@@ -16,7 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="other-origins-answered",
         promise="pages of other sites get nothing from the console",
-        file="headwater/core/cross_site.py",
+        file="headwater/serving/cross_site.py",
         old='    if origin is not None and origin.lower().partition("://")[2] != host:\n',
         new="    if origin is not None and not origin:\n",
         killers=("tests/console/test_security.py",),
@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="cross-site-fetches-answered",
         promise="the console refuses what a browser says comes from another site",
-        file="headwater/core/cross_site.py",
+        file="headwater/serving/cross_site.py",
         old='    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not may_be_linked:\n',
         new='    if headers.get("sec-fetch-site", "none") == "nowhere" and not may_be_linked:\n',
         killers=("tests/console/test_security.py",),

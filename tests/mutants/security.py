@@ -268,10 +268,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="connections-unbounded",
         promise="half-open connections keep nobody out of the console",
-        file="headwater/core/sources.py",
+        file="headwater/serving/connections.py",
         old="            if len(self._sources[source]) > self._most_of_source:\n",
         new="            if False:\n",
-        killers=("tests/core/test_sources.py",),
+        killers=("tests/serving/test_sources.py",),
     ),
     Mutant(
         name="heads-waited-for",

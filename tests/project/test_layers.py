@@ -16,7 +16,8 @@ LIBRARY: Final = frozenset({"core", "log", "streams"})
 BELOW: Final[dict[str, frozenset[str]]] = {
     "core": frozenset(),
     "v1": frozenset(),
-    "monitoring": frozenset({"core"}),
+    "serving": frozenset({"core"}),
+    "monitoring": frozenset({"core", "serving"}),
     "log": frozenset({"core"}),
     "streams": frozenset({"core", "log"}),
     "embedded": LIBRARY,
@@ -24,10 +25,10 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "client": LIBRARY | {"wire", "v1"},
     "opening": LIBRARY | {"embedded", "client"},
     "cluster": LIBRARY | {"embedded", "wire", "v1"},
-    "broker": LIBRARY | {"monitoring", "embedded", "wire", "v1", "cluster"},
+    "broker": LIBRARY | {"serving", "monitoring", "embedded", "wire", "v1", "cluster"},
     "spark": LIBRARY | {"monitoring", "embedded", "opening"},
     "aio": LIBRARY | {"opening"},
-    "console": LIBRARY | {"embedded", "client", "v1"},
+    "console": LIBRARY | {"serving", "embedded", "client", "v1"},
     "testing": frozenset({"core", "log"}),
 }
 """The packages that each package may import. The command, and `headwater` itself, may import all of them."""

@@ -23,7 +23,7 @@ from headwater.broker.security.access import OTHER_BROKER, Caller, Kind, Right, 
 from headwater.cluster.link import PASSWORD_KEY
 from headwater.core.errors import HeadwaterError, OpenFailed, PermissionDenied
 from headwater.core.names import HISTORY
-from headwater.core.sources import source_of_peer
+from headwater.serving.sources import source_of_peer
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
 
 _log = logging.getLogger(__name__)

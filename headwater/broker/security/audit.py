@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
-from headwater.core.sources import source_of_peer
+from headwater.serving.sources import source_of_peer
 
 _LOG: Final = logging.getLogger("headwater.broker.security.audit")
 _AGAIN_SECONDS: Final = 60.0

@@ -17,7 +17,7 @@ from headwater.broker.security.access_file import RIGHTS, Rights, read_access
 from headwater.broker.security.audit import Audit
 from headwater.broker.security.tokens import Token, Verifier, read_tokens, tokens_beside
 from headwater.core.errors import InvalidFile, PermissionDenied, Unauthenticated, UnknownTopic
-from headwater.core.sources import source_of_peer
+from headwater.serving.sources import source_of_peer
 from headwater.streams.pattern import is_pattern
 
 _LOG: Final = logging.getLogger("headwater.broker.security.access")

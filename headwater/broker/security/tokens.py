@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from headwater.broker.security.access import TooManyAttempts
 from headwater.core.errors import InvalidFile, Problem, StoreError
-from headwater.core.sources import Failures
+from headwater.serving.failures import Failures
 
 SUFFIX: Final = ".tokens"
 _TOKEN: Final = re.compile(r"hw_(?P<id>[0-9a-f]{12})_[A-Za-z0-9_-]{43}")

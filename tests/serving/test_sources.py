@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.core.sources import Connections, Failures
+from headwater.serving.connections import Connections
+from headwater.serving.failures import Failures
 
 Pair = tuple[socket.socket, socket.socket]
 
