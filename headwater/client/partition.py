@@ -37,7 +37,7 @@ from headwater.log.files.index import NEVER
 from headwater.log.files.segment import seed_of
 from headwater.log.format.frame import BASE_OFFSET, LAST_OFFSET_DELTA, Take, Taken
 from headwater.log.format.verify import verified
-from headwater.log.read.reader import OnDamage
+from headwater.log.recover.report import OnDamage
 from headwater.streams.catalog import TopicInfo, partition_uuid
 from headwater.streams.receipt import Outcome
 from headwater.v1 import broker_pb2 as pb

@@ -31,10 +31,10 @@ from headwater.log.format.schemas import SchemaDirectory, Schemas
 from headwater.log.maintain.compaction import CompactionReport, Compactor, Rewritten, rewrite_frames
 from headwater.log.maintain.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
-from headwater.log.read.reader import OnDamage, Reader
+from headwater.log.read.reader import Reader
 from headwater.log.recover.damage import read_damage, with_damage
 from headwater.log.recover.mending import COMPACTING, COMPACTION_LOCK, Mending
-from headwater.log.recover.report import Damage, RecoveryReport
+from headwater.log.recover.report import Damage, OnDamage, RecoveryReport
 from headwater.log.recover.survivors import Survivors
 from headwater.log.write.commit import Appended, CommitQueue, Extent, Stretch, Ticket
 from headwater.log.write.owner import PartitionOwner

@@ -29,7 +29,7 @@ from headwater.log.format.schemas import Schemas
 from headwater.log.maintain.compaction import CompactionReport, Compactor, rewrite_frames
 from headwater.log.maintain.retention import RetentionReport, SegmentFacts, expired
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
-from headwater.log.read.reader import OnDamage
+from headwater.log.recover.report import OnDamage
 from headwater.log.write.commit import Appended
 from headwater.log.write.producers import ProducerTable
 from headwater.log.write.rewrite import cut_frame

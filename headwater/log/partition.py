@@ -26,7 +26,7 @@ from headwater.log.format.projection import Projection
 from headwater.log.format.schemas import Schemas
 from headwater.log.maintain.compaction import CompactionReport
 from headwater.log.maintain.retention import RetentionReport, SegmentFacts
-from headwater.log.read.reader import OnDamage
+from headwater.log.recover.report import OnDamage
 from headwater.log.write.commit import Appended, Extent, Stretch
 
 

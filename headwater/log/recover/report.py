@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,10 @@ class Damage:
     offset: int
     next_offset: int
     reason: str
+
+
+OnDamage = Callable[[Damage], None]
+"""Called for each damaged stretch that a reader passes over."""
 
 
 @dataclass(slots=True)
