@@ -34,11 +34,11 @@ class Address(NamedTuple):
 
 def parse_address(text: str, default_port: int = DEFAULT_PORT) -> Address:
     """`host` or `host:port`; raises InvalidConfiguration."""
-    found = _ADDRESS.fullmatch(text.strip())
-    port = int(found["port"] or default_port) if found is not None else -1
-    if found is None or not 0 <= port < 1 << 16:
+    match = _ADDRESS.fullmatch(text.strip())
+    port = int(match["port"] or default_port) if match is not None else -1
+    if match is None or not 0 <= port < 1 << 16:
         raise InvalidConfiguration(f"an address is host or host:port, not {text!r:.100}")
-    return Address(found["host"], port)
+    return Address(match["host"], port)
 
 
 def parse_endpoints(text: str) -> list[Address]:

@@ -72,19 +72,19 @@ class _ColumnReader:
 
     def skip(self, text: str) -> bool:
         """Return whether this comes next; then it is passed."""
-        found = self._text.startswith(text, self._at)
-        self._at += len(text) if found else 0
-        return found
+        is_next = self._text.startswith(text, self._at)
+        self._at += len(text) if is_next else 0
+        return is_next
 
     def _expect(self, text: str) -> None:
         if not self.skip(text):
             raise self._wrong()
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self._text, self._at)
-        if found is not None:
-            self._at = found.end()
-        return found
+        match = pattern.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+        return match
 
     def end(self) -> None:
         """Nothing more may come."""

@@ -84,8 +84,8 @@ def _toml(path: Path, text: str, kind: Kind) -> Document:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        place = re.search(r"at line (\d+)", str(error))
-        line = int(place[1]) if place else text.count("\n") + 1
+        match = re.search(r"at line (\d+)", str(error))
+        line = int(match[1]) if match else text.count("\n") + 1
         raise kind.error([Problem(str(path), line, "", f"is no TOML: {error}")]) from error
     return _document(path, content, _toml_lines(text), kind)
 

@@ -58,7 +58,7 @@ def options_said(
     """The options of a configuration that the environment sets. `besides` are variables of the noun that are none."""
     known = {f"{PREFIX}{noun}_{option.name}".upper(): option for option in options_of(kind)}
     others = {f"{PREFIX}{noun}_{name}".upper() for name in besides}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, text in environment.items():
         if not name.upper().startswith(f"{PREFIX}{noun}_".upper()) or not text.strip() or name in others:
             continue
@@ -66,10 +66,10 @@ def options_said(
             nearest = get_close_matches(name.upper(), [*known, *others], n=1, cutoff=0.0)
             raise InvalidConfiguration(f"there is no option for {name}; the nearest variable is {nearest[0]}")
         try:
-            found[known[name].name] = known[name].parse(text)
+            values[known[name].name] = known[name].parse(text)
         except InvalidConfiguration as error:
             raise InvalidConfiguration(f"{name}={text!r:.60}: {error}") from None
-    return found
+    return values
 
 
 def _refuse_mistake(name: str) -> None:

@@ -181,8 +181,8 @@ class WriteFailed(PartitionError, OSError):
     """The disk refused a write (it is full, say). Nothing of it was kept; appending works again when the disk does."""
 
     def __init__(self, where: Path, cause: OSError) -> None:
-        what = f"{where}: {cause.strerror or cause}; nothing was written"
-        PartitionError.__init__(self, f"{what}: {_advice(cause)}")
+        problem = f"{where}: {cause.strerror or cause}; nothing was written"
+        PartitionError.__init__(self, f"{problem}: {_advice(cause)}")
         self.errno = cause.errno
 
 
@@ -250,8 +250,8 @@ class StoreError(HeadwaterError):
 class StoreClosed(StoreError):
     """The store, producer or consumer was closed."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} was closed: open it again")
+    def __init__(self, handle: str) -> None:
+        super().__init__(f"{handle} was closed: open it again")
 
 
 class StoreInUse(StoreError):
@@ -389,9 +389,9 @@ class PermissionDenied(StoreError):
     """The caller lacks a right at the broker. Nothing was done; `right`, `kind` and `name` say which it lacks."""
 
     def __init__(self, caller: str, right: str, kind: str, name: str) -> None:
-        place = kind if kind == "broker" else f"{kind} {name!r}"
+        subject = kind if kind == "broker" else f"{kind} {name!r}"
         super().__init__(
-            f"{caller!r} lacks the right {right!r} on {place}: who keeps the broker's access file can give it"
+            f"{caller!r} lacks the right {right!r} on {subject}: who keeps the broker's access file can give it"
         )
         self.caller = caller
         self.right = right
@@ -445,9 +445,9 @@ class DataLost(StoreError):
     """Records were removed before a query of Spark has read them. `partition` is None when a whole topic was."""
 
     def __init__(self, topic: str, partition: int | None, start: int | None, end: int | None, why: str) -> None:
-        place = topic if partition is None else f"{topic}/{partition}"
-        what = "records are" if start is None else f"offsets {start} to {end} (exclusive) are"
-        self.finding = f"{place}: {what} gone before they were read: {why}"
+        subject = topic if partition is None else f"{topic}/{partition}"
+        records = "records are" if start is None else f"offsets {start} to {end} (exclusive) are"
+        self.finding = f"{subject}: {records} gone before they were read: {why}"
         super().__init__(f"{self.finding}; to go on without them set the option failOnDataLoss to false")
         self.topic = topic
         self.partition = partition

@@ -19,9 +19,9 @@ def check_sizes(limits: TopicConfig, *, value: int = 0, key: int = 0, headers: i
 def check_frame_size(limits: PartitionConfig, length: int, where: object) -> None:
     """Raise InvalidRecord if a frame of this length is over the limit of its partition, which is named by `where`."""
     if length > limits.max_frame_bytes:
-        what = f"{where}: a frame of {length} bytes is"
-        raise _too_large(what, limits.max_frame_bytes, "max_frame_bytes", ": send fewer records at a time")
+        subject = f"{where}: a frame of {length} bytes is"
+        raise _too_large(subject, limits.max_frame_bytes, "max_frame_bytes", ": send fewer records at a time")
 
 
-def _too_large(what: str, limit: int, option: str, remedy: str = "") -> InvalidRecord:
-    return InvalidRecord(f"{what} over the limit of {limit} ({option}){remedy}")
+def _too_large(subject: str, limit: int, option: str, remedy: str = "") -> InvalidRecord:
+    return InvalidRecord(f"{subject} over the limit of {limit} ({option}){remedy}")

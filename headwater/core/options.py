@@ -64,11 +64,11 @@ class Range:
 
     def parse(self, text: str) -> int | float | None:
         """The number that `text` says, in or out of the range; None when it says none."""
-        found = _NUMBER.fullmatch(text)
+        match = _NUMBER.fullmatch(text)
         units = {"": Fraction(1)} | {name.lower(): unit for name, unit in self.units.items()}
-        if found is None or found[2].lower() not in units:
+        if match is None or match[2].lower() not in units:
             return None
-        value = Fraction(found[1]) * units[found[2].lower()]
+        value = Fraction(match[1]) * units[match[2].lower()]
         return int(value) if self.whole and value.denominator == 1 else float(value)
 
     def written(self, value: float) -> str:
@@ -178,7 +178,7 @@ def options_of(kind: type[Any]) -> tuple[Option, ...]:
     """The options of a configuration, in the order of their fields."""
     if kind not in _known:
         hints = get_type_hints(kind, include_extras=True)
-        _known[kind] = tuple(Option(one.name, one.default, *_choices(hints[one.name])) for one in fields(kind))
+        _known[kind] = tuple(Option(field.name, field.default, *_choices(hints[field.name])) for field in fields(kind))
     return _known[kind]
 
 

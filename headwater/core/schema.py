@@ -64,8 +64,8 @@ class Schema:
     def frame(self, *, offsets: bool, keys: bool, headers: bool) -> pa.Schema:
         """The columns of a frame that holds these optional system columns."""
         wanted = (offsets, keys, headers)
-        found = self._frames.get(wanted)
-        if found is None:
+        schema = self._frames.get(wanted)
+        if schema is None:
             fields = [pa.field(self.system("timestamp"), TIMESTAMP, nullable=False)]
             if offsets:
                 fields.insert(0, pa.field(self.system("offset"), OFFSET, nullable=False))
@@ -73,8 +73,8 @@ class Schema:
                 fields.append(pa.field(self.system("key"), KEY))
             if headers:
                 fields.append(pa.field(self.system("headers"), HEADERS))
-            found = self._frames[wanted] = pa.schema(fields + list(self.payload))
-        return found
+            schema = self._frames[wanted] = pa.schema(fields + list(self.payload))
+        return schema
 
     @cached_property
     def full(self) -> pa.Schema:
@@ -87,8 +87,8 @@ class Schema:
             return self.full
         unknown = [name for name in columns if name not in self.full.names]
         if unknown or not columns or len(set(columns)) != len(columns):
-            what = f"unknown columns {unknown}" if unknown else "columns must be given, each once"
-            raise SchemaError(f"{what}; there are {', '.join(self.full.names)}")
+            problem = f"unknown columns {unknown}" if unknown else "columns must be given, each once"
+            raise SchemaError(f"{problem}; there are {', '.join(self.full.names)}")
         return pa.schema([self.full.field(name) for name in columns])
 
     def serialize(self) -> bytes:

@@ -117,13 +117,13 @@ class Section:
 
     def duration(self, name: str, default: float) -> float:
         """A length of time, as a number of seconds or as text such as `30s`."""
-        found = self._value(name, (int, float, str), "a length of time such as 30s", False)
-        return default if found is None else self._seconds(name, found, default)
+        length = self._value(name, (int, float, str), "a length of time such as 30s", False)
+        return default if length is None else self._seconds(name, length, default)
 
-    def _seconds(self, name: str, found: Any, default: float) -> float:
-        value = parse_seconds(found)
+    def _seconds(self, name: str, length: Any, default: float) -> float:
+        value = parse_seconds(length)
         if value is None:
-            self.wrong(f"must be a length of time such as 500ms, 30s, 5min or 1h, not {found!r}", name)
+            self.wrong(f"must be a length of time such as 500ms, 30s, 5min or 1h, not {length!r}", name)
         return default if value is None else value
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -132,11 +132,11 @@ class Section:
         value = self._value(name, (str, list), noun, False)
         if value is None:
             return ()
-        found = [value] if isinstance(value, str) else value
-        if not found or not all(isinstance(one, str) and one for one in found) or len(set(found)) < len(found):
+        names = [value] if isinstance(value, str) else value
+        if not names or not all(isinstance(item, str) and item for item in names) or len(set(names)) < len(names):
             self.wrong(f"must be {noun}, each once, not {value!r}", name)
             return ()
-        return tuple(found)
+        return tuple(names)
 
     def named(self, name: str, kind: str, *, required: bool = False, default: str = "") -> str:
         """A name as topics and groups have them."""
@@ -152,13 +152,13 @@ class Section:
     def scalars(self, name: str) -> dict[str, str]:
         """A mapping of names to plain values, as text."""
         value = self._value(name, dict, "a mapping of names to values", False) or {}
-        found = {}
-        for key, one in value.items():
-            if not isinstance(key, str) or not isinstance(one, str | int | float | bool):
-                self.wrong(f"must be a mapping of names to plain values; {key!r} has {one!r}", name)
+        texts = {}
+        for key, item in value.items():
+            if not isinstance(key, str) or not isinstance(item, str | int | float | bool):
+                self.wrong(f"must be a mapping of names to plain values; {key!r} has {item!r}", name)
                 continue
-            found[key] = str(one).lower() if isinstance(one, bool) else str(one)
-        return found
+            texts[key] = str(item).lower() if isinstance(item, bool) else str(item)
+        return texts
 
     def section(self, name: str) -> Section | None:
         """A mapping below this one."""
@@ -168,16 +168,16 @@ class Section:
     def sections(self, name: str, noun: str, *, identifiers: bool = True) -> Iterator[Section]:
         """The mappings below a key: things, by their names, in the order of the document."""
         value = self._value(name, dict, f"a mapping of names to {noun}", False) or {}
-        for key, one in value.items():
-            place = Section(self.document, (*self.key, name, str(key)), one, self._problems)
+        for key, content in value.items():
+            section = Section(self.document, (*self.key, name, str(key)), content, self._problems)
             if not isinstance(key, str) or not key:
-                place.wrong(f"{key!r} cannot be a name here: put quotes around it")
+                section.wrong(f"{key!r} cannot be a name here: put quotes around it")
             elif identifiers and (not key.isidentifier() or key.startswith("__")):
-                place.wrong(f"{key!r} cannot be a name here: use letters, digits and '_', and begin with a letter")
-            elif not isinstance(one, dict):
-                place.wrong(f"must be a mapping, not {one!r}")
+                section.wrong(f"{key!r} cannot be a name here: use letters, digits and '_', and begin with a letter")
+            elif not isinstance(content, dict):
+                section.wrong(f"must be a mapping, not {content!r}")
             else:
-                yield place
+                yield section
 
     def finish(self) -> None:
         """All keys were asked for: others do not exist."""
@@ -189,7 +189,7 @@ class Section:
 _DURATION: Range = seconds(0, 100 * YEAR)
 
 
-def parse_seconds(found: Any) -> float | None:
+def parse_seconds(length: Any) -> float | None:
     """A length of time in seconds, or None when it is none."""
-    value = found if isinstance(found, int | float) else _DURATION.parse(str(found).strip())
+    value = length if isinstance(length, int | float) else _DURATION.parse(str(length).strip())
     return float(value) if value is not None and value in _DURATION else None

@@ -38,7 +38,7 @@ OpenGroup = Callable[[str], EmbeddedGroup]
 class PartitionPlan:
     """The work on one partition: the first `count` of its segments go."""
 
-    place: TopicPartition
+    tp: TopicPartition
     topic: bytes
     config: TopicConfig
     partition: Partition
@@ -74,7 +74,7 @@ class PartitionPlan:
     def unread(self, count: int) -> int:
         """Return the number of the first `count` segments that some group has yet to read."""
         keep_from = self.keep_from
-        return 0 if keep_from is None else sum(one.base > keep_from for one in self.segments[1 : count + 1])
+        return 0 if keep_from is None else sum(segment.base > keep_from for segment in self.segments[1 : count + 1])
 
     @property
     def can_give(self) -> bool:
@@ -167,7 +167,7 @@ class CleaningPass:
         )
 
     @contextmanager
-    def _noting(self, what: object) -> Iterator[None]:
+    def _noting(self, subject: object) -> Iterator[None]:
         """Note errors in the block and go on. A topic or partition that was deleted needs no cleaning."""
         try:
             yield
@@ -176,7 +176,7 @@ class CleaningPass:
         except (UnknownTopic, PartitionDeleted):
             pass
         except (HeadwaterError, OSError) as error:
-            self._errors.append(f"{what}: {error}")
+            self._errors.append(f"{subject}: {error}")
 
     # Groups.
 
@@ -207,11 +207,11 @@ class CleaningPass:
 
     def _groups(self, names: list[str]) -> dict[str, GroupInfo | None]:
         """Each group as it is; None for one that cannot be read now, which may be anywhere."""
-        found: dict[str, GroupInfo | None] = dict.fromkeys(names)
+        groups: dict[str, GroupInfo | None] = dict.fromkeys(names)
         for name in names if self._config.protect_unread else ():
             with self._noting(f"group {name!r}"):
-                found[name] = self._store.group(name).describe()
-        return found if self._config.protect_unread else {}
+                groups[name] = self._store.group(name).describe()
+        return groups if self._config.protect_unread else {}
 
     # Deciding.
 
@@ -229,7 +229,7 @@ class CleaningPass:
         # Positions are read after the logs: what was acknowledged in between may go.
         groups = self._groups(names)
         for plan in plans:
-            plan.readers = readers(groups, plan.topic, plan.place)
+            plan.readers = readers(groups, plan.topic, plan.tp)
         return plans
 
     def _plan(self, info: TopicInfo, number: int) -> PartitionPlan:
@@ -244,8 +244,8 @@ class CleaningPass:
         elif overdue:
             partition.roll()
             segments = partition.segments()
-        place = TopicPartition(info.name, number)
-        plan = PartitionPlan(place, info.uuid, info.config, partition, segments, start, overdue)
+        tp = TopicPartition(info.name, number)
+        plan = PartitionPlan(tp, info.uuid, info.config, partition, segments, start, overdue)
         plan.compacts = info.config.compact and self._compaction_due(plan)
         if plan.compacts and not self._dry_run:
             self._compact(plan)
@@ -253,7 +253,7 @@ class CleaningPass:
 
     def _compaction_due(self, plan: PartitionPlan) -> bool:
         """Reading a whole log only pays when a segment was closed since, or delete markers have come of age."""
-        last = self._compacted.get((plan.topic, plan.place.partition))
+        last = self._compacted.get((plan.topic, plan.tp.partition))
         if last is None or len(plan.segments) < 2:
             return len(plan.segments) > 1
         base, compacted = last
@@ -264,9 +264,9 @@ class CleaningPass:
             plan.compaction = plan.partition.compact()
         except (HeadwaterError, OSError) as error:
             plan.compacts, plan.error = False, str(error)
-            self._errors.append(f"{plan.place}: {error}")
+            self._errors.append(f"{plan.tp}: {error}")
         else:
-            self._compacted[plan.topic, plan.place.partition] = (plan.segments[-1].base, self._elapsed.now_ns())
+            self._compacted[plan.topic, plan.tp.partition] = (plan.segments[-1].base, self._elapsed.now_ns())
             plan.segments = plan.partition.segments()
 
     def _retain(self, plan: PartitionPlan) -> None:
@@ -309,13 +309,13 @@ class CleaningPass:
                 plan.partition.delete_before(plan.segments[plan.count].base)
             except (HeadwaterError, OSError) as error:
                 plan.error = str(error)
-                self._errors.append(f"{plan.place}: {error}")
+                self._errors.append(f"{plan.tp}: {error}")
                 plan.count = 0
         elif self._stop:
             plan.count = 0
         return CleanedPartition(
-            topic=plan.place.topic,
-            partition=plan.place.partition,
+            topic=plan.tp.topic,
+            partition=plan.tp.partition,
             start=max(plan.segments[plan.count].base, plan.start),
             rolled=plan.rolled,
             segments=plan.count,

@@ -84,19 +84,19 @@ class Decision:
             content = bytes(file[len(file) - _TRAILER.size - size : len(file) - _TRAILER.size])
             if magic != _MAGIC or len(content) != size or crc32c(content) != checksum:
                 raise ValueError("it does not match its checksum")
-            found: dict[str, Any] = json.loads(content)
+            document: dict[str, Any] = json.loads(content)
             decision = cls(
-                bytes.fromhex(found["writer"]),
-                int(found["sequence"]),
-                bool(found["named"]),
+                bytes.fromhex(document["writer"]),
+                int(document["sequence"]),
+                bool(document["named"]),
                 tuple(
                     Output(topic, bytes.fromhex(uuid), number, tuple(StagedExtent(*extent) for extent in extents))
-                    for topic, uuid, number, extents in found["outputs"]
+                    for topic, uuid, number, extents in document["outputs"]
                 ),
-                found["group"],
-                tuple(Input(topic, bytes.fromhex(uuid), number, at) for topic, uuid, number, at in found["inputs"]),
+                document["group"],
+                tuple(Input(topic, bytes.fromhex(uuid), number, at) for topic, uuid, number, at in document["inputs"]),
                 int(where.stem.rpartition(".")[2]),
-                str(found.get("request", "")),
+                str(document.get("request", "")),
             )
             if where.stem != decision.name:
                 raise ValueError("its name is another's")

@@ -61,8 +61,8 @@ class DirectoryCatalog:
             check_name("topic", name, internal=True)
         file = f"{self._root}/{name}/{TOPIC_FILE}"
         try:
-            found = os.stat(file)
-            identity = (found.st_ino, found.st_mtime_ns)
+            status = os.stat(file)
+            identity = (status.st_ino, status.st_mtime_ns)
             if cached is not None and cached[0] == identity:
                 return cached[1]
             path = Path(file)
@@ -71,7 +71,7 @@ class DirectoryCatalog:
             raise UnknownTopic(name, str(self.directory)) from None
         except OSError as error:
             raise OpenFailed(Path(file), error) from error
-        if time.time_ns() - found.st_mtime_ns > _SETTLED_NS:
+        if time.time_ns() - status.st_mtime_ns > _SETTLED_NS:
             self._cache[name] = (identity, info)
         return info
 

@@ -258,8 +258,8 @@ class DirectoryGroup(EmbeddedGroup):
         return self._opened().offsets.read_all()
 
     def position(self, key: TopicKey) -> Position | None:
-        found = self._opened().offsets.read(*key)
-        return None if found is None or found.offset == FORGOTTEN else found
+        position = self._opened().offsets.read(*key)
+        return None if position is None or position.offset == FORGOTTEN else position
 
     def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
         self._opened().offsets.write(*key, offset, self._clock.now_ns(), generation, before)

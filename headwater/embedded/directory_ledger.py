@@ -160,17 +160,17 @@ class DirectoryLedger(Ledger):
         return []
 
     def decided(self, writer: bytes | None = None) -> list[Decision]:
-        found = []
+        decisions = []
         for path in self._files(_COMMITTED):
             if path in self._damaged or not path.name.startswith(writer.hex() if writer is not None else ""):
                 continue
             try:
-                found.append(Decision.unpack(memoryview(_mapped(path)), path))
+                decisions.append(Decision.unpack(memoryview(_mapped(path)), path))
             except FileNotFoundError:
                 continue  # done by another process
             except Damaged as error:
                 self._note_damage(path, error)
-        return found
+        return decisions
 
     def _note_damage(self, path: Path, error: Damaged) -> None:
         self._damaged.add(path)
@@ -182,7 +182,7 @@ class DirectoryLedger(Ledger):
     def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame] | None:
         path = self._path(decision)
         try:
-            found = list(self._verified(path, output))
+            staged = list(self._verified(path, output))
         except FileNotFoundError as error:
             if not path.exists():
                 return None
@@ -192,7 +192,7 @@ class DirectoryLedger(Ledger):
         except Damaged as error:
             self._note_damage(path, error)
             raise
-        frames = [StoredFrame(header, file, schema_of(header.schema_id), at).unstamped() for header, file, at in found]
+        frames = [StoredFrame(header, file, schema_of(header.schema_id), at).unstamped() for header, file, at in staged]
         return [signed_for(frame, decision) for frame in frames]
 
     def _verified(self, path: Path, output: Output) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:

@@ -48,7 +48,7 @@ class EmbeddedGroup(ABC):
         self._begin_life(member_id)
         try:
             with self._changing() as membership:
-                for other in [key for key, one in membership.members.items() if one.static]:
+                for other in [key for key, member in membership.members.items() if member.static]:
                     if not self._lives(other, 0):
                         membership.remove(other)  # nobody else looks: those with fixed shares do not rebalance
                 membership.join(member_id, Member(topics, self._clock.now_ns(), client, static))
@@ -108,22 +108,22 @@ class EmbeddedGroup(ABC):
         refused: list[TopicPartition] = []
         with self._unchanged() as membership:
             moves: list[tuple[TopicKey, int, Position | None]] = []
-            for place, (key, offset) in commits.items():
+            for partition, (key, offset) in commits.items():
                 is_reset = known is not None and was_reset(self.position(key), known[key])
-                if is_reset or membership.owners.get(place) != member_id:
-                    refused.append(place)
+                if is_reset or membership.owners.get(partition) != member_id:
+                    refused.append(partition)
                 else:
-                    moves.append((key, offset, self._checked(place, key, offset)))
+                    moves.append((key, offset, self._checked(partition, key, offset)))
             for key, offset, before in moves:
                 self._set(key, offset, membership.generation if known is None else known[key], before)
         return frozenset(refused)
 
-    def _checked(self, place: TopicPartition, key: TopicKey, offset: int) -> Position | None:
+    def _checked(self, partition: TopicPartition, key: TopicKey, offset: int) -> Position | None:
         """The position as it is; raises CommitRefused when `offset` would move it back."""
         before = self.position(key)
         if before is not None and offset < before.offset:
             raise CommitRefused(
-                f"group {self.name!r} is at {before.offset} in {place}; {offset} would move it back: use reset"
+                f"group {self.name!r} is at {before.offset} in {partition}; {offset} would move it back: use reset"
             )
         return before
 
@@ -141,15 +141,15 @@ class EmbeddedGroup(ABC):
         """
         with self._unchanged() as membership:
             lost = [
-                str(place)
-                for place, commit in commits.items()
-                if membership.owners.get(place) != member_id
+                str(partition)
+                for partition, commit in commits.items()
+                if membership.owners.get(partition) != member_id
                 or (known is not None and was_reset(self.position(commit.key), known[commit.key]))
             ]
             if lost:
                 raise StaleMember(f"{', '.join(sorted(lost))}: no longer this consumer's in group {self.name!r}")
-            for place, (key, offset) in commits.items():
-                self._checked(place, key, offset)
+            for partition, (key, offset) in commits.items():
+                self._checked(partition, key, offset)
             yield self._newest_generation(membership, commits)
 
     def carry_out(self, commits: dict[TopicPartition, Commit], generation: int) -> None:
@@ -165,13 +165,13 @@ class EmbeddedGroup(ABC):
     def _newest_generation(self, membership: Membership, commits: dict[TopicPartition, Commit]) -> int:
         """The generation, and none that is older than a position's: a power loss takes members, but not positions."""
         known = [self.position(key) for key, _ in commits.values()]
-        return max([membership.generation, *(one.generation for one in known if one is not None)])
+        return max([membership.generation, *(position.generation for position in known if position is not None)])
 
     def reset(self, positions: dict[TopicPartition, Commit]) -> None:
         with self._changing() as membership:
             membership.generation = self._newest_generation(membership, positions) + 1
-            for place in positions:
-                membership.owners.pop(place, None)
+            for partition in positions:
+                membership.owners.pop(partition, None)
             before = {key: self.position(key) for key, _ in positions.values()}
             try:
                 for key, offset in positions.values():
@@ -205,7 +205,7 @@ class EmbeddedGroup(ABC):
         with self._changing() as membership:
             dead = [member_id for member_id in membership.members if not self._lives(member_id, 0)]
             known = self.committed() if len(dead) == len(membership.members) else {}
-            forgotten = bool(known) and all(is_old(one.committed_ns) for one in known.values())
+            forgotten = bool(known) and all(is_old(position.committed_ns) for position in known.values())
             if not dry_run:
                 for member_id in dead:
                     membership.remove(member_id)
@@ -216,7 +216,11 @@ class EmbeddedGroup(ABC):
     def prune(self, topics: AbstractSet[bytes], is_old: IsOld, *, dry_run: bool = False) -> int:
         """Forget positions in other topics than these, where the last commit is too old; return their number."""
         with self._unchanged():
-            gone = [key for key, one in self._remembered().items() if key[0] not in topics and is_old(one.committed_ns)]
+            gone = [
+                key
+                for key, position in self._remembered().items()
+                if key[0] not in topics and is_old(position.committed_ns)
+            ]
             for key in () if dry_run else gone:
                 self._unset(key)
             return len(gone)
@@ -264,7 +268,7 @@ class EmbeddedGroup(ABC):
         """Return whether a member is there and has polled since that time, by the boot clock, which nobody can set."""
 
     def committed(self) -> dict[TopicKey, Position]:
-        return {key: one for key, one in self._remembered().items() if one.offset != FORGOTTEN}
+        return {key: position for key, position in self._remembered().items() if position.offset != FORGOTTEN}
 
     @abstractmethod
     def _remembered(self) -> dict[TopicKey, Position]:

@@ -77,9 +77,9 @@ class Inotify:
         """These watches wake the waiter no more."""
         with self._mutex:
             for number in numbers:
-                found = self._waiters.get(number)
-                if found is not None:
-                    found.discard(waiter)
+                waiters = self._waiters.get(number)
+                if waiters is not None:
+                    waiters.discard(waiter)
                     self._drop_unused(number)
 
     def _drop_unused(self, number: int) -> None:
@@ -175,8 +175,8 @@ def _open() -> int:
     """A new inotify instance, or -1 where there is none to be had."""
     if not sys.platform.startswith("linux"):
         return -1
-    found: int = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    return found
+    fd: int = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    return fd
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -54,8 +54,8 @@ class MemoryGroup(EmbeddedGroup):
             return dict(self._positions)
 
     def position(self, key: TopicKey) -> Position | None:
-        found = self._positions.get(key)
-        return None if found is None or found.offset == FORGOTTEN else found
+        position = self._positions.get(key)
+        return None if position is None or position.offset == FORGOTTEN else position
 
     def _set(self, key: TopicKey, offset: int, generation: int, before: Position | None = None) -> None:
         before = before or self._positions.get(key)

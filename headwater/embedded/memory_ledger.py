@@ -67,13 +67,13 @@ class MemoryLedger(Ledger):
         """Memory is all there is."""
 
     def decided(self, writer: bytes | None = None) -> list[Decision]:
-        return [one for one, _ in list(self._decided.values()) if writer is None or one.writer == writer]
+        return [decision for decision, _ in list(self._decided.values()) if writer is None or decision.writer == writer]
 
     def frames(self, decision: Decision, output: Output, schema_of: SchemaOf) -> list[Frame] | None:  # noqa: ARG002
-        found = self._decided.get(decision.name)
-        if found is None:
+        decided = self._decided.get(decision.name)
+        if decided is None:
             return None
-        frames = [self._left[file][at] if file else found[1][at] for file, at, _ in output.extents]
+        frames = [self._left[file][at] if file else decided[1][at] for file, at, _ in output.extents]
         return [signed_for(frame, decision) for frame in frames]
 
     def finish(self, decision: Decision) -> None:

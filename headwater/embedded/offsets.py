@@ -43,14 +43,14 @@ class OffsetTable:
     def read_all(self) -> dict[tuple[bytes, int], Position]:
         """Every position; slots that are not readable are left out."""
         content = self._content()
-        found: dict[tuple[bytes, int], Position] = {}
+        positions: dict[tuple[bytes, int], Position] = {}
         for number in range(-(-len(content) // _SLOT_BYTES)):
             position = _newest(content[number * _SLOT_BYTES : (number + 1) * _SLOT_BYTES])
             if position is not None:
                 key = (position.topic, position.partition)
                 self._slots[key] = number
-                found[key] = position
-        return found
+                positions[key] = position
+        return positions
 
     def read(self, topic: bytes, partition: int) -> Position | None:
         """The position in one partition, None when there is none."""
@@ -61,10 +61,10 @@ class OffsetTable:
             known = self._known.get(key)
             if known is not None and known[0] == content:
                 return known[1]
-            found = _newest(content)
-            if found is not None and found[:2] == key:
-                self._known[key] = (content, found)
-                return found
+            position = _newest(content)
+            if position is not None and position[:2] == key:
+                self._known[key] = (content, position)
+                return position
             del self._slots[key]  # damaged, both copies, or freed: others may have begun another slot
         return self._search(topic, partition)
 
@@ -75,10 +75,10 @@ class OffsetTable:
         at = content.find(beginning)
         while at >= 0:
             number = at // _SLOT_BYTES
-            found = _newest(content[number * _SLOT_BYTES : (number + 1) * _SLOT_BYTES])
-            if found is not None and found[:2] == (topic, partition):
+            position = _newest(content[number * _SLOT_BYTES : (number + 1) * _SLOT_BYTES])
+            if position is not None and position[:2] == (topic, partition):
                 self._slots[topic, partition] = number
-                return found
+                return position
             at = content.find(beginning, at + 1)
         return None
 
@@ -141,10 +141,10 @@ def _pack(position: Position) -> bytes:
 
 
 def _newest(slot: bytes) -> Position | None:
-    one, other = _unpack(slot[:_COPY_BYTES]), _unpack(slot[_COPY_BYTES:])
-    if one is None or other is None:
-        return one or other
-    return one if one.sequence > other.sequence else other
+    first, second = _unpack(slot[:_COPY_BYTES]), _unpack(slot[_COPY_BYTES:])
+    if first is None or second is None:
+        return first or second
+    return first if first.sequence > second.sequence else second
 
 
 def _unpack(copy: bytes) -> Position | None:

@@ -167,7 +167,7 @@ class LedgerCoordinator:
     def answered(self, request: str) -> bool:
         if not request or self.ledger.answered(request):
             return bool(request)
-        decided = [one for one in self.ledger.decided() if one.request == request]
+        decided = [decision for decision in self.ledger.decided() if decision.request == request]
         for decision in decided:
             try:
                 self.apply(decision)
@@ -181,7 +181,7 @@ class LedgerCoordinator:
         return LedgerStage(self.ledger.stage())
 
     def drop(self, staged: Iterable[Staged]) -> None:
-        self.ledger.drop([file for one in staged for file in one.files])
+        self.ledger.drop([file for stage in staged for file in stage.files])
 
     def sweep(self, is_old: IsOld, *, dry_run: bool = False) -> int:
         return self.ledger.sweep(is_old, dry_run=dry_run)
@@ -190,9 +190,9 @@ class LedgerCoordinator:
         self.ledger.close()
 
     def roll_forward(self, *, writer: bytes | None = None, group: str | None = None, dry_run: bool = False) -> int:
-        chosen = [one for one in self.ledger.decided(writer) if group is None or one.group == group]
+        chosen = [decision for decision in self.ledger.decided(writer) if group is None or decision.group == group]
         failed: HeadwaterError | OSError | None = None
-        for decision in sorted(chosen, key=lambda one: one.sequence) if not dry_run else ():
+        for decision in sorted(chosen, key=lambda decision: decision.sequence) if not dry_run else ():
             try:
                 self.apply(decision)
             except (HeadwaterError, OSError) as error:
@@ -232,8 +232,8 @@ class LedgerCoordinator:
 
     def make_durable(self, commits: dict[TopicPartition, Commit]) -> None:
         """Sync the partitions whose records before these positions are not durable yet."""
-        for place, (key, offset) in commits.items():
-            partition = self._partition(place.topic, *key)
+        for tp, (key, offset) in commits.items():
+            partition = self._partition(tp.topic, *key)
             if partition is not None and partition.bounds().durable_end < offset:
                 partition.sync()
 

@@ -159,14 +159,14 @@ class DirectoryPartition(Partition):
                 outcomes.append(Ticket(group))
             except HeadwaterError as error:
                 outcomes.append(error)
-        tickets = [one for one in outcomes if isinstance(one, Ticket)]
+        tickets = [outcome for outcome in outcomes if isinstance(outcome, Ticket)]
         failure: Exception | None = None
         try:
             if tickets:
                 self._writer.commit(tickets, stretches)
         except Exception as error:  # noqa: BLE001 - it is told to those whom it concerns
             failure = error
-        return [one if isinstance(one, Exception) else _outcome(one, failure) for one in outcomes]
+        return [outcome if isinstance(outcome, Exception) else _outcome(outcome, failure) for outcome in outcomes]
 
     def copy(self, frames: Sequence[StoredFrame], *, compacted_until: int = 0, joined_until: int | None = None) -> None:
         """Add frames that another replica of this partition has, behind the end: the same records at the same offsets.
@@ -331,41 +331,43 @@ class DirectoryPartition(Partition):
         finally:
             lock.close()
 
-    def _learn(self, closed: list[ClosedSegment]) -> Compactor:
+    def _learn(self, segments: list[ClosedSegment]) -> Compactor:
         compactor = Compactor(self.config.compaction_memory)
-        for one in reversed(closed):
+        for closed in reversed(segments):
             with suppress(FrameDamaged, OffsetOutOfRange):
-                if not compactor.learn(self.frames(one.first, one.end)):
+                if not compactor.learn(self.frames(closed.first, closed.end)):
                     break
         compactor.finish_learning()
         return compactor
 
     def _compact(self, survivors: Survivors | None, until: int | None, markers_until: int | None) -> CompactionReport:
-        closed = [one for one in self.closed() if until is None or one.end <= until]
+        segments = [closed for closed in self.closed() if until is None or closed.end <= until]
         if survivors is not None:
-            closed = [one for one in closed if survivors.cover(one.segment.base, one.segment.header.log)]
-        judge = self._learn(closed) if survivors is None else survivors
+            segments = [
+                closed for closed in segments if survivors.cover(closed.segment.base, closed.segment.header.log)
+            ]
+        judge = self._learn(segments) if survivors is None else survivors
         rewritten = damaged = removed = before = after = 0
-        for one in closed:
-            before, after = before + one.size, after + one.size
+        for closed in segments:
+            before, after = before + closed.size, after + closed.size
             try:
                 if survivors is not None:
-                    survivors.check(one.segment.base)
-                markers_stay = damaged > 0 or (markers_until is not None and one.end > markers_until)
-                gone, new_size = self._compact_segment(judge, one, markers_stay=markers_stay)
+                    survivors.check(closed.segment.base)
+                markers_stay = damaged > 0 or (markers_until is not None and closed.end > markers_until)
+                gone, new_size = self._compact_segment(judge, closed, markers_stay=markers_stay)
             except FrameDamaged:
                 damaged += 1
             except OffsetOutOfRange:
                 continue  # retention was faster
             else:
                 if gone:
-                    rewritten, removed, after = rewritten + 1, removed + gone, after + new_size - one.size
-        return CompactionReport(len(closed), rewritten, damaged, removed, before, after)
+                    rewritten, removed, after = rewritten + 1, removed + gone, after + new_size - closed.size
+        return CompactionReport(len(segments), rewritten, damaged, removed, before, after)
 
     def closed(self) -> list[ClosedSegment]:
         """The closed segments, each with the offsets that are readable there. Their files need not be sound."""
         state, entries = self._reader.closed()
-        found = [
+        segments = [
             ClosedSegment(
                 entry.segment(self.path, state.partition),
                 entry.length,
@@ -375,7 +377,7 @@ class DirectoryPartition(Partition):
             )
             for entry in entries
         ]
-        return [one for one in found if one.first < one.end]
+        return [segment for segment in segments if segment.first < segment.end]
 
     def _compact_segment(
         self, judge: Compactor | Survivors, closed: ClosedSegment, *, markers_stay: bool
@@ -414,7 +416,8 @@ class DirectoryPartition(Partition):
         """Put a mended file in a segment's place; the damage that was known there is no more, but what is left."""
         if not self._changes.swap(segment, successor):
             return False
-        self.forget_damage(segment.base, next(one.end for one in self.closed() if one.segment.base == segment.base))
+        end = next(closed.end for closed in self.closed() if closed.segment.base == segment.base)
+        self.forget_damage(segment.base, end)
         for damage in left:
             self.note_damage(damage)
         return True

@@ -91,11 +91,11 @@ class Observation:
         boot_id, boot_ns, wall = clock.boot_id(), clock.boot_ns(), clock.now_ns()
         started = boot_id != self.boot_id
         now = self.now + max(boot_ns if started else boot_ns - self.boot_ns, 0)
-        found = replace(self, boot_id=boot_id, boot_ns=boot_ns, now=now)
+        observation = replace(self, boot_id=boot_id, boot_ns=boot_ns, now=now)
         if started:
             # Until the clock was once believed, nothing is sure of the time before either: it moves with the rest.
             earlier = 0 if self.reference is None else len(self.spans)
-            found = replace(found, earlier=earlier, settled=False, steady_since=now)
+            observation = replace(observation, earlier=earlier, settled=False, steady_since=now)
         offset, last = wall - now, self.spans[-1]
         stepped = abs(offset - last.offset) > MARGIN_NS
         if not stepped:
@@ -104,8 +104,8 @@ class Observation:
             # It was set at some time since the last look. In the time between, it may have told either.
             before = last if started else replace(last, until=now)
             spans = (*self.spans[:-1], before, ClockSpan(offset, self.now, now))
-        found = replace(found, spans=spans, steady_since=now if stepped else found.steady_since)
-        return found._settling()._shortened()
+        observation = replace(observation, spans=spans, steady_since=now if stepped else observation.steady_since)
+        return observation._settling()._shortened()
 
     def _settling(self) -> Observation:
         """Believe how long the machine was off, and how far the wall clock is ahead, once that one is steady."""
@@ -118,8 +118,8 @@ class Observation:
         off = offset - (self.reference or 0)
         if not steady and (self.reference is None or abs(off) > MARGIN_NS):
             return self
-        found = replace(self, settled=True, reference=offset if abs(off) > MARGIN_NS else self.reference or 0)
-        return found if off <= MARGIN_NS else found._was_off(off)
+        settled = replace(self, settled=True, reference=offset if abs(off) > MARGIN_NS else self.reference or 0)
+        return settled if off <= MARGIN_NS else settled._was_off(off)
 
     def _was_off(self, off: int) -> Observation:
         """The machine was off for so long before its start: everything since has happened that much later."""
@@ -152,7 +152,7 @@ class Observation:
 
     def meeting(self, written: Iterable[int]) -> Observation:
         """The same, after something was met that carries these times, which no clock is known to have told."""
-        known = self.met | {one: self.now for one in written if one not in self.met}
+        known = self.met | {time_ns: self.now for time_ns in written if time_ns not in self.met}
         return replace(self, met=dict(list(known.items())[-_MOST_MET:]))
 
     @property
@@ -254,9 +254,9 @@ class Elapsed:
             content, checksum, _ = read_plain(self._path, _MOST_BYTES).split(b"\n")
             if crc32c(content) != int(checksum, 16):
                 return None
-            found = json.loads(content)
-            spans = tuple(ClockSpan(**one) for one in found["spans"])
-            met = {int(written): seen for written, seen in found["met"].items()}
-            return Observation(**found | {"spans": spans, "met": met})
+            document = json.loads(content)
+            spans = tuple(ClockSpan(**span) for span in document["spans"])
+            met = {int(written): seen for written, seen in document["met"].items()}
+            return Observation(**document | {"spans": spans, "met": met})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -91,9 +91,9 @@ class MemoryPartition(Partition):
         with self._open():
             identity = group[0].identity
             if identity is not None:
-                found = self._producers.check(identity, group[0].record_count)
-                if found is not None:
-                    return Appended(found.base_offset, found.end_offset, duplicate=True)
+                original = self._producers.check(identity, group[0].record_count)
+                if original is not None:
+                    return Appended(original.base_offset, original.end_offset, duplicate=True)
             now = self._clock.now_ns()
             active = self._segments[-1]
             too_large = active.size + sum(frame.length for frame in group) > self.config.segment_bytes

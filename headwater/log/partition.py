@@ -174,18 +174,18 @@ class Partition(ABC):
 
     def read(self, offset: int, *, max_bytes: int = 1024 * 1024) -> list[StoredFrame]:
         """Frames from the one that holds `offset` on: at least one, if there is one, and about `max_bytes`."""
-        found: list[StoredFrame] = []
+        frames: list[StoredFrame] = []
         size = 0
         try:
             for frame in self.frames(offset):
-                found.append(frame)
+                frames.append(frame)
                 size += frame.header.length
                 if size >= max_bytes:
                     break
         except FrameDamaged:
-            if not found:  # the good frames before the damage are given first
+            if not frames:  # the good frames before the damage are given first
                 raise
-        return found
+        return frames
 
     def records(
         self, start: int | None = None, end: int | None = None, *, on_damage: OnDamage | None = None

@@ -43,19 +43,19 @@ class TopicInfo:
     def from_json(cls, content: bytes, where: Path) -> TopicInfo:
         """Return the topic that a `topic.json` describes; raises Damaged."""
         try:
-            found: dict[str, Any] = json.loads(content)
-            if found["format"] != _FORMAT:
-                raise Damaged(f"written by a newer version (format {found['format']})", file=where)
-            if found["name"] != where.parent.name:
-                raise ValueError(f"it is about {found['name']!r}; topics are not copied or renamed by hand")
+            document: dict[str, Any] = json.loads(content)
+            if document["format"] != _FORMAT:
+                raise Damaged(f"written by a newer version (format {document['format']})", file=where)
+            if document["name"] != where.parent.name:
+                raise ValueError(f"it is about {document['name']!r}; topics are not copied or renamed by hand")
             known = {field.name for field in fields(TopicConfig)}
             info = cls(
-                found["name"],
-                bytes.fromhex(found["uuid"]),
-                int(found["partitions"]),
-                tuple(int(schema, 16) for schema in found["schemas"]),
-                TopicConfig(**{name: value for name, value in found["config"].items() if name in known}),
-                int(found["created_ns"]),
+                document["name"],
+                bytes.fromhex(document["uuid"]),
+                int(document["partitions"]),
+                tuple(int(schema, 16) for schema in document["schemas"]),
+                TopicConfig(**{name: value for name, value in document["config"].items() if name in known}),
+                int(document["created_ns"]),
             )
             if len(info.uuid) != 16 or not info.schemas or not 1 <= info.partitions <= MAX_PARTITIONS:
                 raise ValueError("the uuid, the schemas or the partitions are wrong")

@@ -47,11 +47,11 @@ class Sample:
     def of(cls, survey: Survey) -> Sample:
         """Return the part of a survey that charts need."""
         lags: dict[str, dict[str, int]] = {}
-        for group, places in survey.lags().items():
+        for group, partition_lags in survey.lags().items():
             sums = lags.setdefault(group, {})
-            for place, lag in places.items():
-                sums[place.topic] = sums.get(place.topic, 0) + lag
-        topics = {name: (one.total_records, one.total_bytes, one.bytes) for name, one in survey.topics.items()}
+            for partition, lag in partition_lags.items():
+                sums[partition.topic] = sums.get(partition.topic, 0) + lag
+        topics = {name: (topic.total_records, topic.total_bytes, topic.bytes) for name, topic in survey.topics.items()}
         return cls(survey.time_ns, topics, lags)
 
     def since(self, before: Sample | None) -> dict[str, Any]:
@@ -113,7 +113,11 @@ class HistoryWriter:
 
     def note_pass(self, report: StewardReport, now_ns: int) -> None:
         """Write what a pass of the steward has done, if it has done anything."""
-        busy = [one for one in report.partitions if one.segments or one.rolled or one.compacted or one.error]
+        busy = [
+            cleaned
+            for cleaned in report.partitions
+            if cleaned.segments or cleaned.rolled or cleaned.compacted or cleaned.error
+        ]
         entry = {
             "kind": "pass",
             "segments": report.segments,
@@ -125,16 +129,16 @@ class HistoryWriter:
             "errors": list(report.errors)[:_PASS_PARTITIONS],
             "partitions": [
                 {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "segments": one.segments,
-                    "bytes": one.bytes,
-                    "forced": one.forced,
-                    "rolled": one.rolled,
-                    "compacted": one.compacted,
-                    "removed": one.compaction.removed_records if one.compaction is not None else 0,
+                    "topic": cleaned.topic,
+                    "partition": cleaned.partition,
+                    "segments": cleaned.segments,
+                    "bytes": cleaned.bytes,
+                    "forced": cleaned.forced,
+                    "rolled": cleaned.rolled,
+                    "compacted": cleaned.compacted,
+                    "removed": cleaned.compaction.removed_records if cleaned.compaction is not None else 0,
                 }
-                for one in busy[:_PASS_PARTITIONS]
+                for cleaned in busy[:_PASS_PARTITIONS]
             ],
         }
         if any(value for name, value in entry.items() if name != "kind"):
@@ -164,10 +168,10 @@ def entries(store: Store, since_ns: int) -> Iterator[tuple[int, Sample | dict[st
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             entry: dict[str, Any] = json.loads(record.value)
             if entry["kind"] != "sample":
-                found: Sample | dict[str, Any] = entry
+                value: Sample | dict[str, Any] = entry
             elif sample is not None or entry.get("whole"):
-                found = sample = (sample or Sample(0)).then(entry, record.timestamp)
+                value = sample = (sample or Sample(0)).then(entry, record.timestamp)
             else:
                 continue
             if record.timestamp >= since_ns:
-                yield record.timestamp, found
+                yield record.timestamp, value

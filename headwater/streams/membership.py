@@ -59,7 +59,7 @@ class Membership:
         """Take a member out, with all that it owns; whether it was there."""
         if self.members.pop(member_id, None) is None:
             return False
-        self.owners = {place: owner for place, owner in self.owners.items() if owner != member_id}
+        self.owners = {partition: owner for partition, owner in self.owners.items() if owner != member_id}
         self.generation += 1
         return True
 
@@ -67,31 +67,31 @@ class Membership:
         """Spread the partitions over the members who want them, round-robin; whether anything changed."""
         wanted: dict[TopicPartition, list[str]] = {}
         for member_id in sorted(member_id for member_id, member in self.members.items() if not member.static):
-            for place in partitions_of(self.members[member_id]):
-                wanted.setdefault(place, []).append(member_id)
+            for partition in partitions_of(self.members[member_id]):
+                wanted.setdefault(partition, []).append(member_id)
         load = dict.fromkeys(self.members, 0)
         target: dict[TopicPartition, str] = {}
-        for place in sorted(wanted):
-            chosen = min(wanted[place], key=lambda member_id: (load[member_id], member_id))
+        for partition in sorted(wanted):
+            chosen = min(wanted[partition], key=lambda member_id: (load[member_id], member_id))
             load[chosen] += 1
-            target[place] = chosen
+            target[partition] = chosen
         if target == self.target:
             return False
         self.target = target
-        self.owners = {place: owner for place, owner in self.owners.items() if place in target}
+        self.owners = {partition: owner for partition, owner in self.owners.items() if partition in target}
         self.generation += 1
         return True
 
     def rebalance(self, member_id: str, holding: Iterable[TopicPartition] = ()) -> Rebalanced:
         """Take what is free of what should be this member's, and let go what should not be and it does not hold."""
-        mine = {place for place, chosen in self.target.items() if chosen == member_id}
-        before = {place for place, owner in self.owners.items() if owner == member_id}
+        mine = {partition for partition, chosen in self.target.items() if chosen == member_id}
+        before = {partition for partition, owner in self.owners.items() if owner == member_id}
         leaving = (before - mine).intersection(holding)
-        for place in before - mine - leaving:
-            del self.owners[place]
-        for place in mine:
-            self.owners.setdefault(place, member_id)
-        owned = {place for place in mine if self.owners[place] == member_id}
+        for partition in before - mine - leaving:
+            del self.owners[partition]
+        for partition in mine:
+            self.owners.setdefault(partition, member_id)
+        owned = {partition for partition in mine if self.owners[partition] == member_id}
         return Rebalanced(frozenset(owned), frozenset(owned - before), frozenset(leaving), owned != mine)
 
     # As JSON.
@@ -101,19 +101,24 @@ class Membership:
         return {
             "generation": self.generation,
             "members": {
-                key: {"topics": one.topics, "joined_ns": one.joined_ns, "client": one.client, "static": one.static}
-                for key, one in self.members.items()
+                key: {
+                    "topics": member.topics,
+                    "joined_ns": member.joined_ns,
+                    "client": member.client,
+                    "static": member.static,
+                }
+                for key, member in self.members.items()
             },
-            "target": [[*place, member] for place, member in self.target.items()],
-            "owners": [[*place, member] for place, member in self.owners.items()],
+            "target": [[*partition, member] for partition, member in self.target.items()],
+            "owners": [[*partition, member] for partition, member in self.owners.items()],
         }
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Membership:
+    def from_dict(cls, content: dict[str, Any]) -> Membership:
         """The reverse of `to_dict`."""
         return cls(
-            found["generation"],
-            {key: Member(**one) for key, one in found["members"].items()},
-            {TopicPartition(topic, number): member for topic, number, member in found["target"]},
-            {TopicPartition(topic, number): member for topic, number, member in found["owners"]},
+            content["generation"],
+            {key: Member(**member) for key, member in content["members"].items()},
+            {TopicPartition(topic, number): member for topic, number, member in content["target"]},
+            {TopicPartition(topic, number): member for topic, number, member in content["owners"]},
         )

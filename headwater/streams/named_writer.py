@@ -59,10 +59,14 @@ class NamedWriter:
     def unpack(cls, content: bytes, where: Path) -> NamedWriter:
         """The reverse of `pack`. Raises Damaged."""
         try:
-            found = json.loads(content)
-            past = {str(owner): int(number) for owner, number in found.get("past", {}).items()}
+            document = json.loads(content)
+            past = {str(owner): int(number) for owner, number in document.get("past", {}).items()}
             return cls(
-                bytes.fromhex(found["writer"]), int(found["used"]), found.get("owner"), int(found.get("base", 0)), past
+                bytes.fromhex(document["writer"]),
+                int(document["used"]),
+                document.get("owner"),
+                int(document.get("base", 0)),
+                past,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(f"not a writer of transactions: {error}", file=where) from error

@@ -178,9 +178,9 @@ class Processing:
         first: dict[TopicPartition, int] = {}
         for record in left:
             first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-        for place, offset in first.items():
+        for partition, offset in first.items():
             with suppress(StaleMember):  # whoever has the partition now begins at what was committed
-                self._consumer.seek(*place, offset)
+                self._consumer.seek(*partition, offset)
 
     # One piece.
 
@@ -193,7 +193,7 @@ class Processing:
                 if attempt == self._attempts:
                     self._give_up(piece, error, attempt)
                     return
-                _log.warning("%s: attempt %d failed: %r", _place(piece[0]), attempt, error)
+                _log.warning("%s: attempt %d failed: %r", _location(piece[0]), attempt, error)
             else:
                 self._counts.handled += len(piece)
                 return
@@ -226,16 +226,16 @@ class Processing:
         try:
             producer.send(record.value, record.key, headers)
         except (InvalidRecord, SchemaError) as refusal:
-            _log.error("%s failed: %r", _place(record), error)
-            place = (record.topic, record.partition, record.offset)
-            raise DeadLetterRefused(*place, producer.topic.name, refusal) from error
+            _log.error("%s failed: %r", _location(record), error)
+            position = (record.topic, record.partition, record.offset)
+            raise DeadLetterRefused(*position, producer.topic.name, refusal) from error
 
     def _acknowledge(self, piece: list[ConsumedRecord]) -> None:
         for record in piece:
             try:
                 self._consumer.ack(record)
             except StaleMember as stale:
-                _log.warning("%s was handled, and will be again: %s", _place(record), stale)
+                _log.warning("%s was handled, and will be again: %s", _location(record), stale)
 
     def _stay_alive(self) -> bool:
         """Tell the group, now and then, that this member lives, whatever time a batch takes.
@@ -249,7 +249,7 @@ class Processing:
         self._alive_at = now
         mine = self._consumer.assignment()
         current = self._waiting[0]
-        kept = [[one for one in piece if (one.topic, one.partition) in mine] for piece in self._waiting]
+        kept = [[record for record in piece if (record.topic, record.partition) in mine] for piece in self._waiting]
         self._waiting = [piece for piece in kept if piece]
         return bool(self._waiting) and self._waiting[0] == current
 
@@ -259,7 +259,7 @@ def _check_number(name: str, value: object, *, least: int) -> None:
         raise InvalidConfiguration(f"{name} must be a whole number from {least} on, not {value!r}")
 
 
-def _place(record: ConsumedRecord) -> str:
+def _location(record: ConsumedRecord) -> str:
     return f"{record.topic}/{record.partition} offset {record.offset}"
 
 

@@ -516,8 +516,8 @@ class Producer:
 def _listed(keys: Any) -> list[Any] | None:
     if keys is None:
         return None
-    found: list[Any] = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
-    return found
+    values: list[Any] = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
+    return values
 
 
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()

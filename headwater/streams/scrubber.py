@@ -68,10 +68,10 @@ class Scrubber:
             if not isinstance(partition, DirectoryPartition):
                 continue
             try:
-                closed = partition.closed()
-                present.update(one.segment.header.log for one in closed)
-                for one in filter(self._is_due, closed):
-                    self._scrub(partition, one, stop)
+                segments = partition.closed()
+                present.update(closed.segment.header.log for closed in segments)
+                for closed in filter(self._is_due, segments):
+                    self._scrub(partition, closed, stop)
                     if stop:
                         return
             except StoreClosed:

@@ -47,8 +47,8 @@ def resolve(partition: Partition, position: Start) -> int:
     if position == "latest":
         return bounds.end
     if isinstance(position, Time):
-        found = partition.offset_at(position.ns)
-        return bounds.end if found is None else found
+        offset = partition.offset_at(position.ns)
+        return bounds.end if offset is None else offset
     if isinstance(position, bool) or not isinstance(position, int):
         raise InvalidConfiguration(
             f"{position!r} is no position: use 'earliest', 'latest', an offset or headwater.time()"

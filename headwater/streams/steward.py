@@ -84,12 +84,12 @@ class StewardReport:
     @property
     def segments(self) -> int:
         """The number of segments that were deleted in all partitions."""
-        return sum(one.segments for one in self.partitions)
+        return sum(partition.segments for partition in self.partitions)
 
     @property
     def bytes(self) -> int:
         """The size of those, in bytes."""
-        return sum(one.bytes for one in self.partitions)
+        return sum(partition.bytes for partition in self.partitions)
 
 
 class Steward:
@@ -213,16 +213,16 @@ class Steward:
             _log.debug("the history of %s lacks an entry: %s", self._store, error)
 
 
-def readers(groups: Mapping[str, GroupInfo | None], topic: bytes, place: TopicPartition) -> dict[str, int]:
+def readers(groups: Mapping[str, GroupInfo | None], topic: bytes, partition: TopicPartition) -> dict[str, int]:
     """Return the position of each group in a partition; 0 for one that reads it and has not committed yet."""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for name, info in groups.items():
-        position = None if info is None else info.positions.get((topic, place.partition))
+        position = None if info is None else info.positions.get((topic, partition.partition))
         if position is not None:
-            found[name] = position.offset
-        elif info is None or place in info.owners or _has_static(info, place.topic):
-            found[name] = 0
-    return found
+            positions[name] = position.offset
+        elif info is None or partition in info.owners or _has_static(info, partition.topic):
+            positions[name] = 0
+    return positions
 
 
 def _has_static(info: GroupInfo, topic: str) -> bool:

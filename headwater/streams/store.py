@@ -56,12 +56,12 @@ class StoreStatistics:
     @classmethod
     def of(cls, topics: Iterable[TopicStatistics]) -> StoreStatistics:
         """The sums over these topics."""
-        found = tuple(topics)
+        listed = tuple(topics)
         return cls(
-            topics=found,
-            records=sum(topic.records for topic in found),
-            bytes=sum(topic.bytes for topic in found),
-            unhealthy=tuple(f"{topic.name}/{number}" for topic in found for number in topic.unhealthy),
+            topics=listed,
+            records=sum(topic.records for topic in listed),
+            bytes=sum(topic.bytes for topic in listed),
+            unhealthy=tuple(f"{topic.name}/{number}" for topic in listed for number in topic.unhealthy),
         )
 
 
@@ -390,10 +390,10 @@ class Store:
     def statistics(self) -> StoreStatistics:
         """Return the store in numbers. Of a cluster, topics with a partition that nobody leads are left out."""
         self._check_open()
-        found = self._backend.statistics()
-        if found is None:
-            found = [self.topic(name).statistics() for name in self.topics()]
-        return StoreStatistics.of(found)
+        topics = self._backend.statistics()
+        if topics is None:
+            topics = [self.topic(name).statistics() for name in self.topics()]
+        return StoreStatistics.of(topics)
 
     def close(self) -> None:
         """Close everything that was opened here, after writing what is pending. Closing twice does no harm."""

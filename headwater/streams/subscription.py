@@ -23,7 +23,7 @@ class Subscription:
         self._store = store
         self.filter = TopicFilter(topics)
         self.topics = [*self.filter.names, *self.filter.patterns]
-        self._at_first = {self.key(place) for place in self.partitions()}
+        self._at_first = {self.key(partition) for partition in self.partitions()}
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that there are now."""
@@ -33,10 +33,10 @@ class Subscription:
         """The same for what another member of the group wants."""
         return partitions_of(self._store, member)
 
-    def key(self, place: TopicPartition) -> TopicKey | None:
+    def key(self, partition: TopicPartition) -> TopicKey | None:
         """Return the partition that has this name and number now, None when there is none."""
         with suppress(UnknownTopic):
-            return self._store.describe_topic(place.topic).uuid, place.partition
+            return self._store.describe_topic(partition.topic).uuid, partition.partition
         return None
 
     def came_later(self, key: TopicKey) -> bool:
@@ -47,9 +47,9 @@ class Subscription:
 def partitions_of(store: Store, member: Member) -> list[TopicPartition]:
     """The partitions that there are now of the topics that a member wants."""
     wanted = TopicFilter(member.topics)
-    found: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     for name in store.topic_names():
         if wanted(name):
             with suppress(UnknownTopic):  # deleted since its name was read
-                found += [TopicPartition(name, number) for number in range(store.describe_topic(name).partitions)]
-    return found
+                partitions += [TopicPartition(name, number) for number in range(store.describe_topic(name).partitions)]
+    return partitions

@@ -31,22 +31,22 @@ class Survey:
     @classmethod
     def of(cls, store: Store, now_ns: int) -> Survey:
         """Look at everything. It takes a look at the files of each partition, or some calls of a broker."""
-        found = cls(now_ns)
+        survey = cls(now_ns)
         names = store.topics()
-        found._look_at_topics(store, names)
+        survey._look_at_topics(store, names)
         for name in store.group_names():
             try:
-                found.groups[name] = store.group(name).describe()
+                survey.groups[name] = store.group(name).describe()
             except StoreClosed:
                 raise
             except (HeadwaterError, OSError) as error:
-                found.problems[f"group {name}"] = str(error)
-        return found
+                survey.problems[f"group {name}"] = str(error)
+        return survey
 
     def _look_at_topics(self, store: Store, names: list[str]) -> None:
         known: dict[str, TopicStatistics] | None = None
         try:
-            known = {one.name: one for one in store.statistics().topics}  # of a broker it is one call
+            known = {topic.name: topic for topic in store.statistics().topics}  # of a broker it is one call
         except StoreClosed:
             raise
         except (HeadwaterError, OSError):
@@ -71,11 +71,11 @@ class Survey:
     def lags(self) -> dict[str, dict[TopicPartition, int]]:
         """For each group how many records it has yet to acknowledge, in partitions where it has a position."""
         names = {info.uuid: name for name, info in self.infos.items() if name in self.topics}
-        found: dict[str, dict[TopicPartition, int]] = {}
+        group_lags: dict[str, dict[TopicPartition, int]] = {}
         for group, info in self.groups.items():
-            lags = found[group] = {}
+            lags = group_lags[group] = {}
             for (uuid, number), position in info.positions.items():
                 partitions = self.topics[names[uuid]].partitions if uuid in names else ()
                 if number < len(partitions):
                     lags[TopicPartition(names[uuid], number)] = max(partitions[number].end - position.offset, 0)
-        return found
+        return group_lags

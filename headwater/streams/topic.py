@@ -48,15 +48,17 @@ class TopicStatistics:
     @classmethod
     def of(cls, name: str, partitions: Iterable[PartitionStatistics]) -> TopicStatistics:
         """The sums over these partitions, which are all that the topic has."""
-        found = tuple(partitions)
+        listed = tuple(partitions)
         return cls(
             name=name,
-            records=sum(one.end - one.start for one in found),
-            bytes=sum(one.bytes for one in found),
-            total_records=sum(one.total_records for one in found),
-            total_bytes=sum(one.total_bytes for one in found),
-            unhealthy=tuple(number for number, one in enumerate(found) if one.poisoned or one.damaged),
-            partitions=found,
+            records=sum(partition.end - partition.start for partition in listed),
+            bytes=sum(partition.bytes for partition in listed),
+            total_records=sum(partition.total_records for partition in listed),
+            total_bytes=sum(partition.total_bytes for partition in listed),
+            unhealthy=tuple(
+                number for number, partition in enumerate(listed) if partition.poisoned or partition.damaged
+            ),
+            partitions=listed,
         )
 
 
@@ -177,8 +179,8 @@ class Topic:
         """The last `count` records by time, over all partitions; no group's position is touched."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidConfiguration(f"count is a number of records, not {count!r}")
-        found = [record for partition in self.partitions() for record in _last(partition, count)]
-        return sorted(found, key=lambda record: record.timestamp)[-count:]
+        records = [record for partition in self.partitions() for record in _last(partition, count)]
+        return sorted(records, key=lambda record: record.timestamp)[-count:]
 
     # Looking after it.
 
@@ -189,8 +191,8 @@ class Topic:
     def statistics(self) -> TopicStatistics:
         """The topic in numbers."""
         info = self.info
-        found = (self._store.partition_statistics(info, number) for number in range(info.partitions))
-        return TopicStatistics.of(self.name, found)
+        partitions = (self._store.partition_statistics(info, number) for number in range(info.partitions))
+        return TopicStatistics.of(self.name, partitions)
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r})"
@@ -202,9 +204,9 @@ def _last(partition: Partition, count: int) -> list[Record]:
     span = count
     while True:
         first = max(end - span, start)
-        found = list(partition.records(first, end))
-        if len(found) >= count or first == start:
-            return found[-count:]
+        records = list(partition.records(first, end))
+        if len(records) >= count or first == start:
+            return records[-count:]
         span *= 2
 
 

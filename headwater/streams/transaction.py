@@ -248,7 +248,7 @@ class Transaction:
         for staged in self._adopted:
             for output in staged.outputs:
                 extents.setdefault((output.topic, output.uuid, output.partition), []).extend(output.extents)
-        return [Output(*key, found) for key, found in extents.items()]
+        return [Output(*key, own) for key, own in extents.items()]
 
     def _end(self, state: State) -> None:
         self.state = state if self.state == "open" else self.state

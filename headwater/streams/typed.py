@@ -75,9 +75,9 @@ def size_of(value: Any) -> int:
     if isinstance(value, bytes | str):
         return len(value)
     if isinstance(value, Mapping):
-        return sum(size_of(one) for one in value.values())
+        return sum(size_of(item) for item in value.values())
     if isinstance(value, list | tuple):
-        return sum(size_of(one) for one in value)
+        return sum(size_of(item) for item in value)
     return 8
 
 

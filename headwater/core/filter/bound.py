@@ -545,9 +545,9 @@ class _Binder:
     def condition(self, condition: parsed.Condition) -> _Condition:
         match condition:
             case parsed.And(conditions):
-                return _Every([self.condition(each) for each in conditions])
+                return _Every([self.condition(part) for part in conditions])
             case parsed.Or(conditions):
-                return _Some([self.condition(each) for each in conditions])
+                return _Some([self.condition(part) for part in conditions])
             case parsed.Not(negated):
                 return _Negated(self.condition(negated))
             case parsed.IsNull(operand):

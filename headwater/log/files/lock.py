@@ -44,8 +44,8 @@ def take_lock(fd: int, timeout: float) -> bool:
 
 def lock_holder(fd: int) -> int | None:
     """The process that has the open file locked, as far as the kernel tells."""
-    found = os.fstat(fd)
-    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    status = os.fstat(fd)
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
             words = line.split()
@@ -62,8 +62,8 @@ class PartitionLock:
         self.path = path
         self._name = str(path)
         self._fd = open_file(path, os.O_RDWR | os.O_CREAT)
-        found = os.fstat(self._fd)
-        self._identity = (found.st_dev, found.st_ino)
+        status = os.fstat(self._fd)
+        self._identity = (status.st_dev, status.st_ino)
         self._pid = os.getpid()
         self._kept = kept
         self._held = False
@@ -105,10 +105,10 @@ class PartitionLock:
     def check_present(self) -> None:
         """Raise unless the file is still the one on the path: a partition deleted and made again is another one."""
         try:
-            found = os.stat(self._name)
+            status = os.stat(self._name)
         except FileNotFoundError:
             raise PartitionDeleted(self.path.parent) from None
-        if (found.st_dev, found.st_ino) != self._identity:
+        if (status.st_dev, status.st_ino) != self._identity:
             raise PartitionDeleted(self.path.parent)
 
     def release(self) -> None:

@@ -234,17 +234,17 @@ class FrameFile:
             try:
                 header = self.header(position)
             except FrameDamaged:
-                found = self.find(position, offset)
-                if found is None:
+                frame = self.find(position, offset)
+                if frame is None:
                     return
-                position, header = found
+                position, header = frame
             yield position, header
             position, offset = position + header.length, header.base_offset + 1
 
     def walk_identified(self, position: int, offset: int) -> Iterator[FrameHeader]:
         """The frames that tell who wrote them, and are whole: what others tell is not to be believed."""
-        for found, header in self.walk_stamped(position, offset):
-            if header.producer_id != NO_PRODUCER and self.is_whole(found):
+        for at, header in self.walk_stamped(position, offset):
+            if header.producer_id != NO_PRODUCER and self.is_whole(at):
                 yield header
 
     def has_gaps(self, offset: int) -> bool:
@@ -281,10 +281,10 @@ class FrameFile:
 
     def find_beyond(self, position: int, least_offset: int, offset: int) -> tuple[int, FrameHeader] | None:
         """The same as `find`, but passing over frames that end at or before `offset`."""
-        found = self.find(position, least_offset)
-        while found and found[1].next_offset <= offset:
-            found = self.find(found[0] + found[1].length, found[1].next_offset)
-        return found
+        frame = self.find(position, least_offset)
+        while frame and frame[1].next_offset <= offset:
+            frame = self.find(frame[0] + frame[1].length, frame[1].next_offset)
+        return frame
 
     def is_whole(self, position: int) -> bool:
         """Return True if the frame at `position` is sound, its body too."""
@@ -298,9 +298,9 @@ class FrameFile:
         """The aligned positions from `position` on at which a frame may begin."""
         while position < self.end:
             window = os.pread(self.fd, min(_SEARCH, self.end - position), position)
-            found = window.find(MAGIC)
-            while found >= 0:
-                if (position + found) % 8 == 0:
-                    yield position + found
-                found = window.find(MAGIC, found + 1)
+            at = window.find(MAGIC)
+            while at >= 0:
+                if (position + at) % 8 == 0:
+                    yield position + at
+                at = window.find(MAGIC, at + 1)
             position += max(len(window) & ~7, 8)  # aligned, so that no frame's magic straddles two windows

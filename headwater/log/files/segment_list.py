@@ -202,7 +202,7 @@ class SegmentList(Sequence[ListedSegment]):
     def __getitem__(self, number: slice) -> list[ListedSegment]: ...
     def __getitem__(self, number: int | slice) -> ListedSegment | list[ListedSegment]:
         if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(self._entries))]
+            return [self[index] for index in range(*number.indices(self._entries))]
         if not 0 <= number < self._entries:
             raise IndexError(number)
         entry = self._unpack(os.pread(self._fd, ENTRY_BYTES, _position(number)), 0)

@@ -193,7 +193,7 @@ class StatePage:
         """The file again, after a rest; raises PartitionDeleted when it is another partition's by now."""
         file = OpenFile(self._disk.open(self.path))
         copies = unpack_copies(os.pread(file.fd, STATE_BYTES, 0)) if self._partition is not None else ()
-        if any(one is not None and one.partition != self._partition for one in copies):
+        if any(copy is not None and copy.partition != self._partition for copy in copies):
             raise PartitionDeleted(self.path.parent)
         self._file = file
         return file

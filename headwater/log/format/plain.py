@@ -63,8 +63,8 @@ def _template(columns: int) -> _Template | None:
     sample = [b"sample" * 3] * 5
     times = struct.pack("<5q", *range(5))
     made = _by_arrow([sample] * columns, times)
-    found = layout.unpack_from(made)
-    template = _Template(layout, (found[0], found[2], found[4], found[9 + 6 * columns]))
+    fields = layout.unpack_from(made)
+    template = _Template(layout, (fields[0], fields[2], fields[4], fields[9 + 6 * columns]))
     return template if _assemble(template, [sample] * columns, times) == made else None
 
 
@@ -167,16 +167,16 @@ def _add_alike(parts: list[Any], column: Sequence[bytes]) -> int | None:
     """Add values of one length: where they end is known beforehand, which saves half of what `_add_many` takes."""
     count = len(column)
     try:
-        each, *others = set(map(len, column[:: count // _SAMPLES]))
-        if others or not 0 < each * count <= _JOINED_BYTES or countOf(map(len, column), each) < count:
+        length, *others = set(map(len, column[:: count // _SAMPLES]))
+        if others or not 0 < length * count <= _JOINED_BYTES or countOf(map(len, column), length) < count:
             return None
         values = b"".join(column)
     except TypeError:
         return None
     size = len(values)
-    if size != each * count:
+    if size != length * count:
         return None  # a view of larger items than bytes is longer than it says
-    ends = memoryview(_multiples(each, 1 << count.bit_length()))[: 4 * count + 4]
+    ends = memoryview(_multiples(length, 1 << count.bit_length()))[: 4 * count + 4]
     parts += (ends, bytes(-len(ends) & 7), values, bytes(-size & 7))
     return size
 

@@ -52,12 +52,12 @@ class Projection:
         header = frame.header
         plan = self._plan(frame)
         try:
-            found = plan.decode(frame)
+            decoded = plan.decode(frame)
         except (pa.ArrowException, OSError) as error:
             raise FrameDamaged(f"a frame is not decodable: {error}", offset=header.base_offset) from error
-        batch = plan.shape(frame, found)
+        batch = plan.shape(frame, decoded)
         if start > header.base_offset or (end is not None and end < header.next_offset):
-            first, last = _within(plan.offsets(frame, found), start, end)
+            first, last = _within(plan.offsets(frame, decoded), start, end)
             batch = batch.slice(first, last - first)
         return batch
 
@@ -149,26 +149,26 @@ class _Plan:
             raise SchemaError(f"column {field.name!r} must not be null, and older records do not have it")
         return field.type
 
-    def shape(self, frame: StoredFrame, found: pa.RecordBatch) -> pa.RecordBatch:
+    def shape(self, frame: StoredFrame, decoded: pa.RecordBatch) -> pa.RecordBatch:
         """The decoded batch with the wanted columns, in order."""
         if not self._adds:
-            return pa.RecordBatch.from_arrays(self._columns(frame, found), schema=self._wanted)
+            return pa.RecordBatch.from_arrays(self._columns(frame, decoded), schema=self._wanted)
         for number, source in self._additions:
             if source is _OFFSETS:
-                column = self.offsets(frame, found)
+                column = self.offsets(frame, decoded)
             else:
                 column = self._null_column(number, source, frame.header.record_count)
-            found = found.add_column(number, self._fields[number], column)
-        return found
+            decoded = decoded.add_column(number, self._fields[number], column)
+        return decoded
 
-    def _columns(self, frame: StoredFrame, found: pa.RecordBatch) -> list[pa.Array]:
+    def _columns(self, frame: StoredFrame, decoded: pa.RecordBatch) -> list[pa.Array]:
         """The wanted columns, in order."""
         columns = []
         for number, source in enumerate(self._sources):
             if source is _OFFSETS:
-                columns.append(self.offsets(frame, found))
+                columns.append(self.offsets(frame, decoded))
             elif isinstance(source, int):
-                columns.append(found.column(source))
+                columns.append(decoded.column(source))
             else:
                 columns.append(self._null_column(number, source, frame.header.record_count))
         return columns
@@ -187,8 +187,8 @@ class _Plan:
             return self._stream.decode(frame)
         return pa.ipc.read_record_batch(frame.message, self._stored)
 
-    def offsets(self, frame: StoredFrame, found: pa.RecordBatch) -> pa.Array:
-        return found.column(0) if self._explicit else pa.arange(frame.header.base_offset, frame.header.next_offset)
+    def offsets(self, frame: StoredFrame, decoded: pa.RecordBatch) -> pa.Array:
+        return decoded.column(0) if self._explicit else pa.arange(frame.header.base_offset, frame.header.next_offset)
 
 
 class _MessageStream:

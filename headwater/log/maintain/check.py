@@ -248,7 +248,7 @@ class Check:
     def _adopt_garbled(self, inventory: Inventory) -> tuple[list[Segment], list[Finding]]:
         """Segments whose header is damaged are recognised by their frames, as recovery does."""
         findings: list[Finding] = []
-        found: list[Segment] = []
+        adopted: list[Segment] = []
         for path in inventory.garbled:
             base = int(path.stem)
             if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -264,7 +264,7 @@ class Check:
                     if file.find(SEGMENT_HEADER_BYTES, base) is not None:
                         length = file.end if file.has_gaps(base) else 0
                         header = SegmentHeader(SEGMENT_MAGIC, self.partition, bytes(16), base, 0, length, 0, 0)
-                        found.append(Segment(path, header))
+                        adopted.append(Segment(path, header))
                         findings.append(Finding("damage", path, f"{reason}; its frames are this log's", 0))
                         continue
             if base not in self._closed:
@@ -274,7 +274,7 @@ class Check:
             for path in inventory.strangers
             if path not in inventory.garbled
         ]
-        return found, findings
+        return adopted, findings
 
     # One segment.
 
@@ -372,15 +372,15 @@ class Check:
                 resume = position + header.length
                 self._admit(file, position, header)
             except (FrameDamaged, SchemaError) as error:
-                found = file.find(resume, header.next_offset if header and resume > position else offset)
-                lost_to = found[1].base_offset if found else self._end_of(segment, after, offset, header)
+                good = file.find(resume, header.next_offset if header and resume > position else offset)
+                lost_to = good[1].base_offset if good else self._end_of(segment, after, offset, header)
                 reason = error.reason if isinstance(error, FrameDamaged) else str(error)
                 yield self._lost(segment.path, position, offset, lost_to, reason)
-                if found is None:
+                if good is None:
                     offset = lost_to
                     break
-                self._progress(found[0] - position)
-                position, offset, previous = found[0], max(offset, lost_to), None
+                self._progress(good[0] - position)
+                position, offset, previous = good[0], max(offset, lost_to), None
                 continue
             index.frame(position, header)
             summary.frames += 1

@@ -87,12 +87,12 @@ class Compactor:
             markers.append(delete_markers(batch, frame.schema))
         if not keys:
             return [None] * len(rows)
-        found = pc.index_in(pa.chunked_array(keys), value_set=self._newest["key"])
-        newest = pc.take(self._newest["offset"], found)
+        learnt = pc.index_in(pa.chunked_array(keys), value_set=self._newest["key"])
+        newest = pc.take(self._newest["offset"], learnt)
         keep = pc.fill_null(pc.equal(newest, pa.chunked_array(offsets)), True)
         if drop_markers:
             # A marker whose key was not learnt may still have something to delete.
-            droppable = pc.and_(pa.chunked_array(markers), pc.is_valid(found))
+            droppable = pc.and_(pa.chunked_array(markers), pc.is_valid(learnt))
             keep = pc.and_(keep, pc.invert(droppable))
         masks: list[pa.Array | None] = []
         position = 0

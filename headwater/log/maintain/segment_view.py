@@ -177,8 +177,8 @@ def _items(file: FrameFile, published: int) -> Iterator[SegmentItem]:
         try:
             header = file.frame(position)
         except FrameDamaged as error:
-            found = file.find(position, 0)
-            after = found[0] if found else file.end
+            good = file.find(position, 0)
+            after = good[0] if good else file.end
             if position >= published:
                 yield SegmentItem("behind", position, after - position, None, error.reason)
             else:

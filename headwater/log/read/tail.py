@@ -41,10 +41,10 @@ def walk(file: FrameFile, position: int, offset: int, previous: int, floor: int)
         try:
             header = _next(file, position, offset, previous, open_group)
         except FrameDamaged as error:
-            found = _synced_behind(file, position, offset, floor)
-            if found is None:
+            good = _synced_behind(file, position, offset, floor)
+            if good is None:
                 break
-            bad, (position, header) = position, found
+            bad, (position, header) = position, good
             if header.base_offset > offset:
                 damage.append(Damage(file.path, bad, offset, header.base_offset, error.reason))
         floor = max(floor, header.durable_end)
@@ -71,13 +71,13 @@ def _synced_behind(file: FrameFile, position: int, offset: int, floor: int) -> t
         header = file.frame(position)
         if header.base_offset <= offset:
             position += header.length  # whole, but not the one that was there: left over from an earlier life
-    first = found = file.find(position, offset)
+    first = good = file.find(position, offset)
     if offset < floor:
         return first
-    while found is not None:
-        if found[1].durable_end > offset:
+    while good is not None:
+        if good[1].durable_end > offset:
             return first
-        found = file.find(found[0] + found[1].length, found[1].next_offset)
+        good = file.find(good[0] + good[1].length, good[1].next_offset)
     return None
 
 

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -28,16 +29,16 @@ _AGAIN: Final = 0.5
 def read_damage(directory: Path) -> list[Damage]:
     """Return the known damage of a partition, by offset; nothing if the file itself is damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(read_plain(directory / DAMAGE_FILE))
+        document = json.loads(read_plain(directory / DAMAGE_FILE))
         return [
             Damage(
-                directory / str(one["file"]),
-                int(one["position"]),
-                int(one["offset"]),
-                int(one["next_offset"]),
-                str(one["reason"]),
+                directory / str(entry["file"]),
+                int(entry["position"]),
+                int(entry["offset"]),
+                int(entry["next_offset"]),
+                str(entry["reason"]),
             )
-            for one in found
+            for entry in document
         ]
     return []
 
@@ -46,45 +47,48 @@ def write_damage(disk: Disk, directory: Path, known: list[Damage]) -> None:
     """Keep what is known. The lock is held. A full disk, or one that is only read, has to do without."""
     content = [
         {
-            "file": "" if one.file == directory else one.file.name,
-            "position": one.position,
-            "offset": one.offset,
-            "next_offset": one.next_offset,
-            "reason": one.reason,
+            "file": "" if damage.file == directory else damage.file.name,
+            "position": damage.position,
+            "offset": damage.offset,
+            "next_offset": damage.next_offset,
+            "reason": damage.reason,
         }
-        for one in known[-_KEPT:]
+        for damage in known[-_KEPT:]
     ]
     with suppress(OSError):
         disk.replace(directory / DAMAGE_FILE, json.dumps(content, indent=1).encode(), sync=False)
 
 
-def with_damage(known: list[Damage], found: Iterable[Damage]) -> tuple[list[Damage], int]:
-    """Return the known damage with what was found, and the number of new stretches. Touching ones are merged."""
+_offset = attrgetter("offset")
+
+
+def with_damage(known: list[Damage], added: Iterable[Damage]) -> tuple[list[Damage], int]:
+    """Return the known damage with what is added, and the number of new stretches. Touching ones are merged."""
     merged = list(known)
     new = 0
-    for damage in found:
-        same = [one for one in merged if one.offset <= damage.next_offset and damage.offset <= one.next_offset]
-        new += not same
-        first = min((*same, damage), key=lambda one: one.offset)
-        end = max(one.next_offset for one in (*same, damage))
-        merged = [*(one for one in merged if one not in same), replace(first, next_offset=end)]
-    return sorted(merged, key=lambda one: one.offset), new
+    for damage in added:
+        near = [other for other in merged if other.offset <= damage.next_offset and damage.offset <= other.next_offset]
+        new += not near
+        first = min((*near, damage), key=_offset)
+        end = max(other.next_offset for other in (*near, damage))
+        merged = [*(other for other in merged if other not in near), replace(first, next_offset=end)]
+    return sorted(merged, key=_offset), new
 
 
 def without_damage(known: list[Damage], offset: int) -> list[Damage]:
     """Return the known damage below an offset: the others are given out again."""
-    return [replace(one, next_offset=min(one.next_offset, offset)) for one in known if one.offset < offset]
+    return [replace(damage, next_offset=min(damage.next_offset, offset)) for damage in known if damage.offset < offset]
 
 
 def without_damage_in(known: list[Damage], start: int, end: int) -> list[Damage]:
     """Return the known damage outside of [start, end)."""
-    found: list[Damage] = []
-    for one in known:
-        if one.offset < start:
-            found.append(replace(one, next_offset=min(one.next_offset, start)))
-        if one.next_offset > end:
-            found.append(replace(one, offset=max(one.offset, end)))
-    return found
+    left: list[Damage] = []
+    for damage in known:
+        if damage.offset < start:
+            left.append(replace(damage, next_offset=min(damage.next_offset, start)))
+        if damage.next_offset > end:
+            left.append(replace(damage, offset=max(damage.offset, end)))
+    return left
 
 
 class Noting(Protocol):
@@ -103,14 +107,14 @@ class DamageNotes:
 
     def meet(self, damage: Damage) -> None:
         """A reader has met this: note it, once."""
-        place = (damage.offset, damage.next_offset)
-        if place not in self._met:
-            self._met.add(place)
+        stretch = (damage.offset, damage.next_offset)
+        if stretch not in self._met:
+            self._met.add(stretch)
             self._note(damage)
 
     def forget(self, start: int, end: int) -> None:
         """Note damage in [start, end) again when a reader meets it again."""
-        self._met = {one for one in self._met if one[1] <= start or end <= one[0]}
+        self._met = {stretch for stretch in self._met if stretch[1] <= start or end <= stretch[0]}
 
     def _note(self, damage: Damage) -> None:
         owner = self._owner()

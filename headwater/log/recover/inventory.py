@@ -105,21 +105,21 @@ class _Taker:
             result.made = expected
             return []
         try:
-            found = list(listed.scan())
-            result.generation, result.entries = listed.generation, len(found)
+            scanned = list(listed.scan())
+            result.generation, result.entries = listed.generation, len(scanned)
         finally:
             listed.close()
         if state is not None:
             result.made = state.list_generation > listed.generation or (
-                state.list_generation == listed.generation and state.listed > len(found)
+                state.list_generation == listed.generation and state.listed > len(scanned)
             )
-        for entry in found:
+        for entry in scanned:
             if entry is None:
                 break
             result.on_disk.append(entry)
-        sound = [entry for entry in found if entry is not None]
-        result.made |= len(sound) < len(found) and found[-1] is not None
-        ordered = all(one.base < one.end <= after.base for one, after in pairwise(sound))
+        sound = [entry for entry in scanned if entry is not None]
+        result.made |= len(sound) < len(scanned) and scanned[-1] is not None
+        ordered = all(entry.base < entry.end <= after.base for entry, after in pairwise(sound))
         if not ordered or any(entry.base >= entry.end for entry in sound[-1:]):
             result.made, result.on_disk = True, []
             return []
@@ -129,8 +129,8 @@ class _Taker:
         """Find out which files are the log's own. One that is as long as its entry says is not opened."""
         by_base = {entry.base: entry for entry in entries}
         with os.scandir(self._directory) as names:
-            found = sorted((entry for entry in names if _NAME.fullmatch(entry.name)), key=lambda entry: entry.name)
-        for file in found:
+            files = sorted((entry for entry in names if _NAME.fullmatch(entry.name)), key=lambda entry: entry.name)
+        for file in files:
             path, base = Path(file.path), int(file.name[:20])
             try:
                 if not stat.S_ISREG(file.stat(follow_symlinks=False).st_mode):
@@ -187,7 +187,8 @@ class _Taker:
                 adopted.append(segment)
         if adopted and adopted[-1].base >= ends:
             result.growing = adopted.pop()
-        bases = sorted((*listed, *(one.base for one in adopted), *([result.growing.base] if result.growing else ())))
+        growing = [result.growing.base] if result.growing else []
+        bases = sorted([*listed, *(segment.base for segment in adopted), *growing])
         made = []
         for segment in adopted:
             end = self._end_before_garbled(segment, bases[bases.index(segment.base) + 1])

@@ -62,17 +62,17 @@ def survey(file: FrameFile, segment: Segment, first: int, end: int) -> tuple[lis
                 raise FrameDamaged("a frame does not follow the one before it")
         except FrameDamaged as error:
             try:
-                found = file.find_beyond(resume, passed, offset)
+                good = file.find_beyond(resume, passed, offset)
             except OSError as failure:
                 holes.append(Hole(offset, end, position, position, _reason(failure)))
                 return frames, holes
-            lost_to = min(found[1].base_offset, end) if found else end
+            lost_to = min(good[1].base_offset, end) if good else end
             if lost_to > offset:
-                holes.append(Hole(offset, lost_to, position, found[0] if found else file.end, error.reason))
+                holes.append(Hole(offset, lost_to, position, good[0] if good else file.end, error.reason))
                 offset = lost_to
-            if found is None:
+            if good is None:
                 return frames, holes
-            position, previous = found[0], None
+            position, previous = good[0], None
             continue
         except OSError as failure:
             holes.append(Hole(offset, end, position, position, _reason(failure)))

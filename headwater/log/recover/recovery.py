@@ -95,21 +95,21 @@ class Recovery:
         """Bring the files in order and return the published state."""
         for path in sorted(self._directory.glob(f"*{TEMPORARY}")):
             self._disk.unlink(path)
-        found = self._read_state()
-        if found is None or found.flags:
+        known = self._read_state()
+        if known is None or known.flags:
             # A process in the middle of a change may have died before the names it made or removed were durable.
             self._disk.sync_directory(self._directory)
-        partition = self._identify(found)
-        state = found or BLANK._replace(partition=partition, damaged=len(read_damage(self._directory)))
+        partition = self._identify(known)
+        state = known or BLANK._replace(partition=partition, damaged=len(read_damage(self._directory)))
         start = max(state.start, self._read_mark(START_FILE) or 0)
         target = self._read_mark(TRUNCATE_FILE)
         if target is not None:
             start = min(start, target)
-        inventory = self._take_inventory(found, partition, start)
-        if found is None and (inventory.growing or inventory.closed):
+        inventory = self._take_inventory(known, partition, start)
+        if known is None and (inventory.growing or inventory.closed):
             self.report.rebuilt.append(STATE_FILE)
         self.report.strangers = inventory.strangers
-        state = state._replace(start=self._find_start(inventory, start, known=found is not None))
+        state = state._replace(start=self._find_start(inventory, start, known=known is not None))
         if target is not None:
             return self._truncate(state, inventory, target)
         self.report.damage += inventory.damage
@@ -128,7 +128,7 @@ class Recovery:
         state = self._save_list(state, inventory)
         for path in inventory.leftovers:
             delete_segment(self._disk, path)
-        return state if state == found else self._publish(state)
+        return state if state == known else self._publish(state)
 
     def _find_start(self, inventory: Inventory, start: int, *, known: bool) -> int:
         """Return the start of the log: the offset up to which records were deleted, or else the first of its files."""
@@ -139,12 +139,12 @@ class Recovery:
 
     def _take_inventory(self, state: State | None, partition: bytes, start: int) -> Inventory:
         """Hold the files against the list, after mending headers of files that prove to be the log's own."""
-        found = take_inventory(self._directory, partition, state, start, thorough=self._thorough)
-        listed = {entry.base: entry for entry in found.closed}
-        mended = [self._mend_header(path, partition, listed.get(int(path.stem))) for path in found.garbled]
+        inventory = take_inventory(self._directory, partition, state, start, thorough=self._thorough)
+        listed = {entry.base: entry for entry in inventory.closed}
+        mended = [self._mend_header(path, partition, listed.get(int(path.stem))) for path in inventory.garbled]
         if any(mended):
-            found = take_inventory(self._directory, partition, state, start, thorough=self._thorough)
-        return found
+            inventory = take_inventory(self._directory, partition, state, start, thorough=self._thorough)
+        return inventory
 
     def _save_list(self, state: State, inventory: Inventory) -> State:
         """Make the list say what the inventory does, durably; the state that goes with it."""
@@ -238,14 +238,14 @@ class Recovery:
             with contextlib.suppress(Damaged):
                 SegmentHeader.unpack(os.pread(fd, SEGMENT_HEADER_BYTES, 0))
                 return False  # a sound header, of another log or under another's name
-            found = os.fstat(fd)
+            status = os.fstat(fd)
             base = int(path.stem)
-            file = FrameFile(fd, found.st_size, seed_of(partition), path)
+            file = FrameFile(fd, status.st_size, seed_of(partition), path)
             first = file.find(SEGMENT_HEADER_BYTES, base)
             if first is None:
                 return False
             former = entry.former(self._directory, partition) if entry is not None else None
-            if former is not None and entry is not None and entry.former_length == found.st_size:
+            if former is not None and entry is not None and entry.former_length == status.st_size:
                 header = former.header
             elif entry is not None and not entry.lost:
                 header = entry.segment(self._directory, partition).header
@@ -255,8 +255,8 @@ class Recovery:
                     partition,
                     log=random_bytes(16),
                     base=base,
-                    created_ns=found.st_mtime_ns,
-                    length=found.st_size if file.has_gaps(base) else 0,
+                    created_ns=status.st_mtime_ns,
+                    length=status.st_size if file.has_gaps(base) else 0,
                     chain=first[1].previous if first[0] == SEGMENT_HEADER_BYTES else 0,
                     reserved=0,
                 )
@@ -351,7 +351,7 @@ class Recovery:
                 self._disk.truncate(file.fd, tail.position)
             # A sync that failed in the dead writer has left its pages marked clean. Written again, they are dirty,
             # and this sync is about them.
-            unsynced = (place for place, header in tail.frames if header.base_offset >= tail.floor)
+            unsynced = (position for position, header in tail.frames if header.base_offset >= tail.floor)
             rewrite(self._disk, file.fd, next(unsynced, tail.position), tail.position)
             self._disk.sync(file.fd)
         adopted = [header for _, header in tail.frames if header.base_offset >= state.end]
@@ -377,7 +377,7 @@ class Recovery:
         if log != state.segment:
             settled = settled._replace(index_entries=0, index_position=0, identified_position=0)
             return self._rebuild_index(settled, active, file)
-        return self._extend_index(settled, active, file, [found for found in tail.frames if found[0] >= state.position])
+        return self._extend_index(settled, active, file, [frame for frame in tail.frames if frame[0] >= state.position])
 
     def _leave_poisoned(self, state: State, active: Segment, file: FrameFile, inventory: Inventory) -> State:
         """After a failed sync only what is read back from the device counts, and only up to the durable end."""
@@ -532,10 +532,10 @@ class Recovery:
 
 def _last_end(file: FrameFile) -> int:
     """Return the end of a segment's records, as far as its frames can be believed."""
-    found = 0
+    end = 0
     for position, header in file.walk_stamped(SEGMENT_HEADER_BYTES, 0):
-        found = max(found, header.next_offset if file.is_whole(position) else header.base_offset + 1)
-    return found
+        end = max(end, header.next_offset if file.is_whole(position) else header.base_offset + 1)
+    return end
 
 
 def index_sound(state: State, active: Segment) -> bool:

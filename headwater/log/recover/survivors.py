@@ -62,14 +62,14 @@ class Survivors:
 
     def _until(self, end: int) -> pa.Table:
         """The survivors with offsets below `end` that were not asked for before."""
-        found = [self._waiting]
-        while not found[-1].num_rows or found[-1]["offset"][-1].as_py() < end:
+        tables = [self._waiting]
+        while not tables[-1].num_rows or tables[-1]["offset"][-1].as_py() < end:
             batch = next(self._batches, None)
             if batch is None:
                 break
             if batch.num_rows:
-                found.append(pa.Table.from_batches([batch]))
-        table = pa.concat_tables(found)
+                tables.append(pa.Table.from_batches([batch]))
+        table = pa.concat_tables(tables)
         count: int = pc.sum(pc.less(table["offset"], end)).as_py() or 0
         self._waiting = table.slice(count)
         return table.slice(0, count)

@@ -62,8 +62,8 @@ class Flush:
                 self._identified = self.position
         self._frames += len(ticket.frames)
         self._appends += 1
-        place = position, self.position - position, self._stamp
-        self._added.append((base, self._offset, slice(written, len(self.buffers)), place))
+        extent = position, self.position - position, self._stamp
+        self._added.append((base, self._offset, slice(written, len(self.buffers)), extent))
         return Appended(base, self._offset)
 
     def _find_place(self, ticket: Ticket) -> int:
@@ -94,9 +94,9 @@ class Flush:
                 state.start,
                 state.durable_end,
                 self.buffers[buffers],
-                Extent(file, state.segment, *place),
+                Extent(file, state.segment, *extent),
             )
-            for start, end, buffers, place in self._added
+            for start, end, buffers, extent in self._added
         ]
 
     def published(self, now_ns: int, indexed: int) -> State:

@@ -184,12 +184,12 @@ class PartitionOwner:
         self.check_open()
         self.used = True
         try:
-            found = self.page.read()
+            state = self.page.read()
         except OSError as error:
             raise OpenFailed(self.directory, error) from error
         if self._resting:  # asked afterwards: a rest that came between has closed what the reading has opened, or not
             self._wake()
-        return found
+        return state
 
     def rest(self) -> bool:
         """Close the files until the partition is used again, unless it is in use; whether none are open now."""

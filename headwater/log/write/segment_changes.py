@@ -90,7 +90,7 @@ class SegmentChanges:
     def _forget_damage(self, start: int) -> int:
         """Forget damage to records that are deleted; how many stretches that were."""
         known = read_damage(self._directory)
-        kept = [one for one in known if one.next_offset > start]
+        kept = [damage for damage in known if damage.next_offset > start]
         if kept != known:
             write_damage(self._disk, self._directory, kept)
         return len(known) - len(kept)

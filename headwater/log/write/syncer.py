@@ -105,10 +105,10 @@ def _sync_later(syncer: Syncer, delay: float) -> None:
     held = weakref.ref(syncer)
 
     def sync() -> None:
-        found = held()
+        syncer = held()
         try:
-            if found is not None:
-                found.sync()
+            if syncer is not None:
+                syncer.sync()
         except (PartitionClosed, PartitionForked):
             pass  # whoever closed it has synced it
         except HeadwaterError as error:

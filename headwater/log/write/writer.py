@@ -95,7 +95,7 @@ class Writer:
                 outcomes.append((ticket, known if known is not None else self._add(flush, ticket)))
             except HeadwaterError as error:
                 ticket.error = error
-        awaited = max((found.end_offset for _, found in outcomes if found.duplicate), default=0)
+        awaited = max((appended.end_offset for _, appended in outcomes if appended.duplicate), default=0)
         try:
             if flush.size:
                 owner.disk.writev(owner.log_fd, flush.buffers, state.position, flush.size)
@@ -138,8 +138,8 @@ class Writer:
         identity = ticket.frames[0].identity
         if identity is None or ticket.copied:
             return None
-        found = self.producers.table().check(identity, ticket.frames[0].record_count)
-        return None if found is None else Appended(found.base_offset, found.end_offset, duplicate=True)
+        original = self.producers.table().check(identity, ticket.frames[0].record_count)
+        return None if original is None else Appended(original.base_offset, original.end_offset, duplicate=True)
 
     def _write_index(self, state: State, entries: list[bytes]) -> int:
         """Append the new entries; how many. Losing some costs later readers a longer walk, so failing is no error."""
