@@ -105,7 +105,7 @@ class Producer:
                 await waiter
         except TimeoutError:
             raise BufferFull(
-                f"the producer of {self._buffer.topic.name!r} is still writing the batch before after "
+                f"the producer of {self._buffer.topic.name!r} is still writing the previous batch after "
                 f"{self.config.block_timeout:g} s: send more slowly, or raise block_timeout"
             ) from None
 

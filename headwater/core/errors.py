@@ -281,8 +281,8 @@ class NotLeader(StoreError):
     """
 
     def __init__(self, topic: str, partition: int, leader: str | None) -> None:
-        where = "none does at the moment" if leader is None else f"the one at {leader} does"
-        super().__init__(f"{topic}/{partition} is not led by this broker: {where}; ask again, there")
+        advice = "no broker does at the moment: ask again" if leader is None else f"ask the broker at {leader}"
+        super().__init__(f"this broker does not lead {topic}/{partition}; {advice}")
         self.topic = topic
         self.partition = partition
         self.leader = leader
@@ -314,7 +314,7 @@ class GroupBusy(StoreError, TimeoutError):
     def __init__(self, name: str, pid: int | None, timeout: float) -> None:
         who = "another process" if pid is None else f"process {pid}"
         super().__init__(
-            f"group {name!r} was held by {who} for over {timeout:g} s: it is stopped or stuck; let it go on, or end it"
+            f"group {name!r} was held by {who} for over {timeout:g} s: resume that process if it is stopped, or end it"
         )
         self.pid = pid
 
@@ -343,10 +343,8 @@ class WriterTaken(StoreError):
     """A named writer belongs to someone else: its numbers would be taken for the other's, which are done."""
 
     def __init__(self, name: str, owner: str | None, wanted: str | None) -> None:
-        numbers = "transactions without an owner" if owner is None else f"{owner!r}"
-        super().__init__(
-            f"the writer {name!r} numbers what {numbers} has written, not {wanted!r}: use another name, or take it over"
-        )
+        holder = "transactions without an owner" if owner is None else f"{owner!r}"
+        super().__init__(f"writer {name!r} belongs to {holder}, not to {wanted!r}: use another name, or take it over")
         self.name = name
         self.owner = owner
 
@@ -391,7 +389,7 @@ class PermissionDenied(StoreError):
     def __init__(self, caller: str, right: str, kind: str, name: str) -> None:
         subject = kind if kind == "broker" else f"{kind} {name!r}"
         super().__init__(
-            f"{caller!r} lacks the right {right!r} on {subject}: who keeps the broker's access file can give it"
+            f"{caller!r} lacks the right {right!r} on {subject}: an administrator can grant it in the access file"
         )
         self.caller = caller
         self.right = right

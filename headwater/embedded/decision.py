@@ -99,7 +99,7 @@ class Decision:
                 str(document.get("request", "")),
             )
             if where.stem != decision.name:
-                raise ValueError("its name is another's")
+                raise ValueError("the file has the name of another transaction")
         except (struct.error, ValueError, KeyError, TypeError) as error:
             raise Damaged(f"not a decided transaction: {error}", file=where) from error
         return decision

@@ -147,7 +147,7 @@ class EmbeddedGroup(ABC):
                 or (known is not None and was_reset(self.position(commit.key), known[commit.key]))
             ]
             if lost:
-                raise StaleMember(f"{', '.join(sorted(lost))}: no longer this consumer's in group {self.name!r}")
+                raise StaleMember(f"this consumer no longer owns {', '.join(sorted(lost))} in group {self.name!r}")
             for partition, (key, offset) in commits.items():
                 self._checked(partition, key, offset)
             yield self._newest_generation(membership, commits)

@@ -104,12 +104,12 @@ class Partition(ABC):
 
     def _check(self, group: tuple[Frame, ...]) -> None:
         if not group:
-            raise InvalidRecord("an append has at least one frame")
+            raise InvalidRecord("append takes at least one frame")
         for frame in group:
             if not isinstance(frame, Frame):
-                raise InvalidRecord(f"frames are appended, not {type(frame).__name__}: make one with encode()")
+                raise InvalidRecord(f"append takes frames, not {type(frame).__name__}: make one with encode()")
             if frame.body_crc is None:
-                raise InvalidRecord("a frame is signed before it is appended")
+                raise InvalidRecord("a frame must be signed before it is appended")
             decided = frame.identity is not None and frame.identity.forever  # whatever the limit has become since
             if not decided:
                 check_frame_size(self.config, frame.length, self)
@@ -118,7 +118,7 @@ class Partition(ABC):
             if frame.identity != group[0].identity or (
                 len(group) > 1 and frame.identity and not frame.identity.forever
             ):
-                raise InvalidRecord("frames appended together have one writer, or none")
+                raise InvalidRecord("frames that are appended together must have the same writer, or none")
 
     @abstractmethod
     def _append(self, group: tuple[Frame, ...]) -> Appended: ...

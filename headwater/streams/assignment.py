@@ -189,7 +189,7 @@ class Assignment:
         """Commit what is done; what is no longer this member's is given up, since others repeat it."""
         refused = self.commit(patiently=patiently)
         if refused and self._member.has_members_at(refused):
-            raise StaleMember(f"{self._member.refusal(refused)}: a group has members, or fixed shares, not both")
+            raise StaleMember(f"{self._member.refusal(refused)}: a group has members or fixed shares, not both")
         if refused:
             _log.warning("%s: others may repeat what was done there", self._member.refusal(refused))
             self.refresh_soon()

@@ -47,7 +47,7 @@ class TopicInfo:
             if document["format"] != _FORMAT:
                 raise Damaged(f"written by a newer version (format {document['format']})", file=where)
             if document["name"] != where.parent.name:
-                raise ValueError(f"it is about {document['name']!r}; topics are not copied or renamed by hand")
+                raise ValueError(f"it describes topic {document['name']!r}: topics cannot be copied or renamed by hand")
             known = {field.name for field in fields(TopicConfig)}
             info = cls(
                 document["name"],

@@ -74,7 +74,7 @@ class Consumer:
         on_damage: OnLoss | None = None,
     ) -> None:
         if static is not None and not 0 <= static[0] < static[1]:
-            raise InvalidConfiguration(f"a static assignment is (number, of how many), not {static}")
+            raise InvalidConfiguration(f"static must be (number, total) with 0 <= number < total, not {static}")
         self._store = store
         self._subscription = Subscription(store, topics)
         self.config = config
@@ -212,7 +212,7 @@ class Consumer:
         tp: Any = (topic, partition)  # the same as a TopicPartition, and made in a tenth of its time
         cursor = self._cursors.get(tp)
         if cursor is None:
-            raise StaleMember(f"{topic}/{partition} is not assigned to this consumer (any more)")
+            raise StaleMember(f"{topic}/{partition} is not assigned to this consumer, or no longer")
         return cursor
 
     # Being part of a transaction.

@@ -126,7 +126,7 @@ class GroupMember:
     def refusal(self, partitions: AbstractSet[TopicPartition]) -> str:
         """Return a sentence about commits that were refused."""
         names = ", ".join(str(partition) for partition in sorted(partitions))
-        return f"the commit of {names} was refused: no longer this consumer's in group {self.group_name!r}"
+        return f"group {self.group_name!r} refused the commit of {names}, which this consumer no longer owns"
 
     def leave(self) -> None:
         """Leave the group."""

@@ -34,7 +34,7 @@ class HeldProgress:
     def claim(self) -> PositionClaim | None:
         """Return what is done since `hold`; raises StaleMember when something of it was taken away."""
         if self._assignment.lost:
-            raise StaleMember("partitions were taken from this consumer, and what it read there is another's to do")
+            raise StaleMember("this consumer lost partitions that it had read from: others handle those records")
         cursors, member = self._assignment.cursors, self._member
         if self._auto_ack:
             cursors.take_as_done()

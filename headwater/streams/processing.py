@@ -114,7 +114,7 @@ class Processing:
         stop: threading.Event | None = None,
     ) -> None:
         if consumer.config.auto_ack:
-            raise InvalidConfiguration("process acknowledges what was handled: open the consumer without auto_ack")
+            raise InvalidConfiguration("process acknowledges records by itself: open the consumer without auto_ack")
         self._consumer = consumer
         self._handler = handler
         self._batch = batch

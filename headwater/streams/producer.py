@@ -164,7 +164,7 @@ class Producer:
         partition = router.partition(key, partition, self._sticky)
         size += RECORD_BYTES + router.extras(key, headers, timestamp)
         if size > self._most:
-            raise InvalidRecord(f"a record of {size} bytes fits no frame of {self._most} (max_frame_bytes)")
+            raise InvalidRecord(f"a record of {size} bytes does not fit in a frame of {self._most} (max_frame_bytes)")
         now = time_ns()
         while True:
             with self._mutex:

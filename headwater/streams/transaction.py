@@ -308,7 +308,7 @@ def begin_transaction(
         raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
     if writer is None or sequence is None:
         if owner is not None or takeover:
-            raise InvalidConfiguration("an owner numbers the transactions of a writer: name the writer")
+            raise InvalidConfiguration("owner and takeover need a writer: pass writer and sequence as well")
         if consumer is not None and consumer.group_name is None:
             raise InvalidConfiguration("a consumer in a transaction needs a group, which keeps its positions")
         if consumer is not None and consumer.store is not store:
@@ -319,5 +319,5 @@ def begin_transaction(
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
         raise InvalidConfiguration(f"a sequence is a number from 0 on, not {sequence!r}")
     if takeover and owner is None:
-        raise InvalidConfiguration("a writer is taken over by an owner: name it")
+        raise InvalidConfiguration("takeover needs an owner: pass owner as well")
     return Transaction(store, None, Named(check_name("writer", writer), sequence, owner, takeover), request)

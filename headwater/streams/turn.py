@@ -32,7 +32,7 @@ class Turn:
                 raise
             self._lock.release()
         raise BufferFull(
-            f"the producer of {self._topic!r} is still writing the batch before after {self._timeout:g} s: "
+            f"the producer of {self._topic!r} is still writing the previous batch after {self._timeout:g} s: "
             f"send more slowly, or raise block_timeout"
         )
 

@@ -127,7 +127,7 @@ def test_a_name_belongs_to_one_checkpoint_until_it_is_taken_over(
     first, second = checkpoint(), checkpoint()
     run(frame, topics, first, topic="copies", txnId="copier")
     assert numbers(topics, "copies") == list(range(100))
-    with pytest.raises(StreamingQueryException, match=r"the writer 'copier' numbers what '.*' has written"):
+    with pytest.raises(StreamingQueryException, match=r"writer 'copier' belongs to '.*', not to"):
         run(frame, topics, second, topic="copies", txnId="copier")
     assert numbers(topics, "copies") == list(range(100))
 

@@ -203,7 +203,7 @@ def write(store: Store, number: int, owner: str | None, *, takeover: bool = Fals
 def test_another_owners_numbers_are_not_taken_for_done(store: Store) -> None:
     for number in range(3):
         assert write(store, number, "a") == "committed"
-    with pytest.raises(hw.WriterTaken, match="'job' numbers what 'a' has written, not 'b'"):
+    with pytest.raises(hw.WriterTaken, match="'job' belongs to 'a', not to 'b'"):
         write(store, 0, "b")
     with pytest.raises(hw.WriterTaken):
         write(store, 3, None)

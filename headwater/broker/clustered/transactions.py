@@ -410,7 +410,7 @@ def _wanted(transaction: TransactionCommit, writes: tuple[PartitionWrites, ...])
     if transaction.sequence is None:
         raise InvalidConfiguration("a named transaction has a writer and a sequence: give both, or neither")
     if transaction.takeover and transaction.owner is None:
-        raise InvalidConfiguration("a writer is taken over by an owner: name it")
+        raise InvalidConfiguration("takeover needs an owner: pass owner as well")
     return TransactionRequest(
         transaction.request_id,
         writes,

@@ -60,7 +60,7 @@ class BoundFilter:
         try:
             return pc.fill_null(self._condition.mask(_Rows(batch, partition)), False)
         except (pa.ArrowException, OSError) as error:
-            raise InvalidFilter(f"{self.text!r:.100} cannot be asked of these records: {str(error)[:200]}") from None
+            raise InvalidFilter(f"{self.text!r:.100} cannot be applied to these records: {str(error)[:200]}") from None
 
     def matches_record(self, record: Record, partition: int = 0) -> bool:
         """Return whether one record matches; the same as `matches` says of it in a batch."""
@@ -587,7 +587,7 @@ class _Binder:
         if left.type is None or right.type is None:
             for operand in (left, right):
                 if operand.type is not None and not (_is_text(operand.type) or self._typed(operand)[1].plain):
-                    raise InvalidFilter(f"{operand.name} is {operand.type}, which nothing in JSON is", operand.at)
+                    raise InvalidFilter(f"{operand.name} is {operand.type}, which no value in JSON can be", operand.at)
             return _ValuesCompared(left, sign, right)
         (left, left_kind), (right, right_kind) = self._typed(left), self._typed(right)
         common = left_kind.common(right_kind)
@@ -602,7 +602,7 @@ class _Binder:
         kind = kind_of(operand.type)
         if kind is None or not isinstance(operand, _TypedOperand):
             raise InvalidFilter(
-                f"{operand.name} is {operand.type}, which compares with nothing: name a part of it", operand.at
+                f"{operand.name} is {operand.type}, which cannot be compared: name a field of it", operand.at
             )
         return operand, kind
 

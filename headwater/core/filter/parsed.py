@@ -392,5 +392,5 @@ def _unquoted(token: _Token) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidFilter(f"{text!r:.40} has half a character in it", token.at) from None
+        raise InvalidFilter(f"{text!r:.40} contains half of a character", token.at) from None
     return text

@@ -49,7 +49,7 @@ def map_file(fd: int, length: int) -> pa.Buffer:
     """
     size = os.fstat(fd).st_size
     if size < length:
-        raise ValueError(f"a file of {size} bytes has none to map up to {length}")
+        raise ValueError(f"a file of {size} bytes cannot be mapped up to {length}")
     mapping = _Mapping(fd, length)
     return pa.foreign_buffer(mapping.address, length, mapping)
 
