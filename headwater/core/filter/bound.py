@@ -602,7 +602,7 @@ class _Binder:
         kind = kind_of(operand.type)
         if kind is None or not isinstance(operand, _TypedOperand):
             raise InvalidFilter(
-                f"{operand.name} is {operand.type}, which cannot be compared: name a field of it", operand.at
+                f"{operand.name} is {operand.type}, which cannot be compared: name a part of it", operand.at
             )
         return operand, kind
 
