@@ -50,9 +50,9 @@ def test_every_field_is_an_option_that_its_default_fits(kind: type[Any]) -> None
     ],
 )
 def test_the_range_is_what_its_line_says(name: str, least: float, most: float) -> None:
-    found = next(option.range for option in options_of(PartitionConfig) if option.name == name)
-    assert found is not None
-    assert (found.least, found.most) == (least, most)
+    allowed = next(option.range for option in options_of(PartitionConfig) if option.name == name)
+    assert allowed is not None
+    assert (allowed.least, allowed.most) == (least, most)
 
 
 @pytest.mark.parametrize(("kind", "option"), NUMBERS)

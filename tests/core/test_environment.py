@@ -47,9 +47,9 @@ def test_every_option_of_every_noun_has_a_variable() -> None:
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_every_default_can_be_written_and_read_back(variable: str) -> None:
     noun, option = VARIABLES[variable]
-    found = getattr(getattr(overridden(PRESET, {variable: option.written(option.default)}), noun), option.name)
-    assert found == option.default
-    assert type(found) is type(option.default)
+    value = getattr(getattr(overridden(PRESET, {variable: option.written(option.default)}), noun), option.name)
+    assert value == option.default
+    assert type(value) is type(option.default)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_every_default_can_be_written_and_read_back(variable: str) -> None:
 )
 def test_values_are_read_by_the_type_of_their_option(variable: str, text: str, value: object) -> None:
     noun, name = variable.lower().split("_", 1)
-    found = getattr(getattr(said(**{variable: text}), noun), name)
-    assert found == value
-    assert type(found) is type(value)
+    read = getattr(getattr(said(**{variable: text}), noun), name)
+    assert read == value
+    assert type(read) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_explicit_goes_over_environment_over_preset_over_default(
     def made(store: hw.Store, **explicit: Any) -> Any:
         if noun == "topic":
             store.create_topic("made", **explicit)
-            found = store.describe_topic("made").config
+            config = store.describe_topic("made").config
             store.delete_topic("made")
-            return getattr(found, option)
+            return getattr(config, option)
         about = () if noun == "steward" else ("there",)
         return getattr(getattr(store, noun)(*about, **explicit).config, option)
 

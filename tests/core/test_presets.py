@@ -37,12 +37,12 @@ def test_a_store_works_with_every_preset(name: str, kind: str, tmp_path: Path) -
             assert out.config == preset.producer
             for number in range(10_000):
                 out.send(b"a value of %d" % number, key=b"%d" % (number % 100))
-        found: set[bytes] = set()
+        values: set[bytes] = set()
         with store.consumer("orders", group="billing") as inbox:
             assert inbox.config == preset.consumer
             while records := inbox.poll():
-                found.update(record.value for record in records)
-        assert found == {b"a value of %d" % number for number in range(10_000)}
+                values.update(record.value for record in records)
+        assert values == {b"a value of %d" % number for number in range(10_000)}
         with store.steward() as steward:
             assert steward.config == preset.steward
 

@@ -115,8 +115,8 @@ def test_threads_append_at_once_and_nothing_is_lost_or_doubled(open_partition: O
         thread.start()
     for thread in threads:
         thread.join()
-    found = {record.value: Appended(record.offset, record.offset + 1) for record in partition.records()}
-    assert found == answers
+    stored = {record.value: Appended(record.offset, record.offset + 1) for record in partition.records()}
+    assert stored == answers
     assert sorted(answer.base_offset for answer in answers.values()) == list(range(240))
 
 

@@ -226,11 +226,11 @@ def test_what_lies_beside_the_log_and_its_closed_segments_cost_an_opening_nothin
         with DirectoryPartition(closed, IMPATIENT) as partition:
             bounds = partition.bounds()
             lost: list[Damage] = []
-            found = [record.offset for record in partition.records(on_damage=lost.append)]
+            readable = [record.offset for record in partition.records(on_damage=lost.append)]
     finally:
         os.close(holder)
-    named = [offset for one in lost for offset in range(one.offset, one.next_offset)]
-    assert sorted([*found, *named]) == list(range(bounds.start, bounds.end))
+    named = [offset for damage in lost for offset in range(damage.offset, damage.next_offset)]
+    assert sorted([*readable, *named]) == list(range(bounds.start, bounds.end))
     assert bool(named) == (leave is _without_its_first_segment)
 
 

@@ -267,11 +267,11 @@ def test_compaction_is_there_after_reopening(open_directory: OpenDirectory) -> N
 
 
 def test_another_handle_sees_the_compaction_and_keeps_what_it_holds(open_directory: OpenDirectory) -> None:
-    one, other = open_directory(), open_directory()
-    put(one, ("a", "1"), ("a", "2"))
-    one.roll()
+    partition, other = open_directory(), open_directory()
+    put(partition, ("a", "1"), ("a", "2"))
+    partition.roll()
     held = list(other.frames())
-    one.compact()
+    partition.compact()
     assert [record.value for frame in held for record in frame.records()] == [b"1", b"2"]
     assert content(other) == [(1, b"a", b"2")]
 

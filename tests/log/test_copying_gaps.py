@@ -53,7 +53,7 @@ def fill(leader: DirectoryPartition, chance: random.Random, truth: Truth, append
 def compact(leader: DirectoryPartition) -> int:
     """Compact all that is closed; up to where that is."""
     leader.compact(markers_until=0)
-    return max((one.end for one in leader.closed()), default=0)
+    return max((closed.end for closed in leader.closed()), default=0)
 
 
 def newest(truth: Truth, end: int) -> dict[bytes | None, int]:
@@ -63,12 +63,14 @@ def newest(truth: Truth, end: int) -> dict[bytes | None, int]:
 def check(copy: DirectoryPartition, truth: Truth) -> list[Record]:
     """Whatever is there is as it was appended, wherever one begins to read, and nothing is taken for damage."""
     end = copy.bounds().end
-    found = {record.offset: record for record in copy.records()}
-    assert all(truth[offset] == record for offset, record in found.items())
+    records = {record.offset: record for record in copy.records()}
+    assert all(truth[offset] == record for offset, record in records.items())
     for start in range(0, end, 29):
-        assert [one.offset for one in copy.records(start, end)] == [one for one in found if one >= start]
-    assert [one for one in Check(copy.path).run() if one.kind == "damage"] == []
-    return list(found.values())
+        assert [record.offset for record in copy.records(start, end)] == [
+            offset for offset in records if offset >= start
+        ]
+    assert [finding for finding in Check(copy.path).run() if finding.kind == "damage"] == []
+    return list(records.values())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -125,7 +127,7 @@ def gapped(stack: ExitStack, tmp_path: Path, disk: Disk = HASTY) -> tuple[Direct
     copy = DirectoryPartition(path, PartitionConfig(index_interval=128), uuid=UUID, disk=disk)
     stack.enter_context(copy)
     frames = list(leader.frames())
-    assert sum(after.header.base_offset > one.header.next_offset for one, after in pairwise(frames)) > 5
+    assert sum(after.header.base_offset > before.header.next_offset for before, after in pairwise(frames)) > 5
     for frame in frames:
         copy.copy([frame], compacted_until=until)
     return copy, truth, until
@@ -158,22 +160,22 @@ def test_gaps_survive_a_power_loss(stack: ExitStack, tmp_path: Path, seed: int) 
     chance = random.Random(seed)
     disk.power_loss(tmp_path / "after", chance, after=chance.randrange(len(disk.trace)), torn=True)
     with DirectoryPartition(tmp_path / "after" / "copy", CONFIG, uuid=UUID) as after:
-        assert check(after, truth) == [one for one in whole if one.offset < after.bounds().end]
+        assert check(after, truth) == [record for record in whole if record.offset < after.bounds().end]
 
 
 def test_a_log_can_end_before_within_and_behind_a_gap(stack: ExitStack, tmp_path: Path) -> None:
     copy, truth, _ = gapped(stack, tmp_path)
     whole = check(copy, truth)
     gaps = [
-        (one.header.next_offset, after.header.base_offset)
-        for one, after in pairwise(copy.frames())
-        if after.header.base_offset > one.header.next_offset
+        (before.header.next_offset, after.header.base_offset)
+        for before, after in pairwise(copy.frames())
+        if after.header.base_offset > before.header.next_offset
     ]
     for first, after in reversed(gaps):
         for target in (after + 1, after, (first + after) // 2, first):
             copy.truncate(target)
             assert copy.bounds().end == target
-            assert check(copy, truth) == [one for one in whole if one.offset < target]
+            assert check(copy, truth) == [record for record in whole if record.offset < target]
 
 
 def test_a_lost_state_and_a_lost_index_are_made_anew(stack: ExitStack, tmp_path: Path) -> None:
@@ -204,8 +206,10 @@ def test_what_is_damaged_beside_a_gap_is_told(stack: ExitStack, tmp_path: Path, 
             for frame in after.frames(start, on_damage=told.append):
                 seen += frame.records(start)
             assert all(truth[record.offset] == record for record in seen)
-            missing = {one for one in whole if one >= start} - {record.offset for record in seen}
-            assert all(any(one.offset <= offset < one.next_offset for one in told) for offset in missing), position
+            missing = {offset for offset in whole if offset >= start} - {record.offset for record in seen}
+            assert all(any(damage.offset <= offset < damage.next_offset for damage in told) for offset in missing), (
+                position
+            )
 
 
 def damage(segment: Segment, chance: random.Random) -> int:

@@ -49,9 +49,9 @@ def store(open_directory_store: OpenDirectoryStore) -> DirectoryStore:
                 orders.roll()
         orders.append(encode([value(60)]))
         other.append(encode([b"<fine>"]))
-    one, two, _ = sorted((store.path / "orders" / "0").glob("*.log"))
-    flip(one, value(15))
-    flip(two, value(41), value(52))
+    oldest, middle, _ = sorted((store.path / "orders" / "0").glob("*.log"))
+    flip(oldest, value(15))
+    flip(middle, value(41), value(52))
     return open_directory_store()
 
 
@@ -59,17 +59,17 @@ GOOD: Final = [value(offset) for offset in (*range(10), *range(20, 40), 60)]
 
 
 def offsets(errors: list[RecordsDamaged]) -> list[tuple[str, int, int, int | None]]:
-    return [(one.topic, one.partition, one.offset or 0, one.next_offset) for one in errors]
+    return [(error.topic, error.partition, error.offset or 0, error.next_offset) for error in errors]
 
 
 def drain(consumer: Consumer) -> list[bytes]:
-    found: list[bytes] = []
+    values: list[bytes] = []
     while records := consumer.poll(7):
         for record in records:
             consumer.ack(record)
             if record.partition == 0:
-                found.append(record.value)
-    return found
+                values.append(record.value)
+    return values
 
 
 def committed(store: Store) -> int:
@@ -81,9 +81,9 @@ def committed(store: Store) -> int:
 
 def test_a_consumer_stops_before_the_damage_and_says_what_is_lost(store: Store) -> None:
     with store.consumer("orders", group="g") as inbox:
-        found = inbox.poll()
-        assert sorted(record.value for record in found) == sorted([*GOOD[:10], b"<fine>"])
-        for record in found:
+        records = inbox.poll()
+        assert sorted(record.value for record in records) == sorted([*GOOD[:10], b"<fine>"])
+        for record in records:
             inbox.ack(record)
         for _ in range(3):
             with pytest.raises(RecordsDamaged, match=r"orders/0: offsets 10 to 19 cannot be read.*00000.log") as caught:
@@ -104,12 +104,12 @@ def test_with_a_callback_it_goes_on_behind_the_damage(store: Store) -> None:
         assert inbox.lag()[PLACE] == 0
     assert offsets(told) == [("orders", 0, 10, 20), ("orders", 0, 40, 60)]
     assert committed(store) == 61
-    found: list[bytes] = []
+    values: list[bytes] = []
     with store.consumer("orders", on_damage=told.append) as inbox:
         while batches := inbox.poll_batches():
-            for one in batches:
-                found += one.batch.column("value").to_pylist() if one.partition == 0 else []
-    assert found == GOOD
+            for consumed in batches:
+                values += consumed.batch.column("value").to_pylist() if consumed.partition == 0 else []
+    assert values == GOOD
 
 
 def test_what_the_callback_refuses_is_not_passed_over(store: Store) -> None:
@@ -117,7 +117,7 @@ def test_what_the_callback_refuses_is_not_passed_over(store: Store) -> None:
         raise lost
 
     with store.consumer("orders", group="g", on_damage=refuse) as inbox:
-        inbox.ack_range("orders", 0, 0, len([one for one in inbox.poll() if one.partition == 0]))
+        inbox.ack_range("orders", 0, 0, len([record for record in inbox.poll() if record.partition == 0]))
         for _ in range(2):
             with pytest.raises(RecordsDamaged):
                 inbox.poll()
@@ -138,7 +138,7 @@ def test_processing_ends_with_the_same_error_or_goes_on(store: Store) -> None:
     assert committed(store) == 10
     with store.consumer("orders", group="g", on_damage=lambda _: None) as inbox:
         inbox.process(handle, stop=stop)
-    assert [one for one in seen if one != b"<fine>"] == GOOD
+    assert [content for content in seen if content != b"<fine>"] == GOOD
 
 
 # Notes of the damage.
@@ -170,7 +170,10 @@ with hw.open(sys.argv[1]) as store:
     for start in (10, 13, 50, 55):
         list(partition.records(start, start + 3, on_damage=lambda _: None))
     assert partition.statistics().damaged == 2
-    assert [(one.offset, one.next_offset) for one in read_damage(store.path / "orders" / "0")] == [(10, 20), (40, 60)]
+    assert [(damage.offset, damage.next_offset) for damage in read_damage(store.path / "orders" / "0")] == [
+        (10, 20),
+        (40, 60),
+    ]
     other.close()
     assert damaged(open_directory_store()) == (2, ("orders/0",))
 
@@ -188,14 +191,14 @@ def test_reading_waits_for_nobody_and_notes_the_damage_later(store: DirectorySto
 def test_a_thread_that_is_writing_is_not_waited_for(store: DirectoryStore) -> None:
     partition = store.topic("orders").partition(0)
     assert isinstance(partition, DirectoryPartition)
-    found: list[bytes] = []
+    values: list[bytes] = []
     reader = threading.Thread(
-        target=lambda: found.extend(record.value for record in partition.records(on_damage=lambda _: None))
+        target=lambda: values.extend(record.value for record in partition.records(on_damage=lambda _: None))
     )
     with partition._owner.locked():
         reader.start()
         assert has_finished(reader, 60)
-    assert found == GOOD
+    assert values == GOOD
 
 
 class ReadOnly(Disk):
@@ -257,7 +260,7 @@ def test_what_is_appended_after_a_truncation_is_not_known_to_be_damaged(open_dir
         partition.append(encode([value(number)]))
     flip(next(partition.path.glob("*.log")), value(2))
     list(partition.records(on_damage=lambda _: None))
-    assert [(one.offset, one.next_offset) for one in read_damage(partition.path)] == [(2, 3)]
+    assert [(damage.offset, damage.next_offset) for damage in read_damage(partition.path)] == [(2, 3)]
     partition.truncate(1)
     assert read_damage(partition.path) == []
 
@@ -270,7 +273,7 @@ def test_a_damaged_list_of_damage_is_begun_anew(open_directory: OpenDirectory, c
     flip(next(partition.path.glob("*.log")), value(1))
     (partition.path / DAMAGE_FILE).write_bytes(content)
     list(partition.records(on_damage=lambda _: None))
-    assert [(one.offset, one.next_offset) for one in read_damage(partition.path)] == [(1, 2)]
+    assert [(damage.offset, damage.next_offset) for damage in read_damage(partition.path)] == [(1, 2)]
     assert partition.statistics().damaged == 1
 
 
@@ -279,7 +282,7 @@ def stretch(offset: int, next_offset: int) -> Damage:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "new"),
+    ("added", "expected", "new"),
     [
         ((12, 14), [(10, 20), (40, 60)], 0),
         ((20, 30), [(10, 30), (40, 60)], 0),
@@ -290,11 +293,11 @@ def stretch(offset: int, next_offset: int) -> Damage:
     ],
 )
 def test_stretches_that_overlap_or_touch_are_one(
-    found: tuple[int, int], expected: list[tuple[int, int]], new: int
+    added: tuple[int, int], expected: list[tuple[int, int]], new: int
 ) -> None:
     known = [stretch(10, 20), stretch(40, 60)]
-    merged, count = with_damage(known, [stretch(*found)])
-    assert [(one.offset, one.next_offset) for one in merged] == expected
+    merged, count = with_damage(known, [stretch(*added)])
+    assert [(damage.offset, damage.next_offset) for damage in merged] == expected
     assert count == new
-    assert with_damage(merged, [stretch(*found)]) == (merged, 0)
+    assert with_damage(merged, [stretch(*added)]) == (merged, 0)
     assert without_damage(known, 45) == [known[0], stretch(40, 45)]

@@ -81,10 +81,10 @@ def test_the_start_is_there_after_reopening(open_directory: OpenDirectory) -> No
 
 
 def test_another_handle_sees_the_new_start(open_directory: OpenDirectory) -> None:
-    one, other = open_directory(), open_directory()
-    one.append(encode([b"a", b"b"]))
+    partition, other = open_directory(), open_directory()
+    partition.append(encode([b"a", b"b"]))
     assert len(list(other.records())) == 2
-    one.delete_before(1)
+    partition.delete_before(1)
     assert [record.value for record in other.records()] == [b"b"]
     with pytest.raises(OffsetOutOfRange):
         other.read(0)
@@ -99,8 +99,8 @@ def test_a_power_loss_leaves_all_records_or_those_behind_the_new_start(tmp_path:
         partition.delete_before(offset)
         ended = len(recording.trace)
     everything = [b"%d" % number for number in range(12)]
-    for number, found in values_after_power_loss(recording.trace[:ended], began, tmp_path):
+    for number, left in values_after_power_loss(recording.trace[:ended], began, tmp_path):
         if number == ended:
-            assert found == everything[offset:]
+            assert left == everything[offset:]
         else:
-            assert found in (everything, everything[offset:])
+            assert left in (everything, everything[offset:])

@@ -143,12 +143,12 @@ def test_resting_at_any_moment_disturbs_neither_readers_nor_writers(tmp_path: Pa
     failures: list[BaseException] = []
     stop = threading.Event()
 
-    def work(one: DirectoryPartition, value: bytes) -> None:
+    def work(partition: DirectoryPartition, value: bytes) -> None:
         try:
             for number in range(150):
-                assert one.append(encode([value])).base_offset == number
-                assert one.bounds().end == number + 1
-                assert {record.value for record in one.records(number)} == {value}
+                assert partition.append(encode([value])).base_offset == number
+                assert partition.bounds().end == number + 1
+                assert {record.value for record in partition.records(number)} == {value}
         except BaseException as error:  # noqa: BLE001 - told below
             failures.append(error)
 
@@ -156,7 +156,7 @@ def test_resting_at_any_moment_disturbs_neither_readers_nor_writers(tmp_path: Pa
         while not stop.is_set():
             OPEN_FILES.relieve()
 
-    workers = [threading.Thread(target=work, args=(one, b"%d" % n)) for n, one in enumerate(partitions)]
+    workers = [threading.Thread(target=work, args=(partition, b"%d" % n)) for n, partition in enumerate(partitions)]
     disturber = threading.Thread(target=disturb)
     for thread in (*workers, disturber):
         thread.start()
@@ -203,7 +203,7 @@ def test_the_directory_of_an_expired_group_is_removed_and_made_again_when_needed
     with store.consumer("orders", group="g") as inbox:
         inbox.ack(inbox.poll()[0])
         inbox.commit()
-        assert [one.offset for one in watching.committed().values()] == [1]
+        assert [position.offset for position in watching.committed().values()] == [1]
     clock.advance(30 * 86400)
     assert store.steward().run_once().expired_groups == ("g",)
     assert not (store.path / GROUPS / "g").exists()
@@ -213,7 +213,7 @@ def test_the_directory_of_an_expired_group_is_removed_and_made_again_when_needed
         assert [record.value for record in inbox.poll()] == [b"one"]
         inbox.ack_range("orders", 0, 0, 1)
         inbox.commit()
-        assert [one.offset for one in watching.committed().values()] == [1]
+        assert [position.offset for position in watching.committed().values()] == [1]
         assert list(watching.describe().members) == [inbox._member.id]
         assert store.steward().run_once().expired_groups == ()
         assert watching.generation() == store.group("g").generation() > 0
@@ -306,8 +306,8 @@ def test_a_reset_that_fails_has_changed_nothing(open_directory_store: OpenDirect
     for operation, skip in faults:
         disk.failpoints = [Failpoint(operation=operation, error=errno.ENOSPC, skip=skip)]
         with pytest.raises(hw.WriteFailed):
-            group.reset({place: one._replace(offset=2) for place, one in positions.items()} | third)
-        assert {key: one.offset for key, one in group.committed().items()} == {(uuid, 0): 5, (uuid, 1): 5}
+            group.reset({partition: commit._replace(offset=2) for partition, commit in positions.items()} | third)
+        assert {key: position.offset for key, position in group.committed().items()} == {(uuid, 0): 5, (uuid, 1): 5}
     disk.failpoints = []
     group.reset(third)
     assert group.committed()[uuid, 2].offset == 1
@@ -339,9 +339,9 @@ def test_looking_at_topics_that_were_never_used_makes_and_opens_nothing(
     for number in range(5):
         store.create_topic(f"t{number}", partitions=3)
     before, files = descriptors(), sorted(store.path.rglob("*"))
-    found = store.statistics()
-    assert (len(found.topics), found.records, found.bytes, found.unhealthy) == (5, 0, 0, ())
-    assert [len(topic.partitions) for topic in found.topics] == [3] * 5
+    statistics = store.statistics()
+    assert (len(statistics.topics), statistics.records, statistics.bytes, statistics.unhealthy) == (5, 0, 0, ())
+    assert [len(topic.partitions) for topic in statistics.topics] == [3] * 5
     assert store.steward().run_once().errors == ()
     assert descriptors() == before
     assert [path for path in sorted(store.path.rglob("*")) if path.suffix != ".lock"] == [

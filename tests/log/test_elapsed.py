@@ -30,19 +30,19 @@ def clock() -> ManualClock:
 @pytest.fixture
 def elapsed(clock: ManualClock, tmp_path: Path) -> Elapsed:
     """One that has watched the clock for long."""
-    found = Elapsed(clock, tmp_path)
+    watching = Elapsed(clock, tmp_path)
     clock.advance(2 * HOUR)
-    found.look()
-    found.keep()
-    return found
+    watching.look()
+    watching.keep()
+    return watching
 
 
 def again(clock: ManualClock, tmp_path: Path) -> Elapsed:
     """The same, as another program has it that looks at the clocks for the first time."""
-    found = Elapsed(clock, tmp_path)
-    found.look()
-    found.keep()
-    return found
+    watching = Elapsed(clock, tmp_path)
+    watching.look()
+    watching.keep()
+    return watching
 
 
 @pytest.mark.parametrize("age", AGES)

@@ -23,8 +23,8 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def expected() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
+    return content
 
 
 @pytest.fixture(params=["golden", "made now"])
@@ -39,12 +39,12 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_every_byte_is_what_the_documentation_says(log: Path) -> None:
     wanted = expected()
-    found = GoldenReader(log)
-    assert found.state["partition"].hex() == wanted["partition"]
-    assert (found.state["start"], found.state["end"]) == (wanted["start"], wanted["end"])
-    assert (found.state["durable_end"], found.state["flags"]) == (wanted["end"], 0)
+    golden = GoldenReader(log)
+    assert golden.state["partition"].hex() == wanted["partition"]
+    assert (golden.state["start"], golden.state["end"]) == (wanted["start"], wanted["end"])
+    assert (golden.state["durable_end"], golden.state["flags"]) == (wanted["end"], 0)
     ids = {"raw": f"{reader.RAW_ID:016x}", **wanted["schemas"]}
-    for segment, facts in zip(found.segments(), wanted["segments"], strict=True):
+    for segment, facts in zip(golden.segments(), wanted["segments"], strict=True):
         assert (segment["base"], segment["compacted"]) == (facts["base"], facts["compacted"])
         for frame, frame_facts in zip(segment["frames"], facts["frames"], strict=True):
             del frame["position"]
@@ -52,9 +52,9 @@ def test_every_byte_is_what_the_documentation_says(log: Path) -> None:
 
 
 def test_schemas_are_named_by_their_content(log: Path) -> None:
-    found = GoldenReader(log).schema(expected()["schemas"]["trades"])
-    assert found.names == ["symbol", "price", "tags"]
-    assert found.field("price").type == pa.decimal128(10, 2)
+    schema = GoldenReader(log).schema(expected()["schemas"]["trades"])
+    assert schema.names == ["symbol", "price", "tags"]
+    assert schema.field("price").type == pa.decimal128(10, 2)
     assert RAW.id == reader.RAW_ID == reader.schema_id(RAW.payload)
 
 
@@ -71,13 +71,13 @@ def test_headwater_reads_the_same(log: Path, tmp_path: Path) -> None:
     shutil.copytree(log, copy)
     with DirectoryPartition(copy) as partition:
         assert partition.recovery_reports == []
-        found = [
+        rows = [
             make.row(record.offset, record.timestamp, record.key, plain(record.value), **record.headers)
             for record in partition.records()
         ]
         wanted = expected()
         frames = [frame for segment in wanted["segments"] for frame in segment["frames"]]
-        assert found == [record for frame in frames for record in frame["records"]]
+        assert rows == [record for frame in frames for record in frame["records"]]
         assert partition.writer_sequence(make.WRITER) == 7
         assert partition.append(encode([b"and goes on"])).base_offset == wanted["end"]
 

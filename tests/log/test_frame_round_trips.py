@@ -73,8 +73,8 @@ def test_what_encode_makes_is_admitted(data: st.DataObject, compression: Compres
         schema = data.draw(strategies.schemas())
         batch = data.draw(strategies.batches(schema))
         frame = encode_batch(batch, schema, timestamps=5, compression=compression, threshold=0)
-    found = stored(frame)
-    assert admit(found.data, frame.schema).batch().equals(found.batch())
+    kept = stored(frame)
+    assert admit(kept.data, frame.schema).batch().equals(kept.batch())
 
 
 @pytest.mark.parametrize("keys", [None, [b"k", b"", b"key"]])
@@ -82,8 +82,8 @@ def test_what_is_proved_without_arrow_is_what_arrow_finds_sound(keys: list[bytes
     message = encode([b"value", b"", b"another"], keys=keys, timestamps=[3, 1, 2]).message.to_pybytes()
     columns = 1 if keys is None else 2
     schema = RAW.frame(offsets=False, keys=keys is not None, headers=False)
-    found = plain_content(memoryview(message), 3, columns)
-    assert found == ((3, 1, 2), [7] if keys is None else [3, 7])
+    content = plain_content(memoryview(message), 3, columns)
+    assert content == ((3, 1, 2), [7] if keys is None else [3, 7])
     taken = 0
     for position in range(len(message)):
         for bits in (1, 0x80, 0xFF):
@@ -112,8 +112,8 @@ def test_a_schema_survives_its_file(schema: Schema) -> None:
 
 
 @given(strategies.schemas(), strategies.schemas())
-def test_only_equal_schemas_share_an_id(one: Schema, other: Schema) -> None:
-    assert (one.id == other.id) == (one == other)
+def test_only_equal_schemas_share_an_id(schema: Schema, other: Schema) -> None:
+    assert (schema.id == other.id) == (schema == other)
 
 
 def test_a_name_that_looks_like_a_type_makes_another_schema() -> None:
@@ -127,9 +127,9 @@ def test_a_name_that_looks_like_a_type_makes_another_schema() -> None:
 def test_an_identity_round_trips(columns: Columns, producer: bytes, epoch: int, sequence: int) -> None:
     for forever in (False, True):
         identity = Identity(producer, epoch, sequence, forever)
-        found = stored(columns.encode(identity=identity))
-        assert identity_of(found.header) == identity
-        assert found.unstamped().identity == identity
+        kept = stored(columns.encode(identity=identity))
+        assert identity_of(kept.header) == identity
+        assert kept.unstamped().identity == identity
 
 
 @given(strategies.columns(), strategies.compressions, st.integers(0, 1 << 40))
@@ -151,8 +151,8 @@ def assert_not_sound(view: memoryview) -> None:
 
 @given(st.data(), strategies.columns(), strategies.compressions)
 def test_no_bit_can_change_unseen(data: st.DataObject, columns: Columns, compression: Compression) -> None:
-    found = stored(columns.encode(compression))
-    content = bytearray(found.data.to_pybytes())
+    kept = stored(columns.encode(compression))
+    content = bytearray(kept.data.to_pybytes())
     bit = data.draw(st.integers(0, len(content) * 8 - 1))
     content[bit // 8] ^= 1 << bit % 8
     assert_not_sound(memoryview(content))
@@ -190,12 +190,12 @@ def test_plain_records_become_the_very_bytes_that_arrow_makes(count: int, keyed:
 @pytest.mark.parametrize(
     "odd", [None, b"", b"x", b"longer" * 50, "text" * 25, bytearray(100), memoryview(bytes(400)).cast("i"), [0] * 100]
 )
-@pytest.mark.parametrize("place", [0, 1, -1])
+@pytest.mark.parametrize("index", [0, 1, -1])
 def test_one_record_that_is_not_like_the_others_is_stored_or_refused_as_arrow_does(
-    size: int, odd: Any, place: int
+    size: int, odd: Any, index: int
 ) -> None:
     values: list[Any] = [bytes([number % 251]) * size for number in range(1000)]
-    values[place] = odd
+    values[index] = odd
     try:
         expected = pa.array(values, pa.binary())
     except pa.ArrowException:
@@ -229,8 +229,8 @@ def test_dictionaries_are_decoded(kind: pa.DataType) -> None:
     batch = pa.RecordBatch.from_arrays([column], names=["colour"])
     schema = Schema(batch.schema)
     assert schema.payload.field("colour").type == kind
-    found = stored(encode_batch(batch, schema))
-    assert found.batch().column("colour").to_pylist() == expected
+    kept = stored(encode_batch(batch, schema))
+    assert kept.batch().column("colour").to_pylist() == expected
 
 
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()])
@@ -238,8 +238,8 @@ def test_views_are_stored_as_what_they_show(kind: pa.DataType) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(["a", "longer than twelve bytes"], kind)], names=["x"])
     schema = Schema(batch.schema)
     assert schema.payload.field("x").type in (pa.string(), pa.binary())
-    found = stored(encode_batch(batch, schema))
-    assert found.batch().column("x").cast(kind).equals(batch.column("x"))
+    kept = stored(encode_batch(batch, schema))
+    assert kept.batch().column("x").cast(kind).equals(batch.column("x"))
 
 
 @pytest.mark.parametrize(
@@ -299,12 +299,12 @@ def test_frames_are_aligned(columns: Columns) -> None:
 
 @given(strategies.columns(), st.sets(st.integers(0, 40), min_size=12, max_size=12), strategies.compressions)
 def test_frames_with_their_own_offsets_are_admitted_only_where_that_is_allowed(
-    columns: Columns, places: set[int], compression: Compression
+    columns: Columns, numbers: set[int], compression: Compression
 ) -> None:
-    offsets = sorted(places)[: len(columns.values)]
+    offsets = sorted(numbers)[: len(columns.values)]
     batch = pa.record_batch([pa.array(columns.values, pa.binary())], names=["value"])
     frame = encode_batch(batch, RAW, offsets=pa.array(offsets), compression=compression, threshold=0)
-    found = stored(frame, offsets[0])
-    assert [record.offset for record in admit(found.data, RAW, explicit_offsets=True).records()] == offsets
+    kept = stored(frame, offsets[0])
+    assert [record.offset for record in admit(kept.data, RAW, explicit_offsets=True).records()] == offsets
     with pytest.raises(UntrustedFrame):
-        admit(found.data, RAW)
+        admit(kept.data, RAW)

@@ -218,12 +218,12 @@ def test_retries_are_known_after_reopening(open_directory: OpenDirectory) -> Non
 
 
 def test_a_retry_through_another_handle_is_known(open_directory: OpenDirectory) -> None:
-    one, other = open_directory(), open_directory()
+    partition, other = open_directory(), open_directory()
     for sequence in range(0, 10, 2):
-        assert one.append(batch(sequence)) == Appended(sequence, sequence + 1)
+        assert partition.append(batch(sequence)) == Appended(sequence, sequence + 1)
         assert other.append(batch(sequence)) == Appended(sequence, sequence + 1, duplicate=True)
         assert other.append(batch(sequence + 1)) == Appended(sequence + 1, sequence + 2)
-        assert one.append(batch(sequence + 1)).duplicate
+        assert partition.append(batch(sequence + 1)).duplicate
         other.roll()
 
 

@@ -54,8 +54,8 @@ def closed(open_directory: OpenDirectory) -> DirectoryPartition:
 def check(partition: DirectoryPartition) -> None:
     assert partition.bounds() == (0, RECORDS, RECORDS)
     for start in range(0, RECORDS + 1, 4):
-        found = list(partition.records(start))
-        assert [(record.offset, record.value) for record in found] == [(i, b"%d" % i) for i in range(start, RECORDS)]
+        records = list(partition.records(start))
+        assert [(record.offset, record.value) for record in records] == [(i, b"%d" % i) for i in range(start, RECORDS)]
         assert partition.offset_at(start) == start if start < RECORDS else None
 
 

@@ -116,8 +116,8 @@ def test_those_whose_append_was_written_by_the_interrupted_thread_are_told_the_t
             thread.start()
         for thread in threads:
             thread.join()
-        found = values(partition)
-    assert sorted(found) == sorted(b"%d:%d" % (name, number) for name in range(4) for number in range(50))
+        stored = values(partition)
+    assert sorted(stored) == sorted(b"%d:%d" % (name, number) for name in range(4) for number in range(50))
 
 
 def test_an_append_interrupted_after_any_operation_leaves_a_partition_that_goes_on(tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ def test_an_append_interrupted_after_any_operation_leaves_a_partition_that_goes_
             assert number > 10, "an append that rolls has more operations than that"
             break
         disk.error = None
-        there = values(partition)
-        assert there[:2] == [b"before" + VALUE] * 2, number
-        assert there[2:] in ([], [b"interrupted" + VALUE]), number
-        assert partition.append(encode([b"after"])).base_offset == len(there), number
+        stored = values(partition)
+        assert stored[:2] == [b"before" + VALUE] * 2, number
+        assert stored[2:] in ([], [b"interrupted" + VALUE]), number
+        assert partition.append(encode([b"after"])).base_offset == len(stored), number
         partition.close()
         with DirectoryPartition(path, CONFIG) as again:
-            assert values(again) == [*there, b"after"], number
+            assert values(again) == [*stored, b"after"], number
             assert not any(report.damage for report in again.recovery_reports), number

@@ -36,15 +36,15 @@ def read(extent: Extent) -> View | None:
 def followed(partition: DirectoryPartition, start: int, end: int, budget: int) -> Iterator[list[Record]]:
     """The records in [start, end), extent by extent, up to where no place is told; raises FrameDamaged."""
     seed = seed_of(partition._state().partition)
-    while start < end and (found := partition.locate(start, end, budget)) is not None:
-        extent, after = found
+    while start < end and (extent_and_end := partition.locate(start, end, budget)) is not None:
+        extent, after = extent_and_end
         content = read(extent)
         assert content is not None
         assert start < after <= end
         records: list[Record] = []
         for located in verified(content, seed, start):
             frame = stored_frame(*located, partition.schemas.get)
-            records += [one for one in frame.records(start) if one.offset < end]
+            records += [record for record in frame.records(start) if record.offset < end]
         yield records
         start = after
 
@@ -74,11 +74,11 @@ def test_all_records_lie_where_it_is_told(seed: int, compacted: bool) -> None:
             start = chance.randrange(last)
             end = chance.randrange(start + 1, last + 1)
             budget = chance.choice((1, 500, 100_000))
-            expected = [one for one in truth if start <= one.offset < end]
-            found = [one for part in followed(partition, start, end, budget) for one in part]
-            assert found == expected[: len(found)]
+            expected = [record for record in truth if start <= record.offset < end]
+            read_back = [record for part in followed(partition, start, end, budget) for record in part]
+            assert read_back == expected[: len(read_back)]
             if not compacted:
-                assert found == expected
+                assert read_back == expected
 
 
 @given(seed=st.integers(0, 1 << 32), compacted=st.booleans())
@@ -97,14 +97,14 @@ def test_whatever_is_damaged_nothing_is_passed_over_and_nothing_wrong_is_read(se
             file.write(content)
         for _ in range(8):
             start = chance.randrange(last)
-            expected = [one for one in truth if one.offset >= start]
-            found: list[Record] = []
+            expected = [record for record in truth if record.offset >= start]
+            read_back: list[Record] = []
             try:
                 for records in followed(partition, start, last, chance.choice((1, 500, 100_000))):
-                    found += records
+                    read_back += records
             except FrameDamaged:
                 pass
-            assert found == expected[: len(found)]
+            assert read_back == expected[: len(read_back)]
 
 
 def test_a_segment_whose_end_is_missing_is_not_told(tmp_path: Path) -> None:
@@ -171,15 +171,15 @@ def test_a_copy_of_the_log_that_went_another_way_is_not_read(tmp_path: Path) -> 
     with DirectoryPartition(tmp_path / "log", CONFIG) as partition:
         partition.append(encode([b"common"], timestamps=1))
     shutil.copytree(tmp_path / "log", tmp_path / "copy")
-    found: list[tuple[Extent, int]] = []
+    extents: list[tuple[Extent, int]] = []
     for name in ("log", "copy"):
         with DirectoryPartition(tmp_path / name, CONFIG) as partition:
             partition.append(encode([name.encode()], timestamps=2))
             partition.append(encode([b"same"], timestamps=3))
             located = partition.locate(1, 3, 100_000)
             assert located is not None
-            found.append(located)
-    (mine, _), (other, _) = found
+            extents.append(located)
+    (mine, _), (other, _) = extents
     assert (mine.log, mine.position, mine.length) == (other.log, other.position, other.length)
     assert read(mine) is not None
     assert read(mine._replace(file=other.file)) is None
@@ -189,9 +189,9 @@ def test_a_copy_of_the_log_that_went_another_way_is_not_read(tmp_path: Path) -> 
 def test_a_file_that_is_another_one_by_now_is_not_read(tmp_path: Path, how: str) -> None:
     with DirectoryPartition(tmp_path / "log", CONFIG) as partition:
         partition.append(encode([b"a"]))
-        found = partition.locate(0, 1, 1)
-        assert found is not None
-        extent, _ = found
+        located = partition.locate(0, 1, 1)
+        assert located is not None
+        extent, _ = located
     file = Path(extent.file)
     assert read(extent) is not None
     if how == "another":

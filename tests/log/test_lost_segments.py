@@ -74,8 +74,8 @@ def look(path: Path) -> tuple[dict[int, bytes], set[int]]:
     """Return the records that can be read, and the offsets that are named as lost."""
     lost: list[Damage] = []
     with DirectoryPartition(path) as partition:
-        found = {record.offset: record.value for record in partition.records(on_damage=lost.append)}
-    return found, {offset for one in lost for offset in range(one.offset, one.next_offset)}
+        readable = {record.offset: record.value for record in partition.records(on_damage=lost.append)}
+    return readable, {offset for damage in lost for offset in range(damage.offset, damage.next_offset)}
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -96,14 +96,14 @@ def test_what_is_lost_of_a_closed_segment_is_damage_for_everyone(
         with pytest.raises(FrameDamaged):
             partition.scan().read_all()
         lost: list[Damage] = []
-        found = {record.offset: record.value for record in partition.records(on_damage=lost.append)}
-        named = {offset for one in lost for offset in range(one.offset, one.next_offset)}
-        assert {one.file for one in lost} == {file}
-        gone = written.keys() - found.keys()
+        readable = {record.offset: record.value for record in partition.records(on_damage=lost.append)}
+        named = {offset for damage in lost for offset in range(damage.offset, damage.next_offset)}
+        assert {damage.file for damage in lost} == {file}
+        gone = written.keys() - readable.keys()
         assert gone
         assert gone <= named
-        assert not named & found.keys()
-        assert all(written[offset] == value for offset, value in found.items())
+        assert not named & readable.keys()
+        assert all(written[offset] == value for offset, value in readable.items())
         assert partition.statistics().damaged == 1
         for offset in gone:
             extent = partition.locate(offset, end, 1 << 20)
@@ -112,7 +112,7 @@ def test_what_is_lost_of_a_closed_segment_is_damage_for_everyone(
                 partition.read(offset)
         assert partition.append(encode([b"on"])).base_offset == end
         partition.roll()
-    assert look(path) == (found | {end: b"on"}, named)
+    assert look(path) == (readable | {end: b"on"}, named)
     findings = [finding for finding in Check(path).run() if finding.kind == "damage"]
     told = {
         offset
@@ -204,9 +204,9 @@ def test_a_list_that_is_lost_with_a_part_of_a_segment_hides_nothing(tmp_path: Pa
     written = fill(path, compact=compact)
     harm(segments(path)[1])
     (path / LIST_FILE).unlink()
-    found, named = look(path)
-    assert written.keys() - found.keys()
-    assert written.keys() - found.keys() <= named
+    readable, named = look(path)
+    assert written.keys() - readable.keys()
+    assert written.keys() - readable.keys() <= named
     with DirectoryPartition(path) as partition, pytest.raises(FrameDamaged):
         list(partition.records())
 
@@ -266,12 +266,12 @@ def test_a_store_with_a_lost_segment_is_unhealthy_and_is_not_backed_up(
 
 
 def test_a_backup_that_has_lost_a_segment_is_not_restored(compacted: Command, tmp_path: Path) -> None:
-    place = tmp_path / "backup"
-    compacted("backup", place)
-    compacted("restore", place, "--verify")
-    deleted(segments(place / "store" / "keys" / "0")[2])
-    compacted("restore", place, "--verify", code=1, text="missing")
-    compacted("restore", place, tmp_path / "restored", code=1, text="missing")
+    backup = tmp_path / "backup"
+    compacted("backup", backup)
+    compacted("restore", backup, "--verify")
+    deleted(segments(backup / "store" / "keys" / "0")[2])
+    compacted("restore", backup, "--verify", code=1, text="missing")
+    compacted("restore", backup, tmp_path / "restored", code=1, text="missing")
     assert not (tmp_path / "restored").exists()
 
 
@@ -281,5 +281,7 @@ def test_the_list_is_shown_with_what_became_of_the_files(compacted: Command) -> 
     deleted(lost)
     shown = compacted.json("inspect", path / LIST_FILE)
     assert shown["count"] == len(segments(path))
-    assert {one["base"]: one["problem"] for one in shown["entries"] if one["problem"]} == {int(lost.stem): "missing"}
+    assert {entry["base"]: entry["problem"] for entry in shown["entries"] if entry["problem"]} == {
+        int(lost.stem): "missing"
+    }
     assert "missing" in compacted("inspect", path / LIST_FILE)

@@ -141,9 +141,9 @@ def test_a_table_of_producers_round_trips(history: list[tuple[bytes, int, bool]]
     assert again.pack() == table.pack()
     for producer, known in batches.items():
         for sequence, count, offset in known[-BATCHES_KEPT:]:
-            found = again.check(Identity(producer, 3, sequence), count)
-            assert found is not None
-            assert (found.base_offset, found.end_offset) == (offset, offset + count)
+            original = again.check(Identity(producer, 3, sequence), count)
+            assert original is not None
+            assert (original.base_offset, original.end_offset) == (offset, offset + count)
     for producer in (b"p" * 16, b"q" * 16):
         assert again.writer_sequence(producer) == table.writer_sequence(producer)
 

@@ -36,7 +36,7 @@ rows = st.lists(
     min_size=1,
     max_size=4,
 )
-places = st.integers(0, 100)
+percents = st.integers(0, 100)
 """A place in the log, in percent."""
 
 
@@ -140,7 +140,7 @@ class PartitionMachine(RuleBasedStateMachine):
                 self.partition.append(frame)
 
     @precondition(lambda self: self.model.last_sequence(self.writer) >= 0)
-    @rule(percent=places)
+    @rule(percent=percents)
     def retry_as_writer(self, percent: int) -> None:
         sequence = self.model.last_sequence(self.writer) * percent // 100
         frame = self.frame([(0, None, b"a retry", None)], Identity(self.writer, 0, sequence, forever=True))
@@ -163,7 +163,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def roll(self) -> None:
         assert self.partition.roll() == self.model.roll()
 
-    @rule(percent=places)
+    @rule(percent=percents)
     def truncate(self, percent: int) -> None:
         offset = self.offset(percent)
         self.partition.truncate(offset)
@@ -173,13 +173,13 @@ class PartitionMachine(RuleBasedStateMachine):
             self.compacted_to = offset
             self.generation += 1
 
-    @rule(percent=places)
+    @rule(percent=percents)
     def delete_before(self, percent: int) -> None:
         offset = self.offset(percent)
         self.partition.delete_before(offset)
         self.model.delete_before(offset)
 
-    @rule(percent=st.none() | places)
+    @rule(percent=st.none() | percents)
     def retain(self, percent: int | None) -> None:
         keep_from = None if percent is None else self.offset(percent)
         self.model.retain(keep_from)
@@ -206,9 +206,9 @@ class PartitionMachine(RuleBasedStateMachine):
     def records_agree(self) -> None:
         assert list(self.partition.records()) == self.model.rows()
 
-    @rule(one=places, other=places)
-    def read_a_range(self, one: int, other: int) -> None:
-        start, end = sorted((self.offset(one), self.offset(other)))
+    @rule(first=percents, second=percents)
+    def read_a_range(self, first: int, second: int) -> None:
+        start, end = sorted((self.offset(first), self.offset(second)))
         expected = self.model.rows(start, end)
         assert list(self.partition.records(start, end)) == expected
         table = self.partition.scan(start, end, columns=["value", "offset"]).read_all()

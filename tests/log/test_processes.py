@@ -23,32 +23,32 @@ SMALL = PartitionConfig(segment_bytes=8192, index_interval=512)
 
 def produce(path: Path, name: str) -> list[tuple[bytes, int]]:
     """Append numbered values, one to three at a time, each batch twice; where each was acknowledged."""
-    places = []
+    acknowledged = []
     with DirectoryPartition(path, SMALL) as partition:
         sequence = 0
         for number in range(APPENDS):
             values = [f"{name}-{sequence + i}".encode() for i in range(number % 3 + 1)]
             frame = encode(values, identity=Identity(name.encode().ljust(16), 0, sequence))
-            place = partition.append(frame)
+            appended = partition.append(frame)
             retry = partition.append(frame)
             assert retry.duplicate
-            assert retry[:2] == place[:2]
-            places += [(value, place.base_offset + i) for i, value in enumerate(values)]
+            assert retry[:2] == appended[:2]
+            acknowledged += [(value, appended.base_offset + i) for i, value in enumerate(values)]
             sequence += len(values)
-    return places
+    return acknowledged
 
 
 def test_processes_append_at_once_and_each_append_is_there_once(open_directory: OpenDirectory) -> None:
     partition = open_directory(SMALL)
     with SPAWN.Pool(PROCESSES) as pool:
         answers = pool.starmap(produce, [(partition.path, f"process {number}") for number in range(PROCESSES)])
-    acknowledged = {offset: value for places in answers for value, offset in places}
+    acknowledged = {offset: value for answer in answers for value, offset in answer}
     assert sorted(acknowledged) == list(range(partition.bounds().end))
     assert {record.offset: record.value for record in partition.records()} == acknowledged
     assert partition.statistics().total_appends == PROCESSES * APPENDS
     assert partition.statistics().segments > 5
-    for places in answers:
-        assert [offset for _, offset in places] == sorted(offset for _, offset in places)
+    for answer in answers:
+        assert [offset for _, offset in answer] == sorted(offset for _, offset in answer)
 
 
 def churn(path: Path, done: Event) -> None:
@@ -99,8 +99,8 @@ def read_elsewhere(partition: DirectoryPartition, number: int) -> None:
     middle = start + (end - start) * (number % 7) // 7
     table = partition.scan(middle, columns=["offset", "value"]).read_all()
     assert table["value"].to_pylist() == [b"%d" % offset for offset in table["offset"].to_pylist()]
-    found = partition.offset_at(middle - middle % 5)
-    assert found is None or found >= middle - middle % 5 or found >= start
+    offset = partition.offset_at(middle - middle % 5)
+    assert offset is None or offset >= middle - middle % 5 or offset >= start
     assert partition.statistics().end >= end
 
 

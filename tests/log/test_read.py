@@ -22,9 +22,9 @@ def partition(open_partition: OpenPartition) -> Partition:
 
 def test_reading_begins_at_any_offset(partition: Partition) -> None:
     for start in range(31):
-        found = list(partition.records(start))
-        assert [record.offset for record in found] == list(range(start, 30))
-        assert all(record.value == b"%d" % record.offset for record in found)
+        records = list(partition.records(start))
+        assert [record.offset for record in records] == list(range(start, 30))
+        assert all(record.value == b"%d" % record.offset for record in records)
 
 
 def test_reading_ends_at_any_offset(partition: Partition) -> None:
@@ -57,9 +57,9 @@ def test_a_reader_goes_on_where_it_ended(partition: Partition) -> None:
     position = 30
     for number in range(5):
         partition.append(encode([b"%d" % number]))
-        found = list(partition.records(position))
-        assert [record.value for record in found] == [b"%d" % number]
-        position = found[-1].offset + 1
+        records = list(partition.records(position))
+        assert [record.value for record in records] == [b"%d" % number]
+        position = records[-1].offset + 1
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (31, None), (0, 31), (0, -1)])

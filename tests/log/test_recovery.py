@@ -94,12 +94,12 @@ def test_a_torn_end_is_cut(open_directory: OpenDirectory, closed: DirectoryParti
 
 
 def test_a_torn_end_is_cut_by_whoever_appends_next(open_directory: OpenDirectory) -> None:
-    one, other = open_directory(), open_directory()
-    one.append(encode([b"a"]))
-    with log(one).open("ab") as file:
+    partition, other = open_directory(), open_directory()
+    partition.append(encode([b"a"]))
+    with log(partition).open("ab") as file:
         file.write(os.urandom(333))
     assert other.append(encode([b"b"])) == Appended(1, 2)
-    assert values(one) == [b"a", b"b"]
+    assert values(partition) == [b"a", b"b"]
     assert [report.cut_bytes for report in other.recovery_reports] == [333]
 
 
@@ -180,8 +180,8 @@ def test_a_damaged_frame_is_named_and_what_is_behind_it_can_be_read(
     path.write_bytes(content)
     again = open_directory()
     damage: list[Damage] = []
-    found = [record.value for record in again.records(on_damage=damage.append)]
-    assert found == EXPECTED[:number] + EXPECTED[number + 1 :]
+    readable = [record.value for record in again.records(on_damage=damage.append)]
+    assert readable == EXPECTED[:number] + EXPECTED[number + 1 :]
     assert [(entry.file, entry.offset, entry.next_offset) for entry in damage] == [(path, number, number + 1)]
     with pytest.raises(FrameDamaged, match="does not match its checksum") as caught:
         list(again.records())

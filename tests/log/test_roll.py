@@ -78,9 +78,9 @@ def test_a_reader_crosses_segments_without_noticing(open_partition: OpenPartitio
 
 
 def test_another_handle_follows_a_roll(open_directory: OpenDirectory) -> None:
-    one, other = open_directory(), open_directory()
+    partition, other = open_directory(), open_directory()
     for number in range(10):
-        assert (one, other)[number % 2].append(encode([b"%d" % number])).base_offset == number
-        (other, one)[number % 2].roll()
-    assert [record.value for record in one.records()] == [b"%d" % number for number in range(10)]
-    assert one.statistics().segments == 11
+        assert (partition, other)[number % 2].append(encode([b"%d" % number])).base_offset == number
+        (other, partition)[number % 2].roll()
+    assert [record.value for record in partition.records()] == [b"%d" % number for number in range(10)]
+    assert partition.statistics().segments == 11

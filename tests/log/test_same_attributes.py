@@ -33,11 +33,11 @@ def held(store: Store) -> Iterator[tuple[str, object]]:
         yield "staged", staging.seal()
     with store.consumer("orders", group="billing") as inbox:
         yield "consumer", inbox
-        while not (found := inbox.poll(timeout=300)):
+        while not (records := inbox.poll(timeout=300)):
             pass
         with store.transaction(inbox) as block:
             yield "transaction", block
-            for record in found:
+            for record in records:
                 inbox.ack(record)
             block.producer("orders").send(b"billed")
         yield "committed transaction", block
@@ -66,8 +66,8 @@ def test_what_one_store_has_every_store_has(open_store: OpenStore) -> None:
     missing: list[str] = []
     with MemoryStore() as store:
         for (name, item), (_, expected) in zip(held(open_store()), held(store), strict=True):
-            lacking = {f"{type(expected).__name__}.{one}" for one in public(expected) - public(item)}
-            missing += [f"{name}: {one}" for one in sorted(lacking - PLACE_DEPENDENT)]
+            lacking = {f"{type(expected).__name__}.{attribute}" for attribute in public(expected) - public(item)}
+            missing += [f"{name}: {attribute}" for attribute in sorted(lacking - PLACE_DEPENDENT)]
     assert missing == []
 
 
@@ -77,9 +77,9 @@ def test_a_transaction_tells_the_generation_of_its_group(open_store: OpenStore) 
     with store.producer("orders") as out:
         out.send(b"paid")
     with store.consumer("orders", group="billing") as inbox:
-        while not (found := inbox.poll(timeout=300)):
+        while not (records := inbox.poll(timeout=300)):
             pass
         with store.transaction(inbox) as block:
             assert block.generation == 0
-            inbox.ack(found[0])
+            inbox.ack(records[0])
         assert block.generation == store.group("billing").generation() > 0

@@ -53,8 +53,8 @@ def test_a_scan_of_any_range_gives_the_records_of_that_range(partition: Partitio
     end = partition.bounds().end
     for start in range(end + 1):
         for stop in range(start, end + 1):
-            found = partition.scan(start, stop, columns=["offset", "value"]).read_all()
-            assert rows(found) == [(record.offset, record.value) for record in partition.records(start, stop)]
+            table = partition.scan(start, stop, columns=["offset", "value"]).read_all()
+            assert rows(table) == [(record.offset, record.value) for record in partition.records(start, stop)]
 
 
 @given(columns=st.permutations(RAW.full.names).flatmap(lambda n: st.integers(1, 5).map(lambda count: n[:count])))
@@ -64,9 +64,9 @@ def test_chosen_columns_are_those_of_the_whole(columns: list[str]) -> None:
     with MemoryPartition() as partition:
         partition.append(encode([b"a" * 600, b"b"], keys=[b"1", None], compression="zstd"))
         partition.append(encode([b"c"]))
-        found = partition.scan(columns=columns).read_all()
-        assert found.schema.names == columns
-        assert found.equals(partition.scan().read_all().select(columns))
+        table = partition.scan(columns=columns).read_all()
+        assert table.schema.names == columns
+        assert table.equals(partition.scan().read_all().select(columns))
 
 
 @given(st.data(), strategies.compressions)
@@ -91,10 +91,10 @@ def test_a_projection_with_explicit_offsets_finds_its_range(data: st.DataObject,
     batch = pa.record_batch([pa.array([b"%d" % offset for offset in offsets], pa.binary())], names=["value"])
     frame = encode_batch(batch, RAW, offsets=pa.array(offsets), compression=compression, threshold=0)
     start, end = data.draw(st.integers(95, 135)), data.draw(st.integers(95, 135))
-    found = stored(frame, offsets[0])
+    kept = stored(frame, offsets[0])
     wanted = [offset for offset in offsets if start <= offset < end]
-    assert Projection(RAW, ["value"]).batch(found, start, end)["value"].to_pylist() == [b"%d" % o for o in wanted]
-    assert [record.offset for record in found.records(start, end)] == wanted
+    assert Projection(RAW, ["value"]).batch(kept, start, end)["value"].to_pylist() == [b"%d" % o for o in wanted]
+    assert [record.offset for record in kept.records(start, end)] == wanted
 
 
 @pytest.mark.parametrize("columns", [["nothing"], [], ["value", "value"], ["_offset"]])

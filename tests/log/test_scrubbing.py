@@ -82,9 +82,9 @@ def test_damage_that_nobody_reads_is_noted_as_if_somebody_had(tmp_path: Path, po
         flip(closed.segment.path, position)
         scrubber(partition).run_once(Paced())
         assert partition.statistics().damaged == 1
-        (found,) = read_damage(partition.path)
-        assert found.file == closed.segment.path
-        assert closed.first <= found.offset < found.next_offset <= closed.end
+        (damage,) = read_damage(partition.path)
+        assert damage.file == closed.segment.path
+        assert closed.first <= damage.offset < damage.next_offset <= closed.end
         scrubber(partition).run_once(Paced())
         assert partition.statistics().damaged == 1, "it is the same one"
 
@@ -108,8 +108,8 @@ def test_a_segment_that_is_cut_short_is_noted(tmp_path: Path) -> None:
         closed = partition.closed()[0]
         os.truncate(closed.segment.path, closed.size // 2)
         scrubber(partition).run_once(Paced())
-        (found,) = read_damage(partition.path)
-        assert closed.first < found.offset < found.next_offset == closed.end
+        (damage,) = read_damage(partition.path)
+        assert closed.first < damage.offset < damage.next_offset == closed.end
 
 
 def test_what_the_device_does_not_give_back_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +126,9 @@ def test_what_the_device_does_not_give_back_is_noted(tmp_path: Path, monkeypatch
         with monkeypatch.context() as patched:
             patched.setattr(os, "pread", pread)
             scrubber(partition).run_once(Paced())
-        (found,) = read_damage(partition.path)
-        assert closed.first < found.offset < found.next_offset == closed.end
-        assert "Input/output error" in found.reason
+        (damage,) = read_damage(partition.path)
+        assert closed.first < damage.offset < damage.next_offset == closed.end
+        assert "Input/output error" in damage.reason
 
 
 def test_it_is_slow_and_each_segment_waits_for_its_turn(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_it_is_slow_and_each_segment_waits_for_its_turn(tmp_path: Path) -> None:
         assert (worker.segments, worker.bytes, pace.rested) == (0, 0, 0.0), "they were closed just now"
         clock.advance(WEEK)
         worker.run_once(pace)
-        count, size = len(partition.closed()), sum(one.size for one in partition.closed())
+        count, size = len(partition.closed()), sum(segment.size for segment in partition.closed())
         assert worker.segments == count
         assert size * 0.9 < worker.bytes <= size
         assert pace.rested == pytest.approx(worker.bytes / (1 << 20))

@@ -64,11 +64,11 @@ def test_a_memory_partition_is_the_same_too() -> None:
 
 
 def test_topics_have_the_same_uuids() -> None:
-    found = []
+    uuids = []
     for _ in range(2):
         with seeded(1), hw.open("memory:") as store:
-            found.append(store.create_topic("orders").info.uuid)
-    assert found[0] == found[1]
+            uuids.append(store.create_topic("orders").info.uuid)
+    assert uuids[0] == uuids[1]
 
 
 def test_without_a_seed_nothing_repeats(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_without_a_seed_nothing_repeats(tmp_path: Path) -> None:
     with DirectoryPartition(tmp_path / "a") as a, DirectoryPartition(tmp_path / "b") as b:
         a.append(encode([b"same"], timestamps=1))
         b.append(encode([b"same"], timestamps=1))
-    one, other = (next((tmp_path / name).glob("*.log")).read_bytes() for name in "ab")
-    assert one != other
+    content, other_content = (next((tmp_path / name).glob("*.log")).read_bytes() for name in "ab")
+    assert content != other_content
 
 
 def test_an_inner_seed_leaves_the_outer_one_where_it_was() -> None:

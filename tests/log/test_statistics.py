@@ -24,13 +24,13 @@ def test_a_new_partition_has_nothing_to_count(open_partition: OpenPartition) -> 
 def test_totals_count_what_was_appended(open_partition: OpenPartition) -> None:
     clock = ManualClock()
     partition = open_partition(clock=clock)
-    one, two = encode([b"a"]), encode([b"b", b"c"])
-    partition.append([one, two])
+    small, large = encode([b"a"]), encode([b"b", b"c"])
+    partition.append([small, large])
     clock.advance(5)
-    partition.append(two)
+    partition.append(large)
     statistics = partition.statistics()
     assert (statistics.total_records, statistics.total_frames, statistics.total_appends) == (5, 3, 2)
-    assert statistics.total_bytes == one.length + 2 * two.length
+    assert statistics.total_bytes == small.length + 2 * large.length
     assert statistics.last_append_ns == clock.now_ns()
     assert (statistics.start, statistics.end) == (0, 5)
 
@@ -70,11 +70,11 @@ def test_bytes_are_the_sizes_of_the_files(open_directory: OpenDirectory) -> None
 
 
 def test_totals_count_over_all_handles_and_reopenings(open_directory: OpenDirectory) -> None:
-    one, other = open_directory(), open_directory()
-    one.append(encode([b"a"]))
+    partition, other = open_directory(), open_directory()
+    partition.append(encode([b"a"]))
     other.append(encode([b"b"]))
-    assert one.statistics().total_appends == other.statistics().total_appends == 2
-    one.close()
+    assert partition.statistics().total_appends == other.statistics().total_appends == 2
+    partition.close()
     other.close()
     again = open_directory().statistics()
     assert (again.total_appends, again.total_records, again.recoveries) == (2, 2, 0)

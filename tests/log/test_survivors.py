@@ -34,15 +34,15 @@ def opened(path: Path, segments: Segments, clock: ManualClock) -> DirectoryParti
 def survivors(partition: DirectoryPartition, *, rows: int = 3, without: int | None = None) -> Survivors:
     """Found in plain Python, and passed on in batches of `rows`; nothing is known of the segment at `without`."""
     newest: dict[bytes, tuple[int, bool]] = {}
-    closed = partition.closed()
-    for one in closed:
-        for record in partition.records(one.first, one.end) if one.segment.base != without else ():
+    segments = partition.closed()
+    for closed in segments:
+        for record in partition.records(closed.first, closed.end) if closed.segment.base != without else ():
             if record.key is not None:
                 newest[record.key] = (record.offset, record.value is None)
-    found = [{"offset": offset, "marker": marker} for offset, marker in sorted(newest.values())]
-    batches = [pa.RecordBatch.from_pylist(found[n : n + rows], schema=NEWEST) for n in range(0, len(found), rows)]
-    whole = {one.segment.base for one in closed} - {without}
-    return Survivors({one.segment.base: one.segment.header.log for one in closed}, whole, batches)
+    kept = [{"offset": offset, "marker": marker} for offset, marker in sorted(newest.values())]
+    batches = [pa.RecordBatch.from_pylist(kept[n : n + rows], schema=NEWEST) for n in range(0, len(kept), rows)]
+    whole = {closed.segment.base for closed in segments} - {without}
+    return Survivors({closed.segment.base: closed.segment.header.log for closed in segments}, whole, batches)
 
 
 def content(partition: DirectoryPartition) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -88,20 +88,20 @@ def test_a_segment_that_could_not_be_read_stays_and_so_do_the_markers_behind_it(
 def test_what_was_closed_later_is_left_alone(tmp_path: Path) -> None:
     clock = ManualClock()
     with opened(tmp_path / "p", [[("a", "1"), ("a", "2")]], clock) as partition:
-        found = survivors(partition)
+        known = survivors(partition)
         partition.append(encode([b"3", b"4"], keys=[b"a", b"a"]))
         partition.roll()
-        assert partition.compact(found).segments == 1
+        assert partition.compact(known).segments == 1
         assert [offset for offset, _, _ in content(partition)] == [1, 2, 3]
 
 
 def test_survivors_of_what_has_changed_are_refused(tmp_path: Path) -> None:
     clock = ManualClock()
     with opened(tmp_path / "p", [[("a", "1"), ("a", "2")], [("a", "3"), ("b", "1")]], clock) as partition:
-        found = survivors(partition)
+        known = survivors(partition)
         partition.truncate(2)
         partition.append(encode([b"x"], keys=[b"c"]))
         partition.roll()
         with pytest.raises(PartitionError, match="compact again"):
-            partition.compact(found)
+            partition.compact(known)
         assert [offset for offset, _, _ in content(partition)] == [0, 1, 2]

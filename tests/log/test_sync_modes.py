@@ -34,9 +34,9 @@ class WatchedDisk(Disk):
 
     def sync(self, fd: int) -> None:
         Patience(0.1).until(self.may_end)
-        found = os.fstat(fd)
+        status = os.fstat(fd)
         super().sync(fd)
-        self.synced[found.st_ino] = found.st_size
+        self.synced[status.st_ino] = status.st_size
         self.syncs += 1
 
 

@@ -125,13 +125,13 @@ def test_a_truncation_is_there_after_reopening(open_directory: OpenDirectory) ->
 
 
 def test_another_handle_sees_a_truncation(open_directory: OpenDirectory) -> None:
-    one, other = open_directory(), open_directory()
-    one.append(encode([b"a", b"b", b"c"]))
+    partition, other = open_directory(), open_directory()
+    partition.append(encode([b"a", b"b", b"c"]))
     assert values(other) == [b"a", b"b", b"c"]
-    one.truncate(1)
+    partition.truncate(1)
     assert values(other) == [b"a"]
     assert other.append(encode([b"d"])) == Appended(1, 2)
-    assert values(one) == [b"a", b"d"]
+    assert values(partition) == [b"a", b"d"]
 
 
 @pytest.mark.parametrize("byte", [BODY_START + 15, BODY_START + 19, 200])
@@ -145,15 +145,15 @@ def test_a_damaged_frame_is_not_asked_how_many_records_it_has(open_directory: Op
     position = SEGMENT_HEADER_BYTES + frames[0].header.length
     with log.open("r+b") as file:
         file.seek(position + byte)
-        (found,) = file.read(1)
+        (before,) = file.read(1)
         file.seek(position + byte)
-        file.write(bytes([found ^ 1]))
+        file.write(bytes([before ^ 1]))
     partition.truncate(8)
     assert partition.bounds().end == 8
     damage: list[Damage] = []
     kept = [record.value for record in partition.records(on_damage=damage.append)]
     assert kept == [b"0", b"1", b"2", b"6", b"7"]
-    assert [(one.offset, one.next_offset) for one in damage] == [(3, 6)]
+    assert [(stretch.offset, stretch.next_offset) for stretch in damage] == [(3, 6)]
 
 
 def test_a_truncation_whose_end_was_not_durable_takes_nothing_that_is_acknowledged_later(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_truncation_whose_end_was_not_durable_takes_nothing_that_is_acknowledg
 
     done = truncate(tmp_path / "undisturbed")[1].operations
     removed = next(
-        number for number, one in enumerate(done) if (one.operation, one.path.name) == ("unlink", "truncate")
+        number for number, call in enumerate(done) if (call.operation, call.path.name) == ("unlink", "truncate")
     )
     synced = next(number for number in range(removed, len(done)) if done[number].operation == "sync_directory")
     recording, _ = truncate(tmp_path / "disturbed", Failpoint(number=synced + 1, error=EIO))
@@ -196,13 +196,13 @@ def test_a_power_loss_in_a_truncation_leaves_all_records_or_those_before(
         partition.truncate(offset)
         ended = len(recording.trace)
     everything = [b"%d" % number for number in range(12)]
-    for number, found in values_after_power_loss(recording.trace[:ended], began, tmp_path):
+    for number, left in values_after_power_loss(recording.trace[:ended], began, tmp_path):
         if number == ended:
-            assert found == everything[:offset]
+            assert left == everything[:offset]
         elif sync == "always":
-            assert found in (everything, everything[:offset])
+            assert left in (everything, everything[:offset])
         else:
-            assert found == everything[: len(found)]
+            assert left == everything[: len(left)]
 
 
 def test_a_truncation_that_a_dead_writer_decided_withstands_a_power_loss_while_it_is_carried_out(
@@ -234,6 +234,6 @@ def test_a_truncation_that_a_dead_writer_decided_withstands_a_power_loss_while_i
     began = len(recording.trace)
     DirectoryPartition(tmp_path / "partition", disk=recording, clock=ManualClock()).close()
     everything = [b"%d" % number for number in range(12)]
-    for number, found in values_after_power_loss(recording.trace, began, tmp_path):
-        assert found in (everything, everything[:6])
-        assert number < len(recording.trace) or found == everything[:6]
+    for number, left in values_after_power_loss(recording.trace, began, tmp_path):
+        assert left in (everything, everything[:6])
+        assert number < len(recording.trace) or left == everything[:6]

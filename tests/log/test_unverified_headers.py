@@ -56,7 +56,7 @@ def test_records_do_not_vanish_when_a_frame_says_that_it_has_fewer(tmp_path: Pat
             told: list[Damage] = []
             frames = list(partition.frames(start, on_damage=told.append))
             seen = [record.offset for frame in frames for record in frame.records(start)]
-            lost = [one for damage in told for one in range(damage.offset, damage.next_offset)]
+            lost = [offset for damage in told for offset in range(damage.offset, damage.next_offset)]
             assert sorted([*seen, *lost]) == list(range(start, 30))
             if start < 20:
                 with pytest.raises(FrameDamaged):

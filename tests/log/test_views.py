@@ -128,12 +128,12 @@ def test_a_read_in_the_very_moment_of_a_swap_is_undisturbed(open_directory: Open
         reads += 1
         for start in range(0, 121, 5):
             try:
-                found = [(record.offset, record.value) for record in reader.records(start) if record.key is None]
+                rows = [(record.offset, record.value) for record in reader.records(start) if record.key is None]
             except HeadwaterError as error:
                 wrong.append(error)
                 continue
-            if found != [(offset, b"%d" % (offset // 2)) for offset in range(start, 120) if offset % 2]:
-                wrong.append(found)
+            if rows != [(offset, b"%d" % (offset // 2)) for offset in range(start, 120) if offset % 2]:
+                wrong.append(rows)
 
     disk.swapped = read
     assert partition.compact().rewritten == 3

@@ -32,10 +32,10 @@ def fill(store: Store, topic: str, count: int, *, partition: int = 0, first: int
 
 def take(inbox: hw.Consumer, count: int) -> list[int]:
     """The next so many values: they may come some at a time."""
-    found: list[int] = []
-    while len(found) < count:
-        found += values(inbox.poll(timeout=300))
-    return found
+    numbers: list[int] = []
+    while len(numbers) < count:
+        numbers += values(inbox.poll(timeout=300))
+    return numbers
 
 
 def values(records: list[hw.ConsumedRecord]) -> list[int]:
@@ -44,19 +44,19 @@ def values(records: list[hw.ConsumedRecord]) -> list[int]:
 
 def drain(consumer: Consumer, *, ack: bool = True) -> list[int]:
     """All that is there now."""
-    found: list[int] = []
+    numbers: list[int] = []
     while records := consumer.poll():
         for record in records:
-            found.append(int(record.value))
+            numbers.append(int(record.value))
             if ack:
                 consumer.ack(record)
     consumer.commit()
-    return found
+    return numbers
 
 
-def committed(store: Store, group: str, place: TopicPartition = ORDERS) -> int | None:
-    found = store.group(group).position((store.describe_topic(place.topic).uuid, place.partition))
-    return None if found is None else found.offset
+def committed(store: Store, group: str, partition: TopicPartition = ORDERS) -> int | None:
+    position = store.group(group).position((store.describe_topic(partition.topic).uuid, partition.partition))
+    return None if position is None else position.offset
 
 
 # Reading, and its start.
@@ -83,7 +83,7 @@ def test_several_topics_and_patterns(store: Store) -> None:
         assert sorted(drain(inbox)) == [0, 2]
     with store.consumer("orders.*") as inbox:
         assert sorted(drain(inbox)) == [0, 1]
-        assert {place.topic for place in inbox.assignment()} == {"orders.eu", "orders.us"}
+        assert {partition.topic for partition in inbox.assignment()} == {"orders.eu", "orders.us"}
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_batches(store: Store) -> None:
         out.send_batch(pa.table({"price": [1.0, 2.0]}))
         out.send_batch(pa.table({"price": [3.0]}))
     with store.consumer("trades", group="g") as inbox:
-        found = inbox.poll_batches(timeout=300)
-        assert [price for one in found for price in one.batch.column("price").to_pylist()] == [1.0, 2.0, 3.0]
-        assert [(one.start, one.end) for one in found][-1][1] == 3
-        for one in found:
-            inbox.ack(one)
+        batches = inbox.poll_batches(timeout=300)
+        assert [price for read in batches for price in read.batch.column("price").to_pylist()] == [1.0, 2.0, 3.0]
+        assert [(read.start, read.end) for read in batches][-1][1] == 3
+        for consumed in batches:
+            inbox.ack(consumed)
         assert inbox.statistics().delivered_records == 3
         assert inbox.poll_batches() == []
         assert committed(store, "g", TopicPartition("trades", 0)) == 3
@@ -197,7 +197,7 @@ def test_what_is_left_of_a_poll_comes_as_batches(store: Store) -> None:
     fill(store, "orders", 10)
     with store.consumer("orders") as inbox:
         assert values(inbox.poll(3)) == [0, 1, 2]
-        assert [(one.start, one.end, one.batch.num_rows) for one in inbox.poll_batches()] == [(3, 10, 7)]
+        assert [(read.start, read.end, read.batch.num_rows) for read in inbox.poll_batches()] == [(3, 10, 7)]
 
 
 def test_iterating_waits_until_the_consumer_is_closed(store: Store) -> None:
@@ -372,9 +372,9 @@ def test_damage_holds_up_its_own_partition_and_passes_nothing_over(tmp_path: Pat
     content[len(content) // 2] ^= 1
     log.write_bytes(content)
     with hw.open(tmp_path / "store") as store, store.consumer("orders", group="g") as inbox:
-        found = inbox.poll()
-        assert sorted(values(found)) == [*range(10), *range(100, 105)]
-        for record in found:
+        records = inbox.poll()
+        assert sorted(values(records)) == [*range(10), *range(100, 105)]
+        for record in records:
             inbox.ack(record)
         for _ in range(3):
             with pytest.raises(hw.Damaged):
@@ -454,11 +454,11 @@ def test_fixed_shares_make_a_whole(store: Store) -> None:
     store.create_topic("orders", partitions=5)
     for number in range(5):
         fill(store, "orders", 1, partition=number, first=number)
-    found: list[int] = []
+    numbers: list[int] = []
     for number in range(3):
         with store.consumer("orders", group="g", static=(number, 3)) as inbox:
-            found += drain(inbox)
-    assert sorted(found) == [0, 1, 2, 3, 4]
+            numbers += drain(inbox)
+    assert sorted(numbers) == [0, 1, 2, 3, 4]
     with store.consumer("orders", group="g") as inbox:
         assert drain(inbox) == []
 

@@ -25,8 +25,8 @@ def run(code: str, path: Path) -> subprocess.Popen[str]:
 
 def values(path: Path) -> list[bytes]:
     with hw.open(path) as store:
-        found: list[bytes] = store.topic("orders").scan().read_all()["value"].to_pylist()
-        return found
+        values: list[bytes] = store.topic("orders").scan().read_all()["value"].to_pylist()
+        return values
 
 
 START = """

@@ -38,13 +38,13 @@ def fill(store: Store, count: int) -> None:
                 out.send(str(number).encode(), partition=partition)
 
 
-def place(number: int) -> TopicPartition:
+def tp(number: int) -> TopicPartition:
     return TopicPartition("orders", number)
 
 
 def committed(store: Store, number: int, group: str = "g") -> int | None:
-    found = store.group(group).position((store.describe_topic("orders").uuid, number))
-    return None if found is None else found.offset
+    position = store.group(group).position((store.describe_topic("orders").uuid, number))
+    return None if position is None else position.offset
 
 
 def settle(*members: Consumer) -> None:
@@ -56,78 +56,78 @@ def settle(*members: Consumer) -> None:
 
 
 def test_members_share_the_partitions_and_nobody_reads_twice(handle: Handles) -> None:
-    one = handle().consumer("orders", group="g")
-    assert len(one.assignment()) == 4
-    two = handle().consumer("orders", group="g")
-    assert two.assignment() == frozenset()
-    settle(one, two)
-    assert len(one.assignment()) == len(two.assignment()) == 2
-    found = [(record.partition, record.offset) for member in (one, two) for record in member.poll()]
-    assert len(found) == len(set(found)) == 40
-    two.close()
-    settle(one)
-    assert len(one.assignment()) == 4
-    one.close()
+    first = handle().consumer("orders", group="g")
+    assert len(first.assignment()) == 4
+    second = handle().consumer("orders", group="g")
+    assert second.assignment() == frozenset()
+    settle(first, second)
+    assert len(first.assignment()) == len(second.assignment()) == 2
+    read = [(record.partition, record.offset) for member in (first, second) for record in member.poll()]
+    assert len(read) == len(set(read)) == 40
+    second.close()
+    settle(first)
+    assert len(first.assignment()) == 4
+    first.close()
 
 
 def test_a_partition_changes_hands_only_when_its_owner_lets_go_and_with_what_it_has_done(handle: Handles) -> None:
     store = handle()
-    with store.consumer("orders", group="g") as one:
-        for record in one.poll():
-            one.ack(record)
-        with handle().consumer("orders", group="g") as two:
-            assert two.poll() == []  # the other one has not polled since
-            assert one.poll() == []
-            assert two.poll(timeout=0.05) == []
-            assert len(two.assignment()) == 2
+    with store.consumer("orders", group="g") as holder:
+        for record in holder.poll():
+            holder.ack(record)
+        with handle().consumer("orders", group="g") as newcomer:
+            assert newcomer.poll() == []  # the other one has not polled since
+            assert holder.poll() == []
+            assert newcomer.poll(timeout=0.05) == []
+            assert len(newcomer.assignment()) == 2
             assert [committed(store, number) for number in range(4)] == [10, 10, 10, 10]
 
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_what_was_read_ahead_of_a_lost_partition_is_not_handed_out(handle: Handles, which: int) -> None:
-    with handle().consumer("orders", group="g") as one:
-        first = one.poll(1) + one.poll(1)  # of two partitions, and the rest of their frames is read ahead
-        lost = place(first[which].partition)
-        with handle().consumer("orders", group="g") as two:
-            settle(one, two)
-            (owner, other) = (one, two) if lost in one.assignment() else (two, one)
-            assert lost not in {place(record.partition) for record in other.poll()}
-            offsets = [record.offset for record in owner.poll() if place(record.partition) == lost]
-            assert offsets == list(range(1 if owner is one else 0, 10))
-            if owner is two:
+    with handle().consumer("orders", group="g") as holder:
+        first = holder.poll(1) + holder.poll(1)  # of two partitions, and the rest of their frames is read ahead
+        lost = tp(first[which].partition)
+        with handle().consumer("orders", group="g") as newcomer:
+            settle(holder, newcomer)
+            (owner, other) = (holder, newcomer) if lost in holder.assignment() else (newcomer, holder)
+            assert lost not in {tp(record.partition) for record in other.poll()}
+            offsets = [record.offset for record in owner.poll() if tp(record.partition) == lost]
+            assert offsets == list(range(1 if owner is holder else 0, 10))
+            if owner is newcomer:
                 with pytest.raises(hw.StaleMember):
-                    one.ack(first[which])
+                    holder.ack(first[which])
 
 
 def test_callbacks_tell_what_comes_and_goes_and_the_last_word_is_committed(handle: Handles) -> None:
     store = handle()
     events: list[tuple[str, int]] = []
-    one: Consumer
+    holder: Consumer
 
-    def revoked(places: frozenset[TopicPartition]) -> None:
-        events.append(("revoke", len(places)))
-        for lost in places:  # still its own: the work at hand can be finished
-            one.ack_range(*lost, 0, 10)
+    def revoked(partitions: frozenset[TopicPartition]) -> None:
+        events.append(("revoke", len(partitions)))
+        for lost in partitions:  # still its own: the work at hand can be finished
+            holder.ack_range(*lost, 0, 10)
 
-    one = store.consumer(
+    holder = store.consumer(
         "orders", group="g", on_assign=lambda new: events.append(("assign", len(new))), on_revoke=revoked
     )
-    one.poll()
-    with handle().consumer("orders", group="g") as two:
-        settle(one, two)
-        mine = {found.partition for found in two.assignment()}
+    holder.poll()
+    with handle().consumer("orders", group="g") as newcomer:
+        settle(holder, newcomer)
+        mine = {partition.partition for partition in newcomer.assignment()}
         assert events == [("assign", 4), ("revoke", 2)]
         assert [committed(store, number) for number in mine] == [10, 10]
-        assert two.poll() == []
-    one.close()
+        assert newcomer.poll() == []
+    holder.close()
 
 
 def test_a_callback_may_seek(handle: Handles) -> None:
     inbox: Consumer
 
-    def assigned(places: frozenset[TopicPartition]) -> None:
-        for one in places:
-            inbox.seek(*one, -1)
+    def assigned(partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            inbox.seek(*partition, -1)
 
     inbox = handle().consumer("orders", group="g", on_assign=assigned)
     assert [record.offset for record in inbox.poll()] == [9, 9, 9, 9]
@@ -159,42 +159,42 @@ def test_a_member_that_does_not_poll_in_time_loses_all_and_joins_again(
             slow.ack(old[0])
         settle(quick, slow)
         assert len(slow.assignment()) == len(quick.assignment()) == 2
-        repeated = [(one.partition, one.offset) for member in (slow, quick) for one in member.poll()]
+        repeated = [(record.partition, record.offset) for member in (slow, quick) for record in member.poll()]
         assert {number for number, _ in repeated} <= {1, 2, 3}
     slow.close()
 
 
 def test_a_member_that_waits_for_records_is_not_late(handle: Handles) -> None:
     def stays(pace: int) -> bool:
-        with handle().consumer("orders", group="g", max_poll_interval=0.3 * pace) as one:
-            while records := one.poll():
+        with handle().consumer("orders", group="g", max_poll_interval=0.3 * pace) as inbox:
+            while records := inbox.poll():
                 for record in records:
-                    one.ack(record)
-            member = one._member.id
-            assert one.poll(timeout=0.5 * pace) == []
-            one.assignment()
-            return one._member.id == member
+                    inbox.ack(record)
+            member = inbox._member.id
+            assert inbox.poll(timeout=0.5 * pace) == []
+            inbox.assignment()
+            return inbox._member.id == member
 
     assert any(stays(pace) for pace in PACES)
 
 
 def test_reset_moves_running_members_and_refuses_what_they_did_before(handle: Handles) -> None:
     store = handle()
-    with store.consumer("orders", group="g") as one:
-        for record in one.poll():
-            one.ack(record)
-        one.commit()
+    with store.consumer("orders", group="g") as inbox:
+        for record in inbox.poll():
+            inbox.ack(record)
+        inbox.commit()
         fill(store, 5)
-        late = one.poll()
+        late = inbox.poll()
         uuid = store.describe_topic("orders").uuid
-        handle().group("g").reset({place(0): Commit((uuid, 0), 3), place(1): Commit((uuid, 1), 12)})
+        handle().group("g").reset({tp(0): Commit((uuid, 0), 3), tp(1): Commit((uuid, 1), 12)})
         for record in late:
-            one.ack(record)
+            inbox.ack(record)
         with pytest.raises(hw.StaleMember):
-            one.commit()
+            inbox.commit()
         assert [committed(store, number) for number in range(4)] == [3, 12, 15, 15]
-        found = sorted((record.partition, record.offset) for record in one.poll())
-        assert found == [(0, offset) for offset in range(3, 15)] + [(1, offset) for offset in range(12, 15)]
+        read = sorted((record.partition, record.offset) for record in inbox.poll())
+        assert read == [(0, offset) for offset in range(3, 15)] + [(1, offset) for offset in range(12, 15)]
 
 
 def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: Handles) -> None:
@@ -202,8 +202,8 @@ def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: H
     uuid = store.describe_topic("orders").uuid
     told: list[tuple[str, list[int]]] = []
 
-    def tell(what: str) -> Callable[[frozenset[TopicPartition]], None]:
-        return lambda places: told.append((what, sorted(one.partition for one in places)))
+    def tell(event: str) -> Callable[[frozenset[TopicPartition]], None]:
+        return lambda partitions: told.append((event, sorted(partition.partition for partition in partitions)))
 
     shares = [
         handle().consumer("orders", group="g", static=(n, 2), on_assign=tell("assign"), on_revoke=tell("revoke"))
@@ -216,17 +216,17 @@ def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: H
     fill(store, 5)
     late = shares[0].poll()
     told.clear()
-    handle().group("g").reset({place(0): Commit((uuid, 0), 3), place(1): Commit((uuid, 1), 12)})
+    handle().group("g").reset({tp(0): Commit((uuid, 0), 3), tp(1): Commit((uuid, 1), 12)})
     for record in late:
         shares[0].ack(record)
     for _ in range(2):
         with pytest.raises(hw.StaleMember, match="orders/0"):
             shares[0].commit()
     assert [committed(store, number) for number in range(4)] == [3, 12, 15, 10]
-    found = [(record.partition, record.offset) for record in shares[0].poll()]
-    assert found == [(0, offset) for offset in range(3, 15)]
-    found = sorted((record.partition, record.offset) for record in shares[1].poll())
-    assert found == [(1, offset) for offset in range(12, 15)] + [(3, offset) for offset in range(10, 15)]
+    read = [(record.partition, record.offset) for record in shares[0].poll()]
+    assert read == [(0, offset) for offset in range(3, 15)]
+    read = sorted((record.partition, record.offset) for record in shares[1].poll())
+    assert read == [(1, offset) for offset in range(12, 15)] + [(3, offset) for offset in range(10, 15)]
     assert told == [("revoke", [0]), ("assign", [0]), ("revoke", [1]), ("assign", [1])]
     for share in shares:
         share.ack_range("orders", shares.index(share), 0, 15)
@@ -247,11 +247,11 @@ def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise
                 out.send(record.value)
                 share.ack(record)
             if limit == 3:
-                handle().group("g").reset({place(0): Commit((uuid, 0), 9)})
+                handle().group("g").reset({tp(0): Commit((uuid, 0), 9)})
 
     with store.consumer("orders", group="g", static=(0, 4)) as share:
         copy(share, 2)
-        handle().group("g").reset({place(1): Commit((uuid, 1), 5)})  # another's: its generation rises, no more
+        handle().group("g").reset({tp(1): Commit((uuid, 1), 5)})  # another's: its generation rises, no more
         copy(share, 2)
         share.ack_range("orders", 0, 0, len(share.poll(1)) + 4)
         share.commit()
@@ -268,7 +268,7 @@ def test_a_fixed_share_that_waits_is_woken_by_a_reset(handle: Handles) -> None:
     uuid = store.describe_topic("orders").uuid
     with store.consumer("orders", group="g", static=(0, 4), refresh_interval=60) as share:
         share.ack_range("orders", 0, 0, len(share.poll()))
-        reset = threading.Timer(0.05, handle().group("g").reset, [{place(0): Commit((uuid, 0), 7)}])
+        reset = threading.Timer(0.05, handle().group("g").reset, [{tp(0): Commit((uuid, 0), 7)}])
         reset.start()
         assert [record.offset for record in share.poll(timeout=300)] == [7, 8, 9]
         reset.join()
@@ -278,41 +278,42 @@ def test_positions_move_back_only_by_reset(handle: Handles) -> None:
     store = handle()
     group = store.group("g")
     uuid = store.describe_topic("orders").uuid
-    assert group.commit(None, {place(0): Commit((uuid, 0), 7)}) == frozenset()
+    assert group.commit(None, {tp(0): Commit((uuid, 0), 7)}) == frozenset()
     with pytest.raises(hw.CommitRefused, match="use reset"):
-        group.commit(None, {place(1): Commit((uuid, 1), 5), place(0): Commit((uuid, 0), 6)})
+        group.commit(None, {tp(1): Commit((uuid, 1), 5), tp(0): Commit((uuid, 0), 6)})
     assert (committed(store, 0), committed(store, 1)) == (7, None)
-    group.reset({place(0): Commit((uuid, 0), 2)})
+    group.reset({tp(0): Commit((uuid, 0), 2)})
     assert committed(store, 0) == 2
 
 
 def test_a_position_beyond_the_end_is_brought_back_to_it(handle: Handles) -> None:
     store = handle()
     uuid = store.describe_topic("orders").uuid
-    store.group("g").reset({place(0): Commit((uuid, 0), 99)})
+    store.group("g").reset({tp(0): Commit((uuid, 0), 99)})
     with store.consumer("orders", group="g") as inbox:
         assert {record.partition for record in inbox.poll()} == {1, 2, 3}
         assert committed(store, 0) == 10
         fill(store, 2)
-        found = [record for record in inbox.poll() if record.partition == 0]
-        assert [record.offset for record in found] == [10, 11]
-        inbox.ack(found[0])
+        records = [record for record in inbox.poll() if record.partition == 0]
+        assert [record.offset for record in records] == [10, 11]
+        inbox.ack(records[0])
         inbox.commit()
         assert committed(store, 0) == 11
 
 
 def test_a_group_has_members_or_fixed_shares(handle: Handles) -> None:
-    with handle().consumer("orders", group="g") as member, handle().consumer("orders", group="g", static=(0, 1)) as one:
-        member.poll()
-        for record in one.poll():
-            one.ack(record)
+    store, other = handle(), handle()
+    with store.consumer("orders", group="g") as inbox, other.consumer("orders", group="g", static=(0, 1)) as share:
+        inbox.poll()
+        for record in share.poll():
+            share.ack(record)
         with pytest.raises(hw.StaleMember, match="not both"):
-            one.poll()
+            share.poll()
 
 
 def test_a_group_without_members_keeps_its_positions(handle: Handles) -> None:
-    with handle().consumer("orders", group="g", auto_ack=True) as one:
-        one.poll()
+    with handle().consumer("orders", group="g", auto_ack=True) as inbox:
+        inbox.poll()
     info = handle().group("g").describe()
     assert (info.members, info.owners) == ({}, {})
     assert sorted(position.offset for position in info.positions.values()) == [10, 10, 10, 10]
@@ -322,7 +323,7 @@ def test_a_group_without_members_keeps_its_positions(handle: Handles) -> None:
 def test_positions_in_topics_that_are_gone_are_pruned_after_a_time(handle: Handles, clock: ManualClock) -> None:
     store, other = handle(), handle()
     group, gone, kept = store.group("g"), bytes(16), store.describe_topic("orders").uuid
-    group.commit(None, {TopicPartition("gone", 0): Commit((gone, 0), 5), place(0): Commit((kept, 0), 6)})
+    group.commit(None, {TopicPartition("gone", 0): Commit((gone, 0), 5), tp(0): Commit((kept, 0), 6)})
     clock.advance(10)
     group.commit(None, {TopicPartition("gone", 1): Commit((gone, 1), 7)})
     before_ns = clock.now_ns() - 5 * 10**9
@@ -336,9 +337,9 @@ def test_positions_in_topics_that_are_gone_are_pruned_after_a_time(handle: Handl
     assert len(group.committed()) == 3
     assert coordinator.prune({kept}, is_old) == 1
     assert coordinator.prune({kept}, is_old) == 0
-    for one in (group, other.group("g")):
-        assert {key: found.offset for key, found in one.committed().items()} == {(gone, 1): 7, (kept, 0): 6}
-        assert one.position((gone, 0)) is None
+    for reader in (group, other.group("g")):
+        assert {key: position.offset for key, position in reader.committed().items()} == {(gone, 1): 7, (kept, 0): 6}
+        assert reader.position((gone, 0)) is None
 
 
 def embedded(store: Store) -> EmbeddedGroup:
@@ -352,10 +353,10 @@ def commit_and_look(group: Group, key: TopicKey) -> Iterator[str]:
     """Commit to one partition, and to one of a topic that is gone, each time another one; says what is wrong."""
     for offset in range(1, 300):
         gone = bytes([key[1], offset % 256] * 8)
-        group.commit(None, {place(key[1]): Commit(key, offset), TopicPartition("gone", 0): Commit((gone, 0), offset)})
-        found = group.position(key)
-        if found is None or found.offset != offset:
-            yield f"{offset} was committed, {found} found"
+        group.commit(None, {tp(key[1]): Commit(key, offset), TopicPartition("gone", 0): Commit((gone, 0), offset)})
+        position = group.position(key)
+        if position is None or position.offset != offset:
+            yield f"{offset} was committed, {position} found"
 
 
 def look(group: Group, keys: list[TopicKey], stop: threading.Event) -> Iterator[str]:
@@ -363,10 +364,10 @@ def look(group: Group, keys: list[TopicKey], stop: threading.Event) -> Iterator[
     last = dict.fromkeys(keys, 0)
     while not stop.is_set():
         for key in keys:
-            found = group.position(key)
-            if found is not None and (found[:2] != key or found.offset < last[key]):
-                yield f"{found} after {last[key]}"
-            last[key] = last[key] if found is None else found.offset
+            position = group.position(key)
+            if position is not None and (position[:2] != key or position.offset < last[key]):
+                yield f"{position} after {last[key]}"
+            last[key] = last[key] if position is None else position.offset
 
 
 @pytest.mark.embedded("pruning is a steward's work, done where the group is kept")
@@ -382,30 +383,30 @@ def test_pruning_disturbs_neither_those_who_commit_nor_those_who_read(handle: Ha
         pruner = pool.submit(prune, embedded(handle()))
         reader = pool.submit(list, look(handle().group("g"), keys, stop))
         committers = [pool.submit(list, commit_and_look(handle().group("g"), key)) for key in keys]
-        assert [one.result() for one in committers] == [[], [], [], []]
+        assert [committer.result() for committer in committers] == [[], [], [], []]
         stop.set()
         pruner.result()
         assert reader.result() == []
     group = embedded(handle())
     group.prune({uuid}, lambda _: True)
-    assert {key: found.offset for key, found in group.committed().items()} == dict.fromkeys(keys, 299)
+    assert {key: position.offset for key, position in group.committed().items()} == dict.fromkeys(keys, 299)
 
 
 def test_a_damaged_document_costs_the_memberships_and_no_position(tmp_path: Path) -> None:
     with hw.open(tmp_path / "store") as store:
         store.create_topic("orders", partitions=4)
         fill(store, 10)
-        with store.consumer("orders", group="g", refresh_interval=0.001) as one:
-            for record in one.poll():
-                one.ack(record)
-            one.commit()
+        with store.consumer("orders", group="g", refresh_interval=0.001) as inbox:
+            for record in inbox.poll():
+                inbox.ack(record)
+            inbox.commit()
             document = next((tmp_path / "store").glob("**/group.json"))
             document.write_bytes(document.read_bytes()[:-20])
-            one._assignment.refresh_soon()
-            assert one.poll() == []
-            assert len(one.assignment()) == 4
+            inbox._assignment.refresh_soon()
+            assert inbox.poll() == []
+            assert len(inbox.assignment()) == 4
             fill(store, 1)
-            assert len(one.poll()) == 4
+            assert len(inbox.poll()) == 4
 
 
 def test_members_of_a_closed_store_are_dead(tmp_path: Path) -> None:
@@ -414,8 +415,8 @@ def test_members_of_a_closed_store_are_dead(tmp_path: Path) -> None:
         other = hw.open(tmp_path / "store")
         assert len(other.consumer("orders", group="g").assignment()) == 4
         other.close()
-        with store.consumer("orders", group="g") as one:
-            assert len(one.assignment()) == 4
+        with store.consumer("orders", group="g") as inbox:
+            assert len(inbox.assignment()) == 4
             group = store._coordinator("g")
             assert isinstance(group, DirectoryGroup)
             assert len(group.describe().members) == 1

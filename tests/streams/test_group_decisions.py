@@ -27,4 +27,4 @@ def test_an_older_decision_does_not_undo_a_reset_though_the_generations_began_an
     with group.deciding(None, {PLACE: Commit(key, 3)}, known={key: position.generation}) as generation:
         assert generation >= position.generation > 7
     group.carry_out({PLACE: Commit(key, 3)}, generation)
-    assert [one.offset for one in group.committed().values()] == [3]
+    assert [position.offset for position in group.committed().values()] == [3]

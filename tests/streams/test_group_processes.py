@@ -119,7 +119,7 @@ def test_killed_members_make_others_repeat_only_what_was_not_committed(
     finish(store, positions, 20_000)
     handed = [entry for entry in read_journals(tmp_path) if entry.event == HANDED]
     assert repeated(tmp_path, ends_of(store)) <= 3 * max(
-        sum(e.end - e.start for e in handed if e.at == one.at) for one in handed
+        sum(e.end - e.start for e in handed if e.at == last.at) for last in handed
     )
 
 
@@ -151,14 +151,14 @@ def test_a_dead_members_partitions_are_taken_over_within_the_refresh_interval(
         wait_for_members(store, 2)
         crew["victim"].kill()
         crew["victim"].join()
-        rebalanced, rebalance = 0, survivor._rebalance
+        rebalanced, rebalance = 0, survivor._assignment._rebalance
 
         def counted() -> AbstractSet[TopicPartition]:
             nonlocal rebalanced
             rebalanced += 1
             return rebalance()
 
-        monkeypatch.setattr(survivor, "_rebalance", counted)
+        monkeypatch.setattr(survivor._assignment, "_rebalance", counted)
         while len(survivor.assignment()) < PARTITIONS:
             survivor.poll(timeout=0.01)
         assert rebalanced <= 2, "at the next look, or the one after that if it was looking"

@@ -29,7 +29,7 @@ def write(store: hw.Store, topic: str, count: int) -> None:
 
 
 def samples(store: hw.Store, since_ns: int = 0) -> list[Sample]:
-    return [one for _, one in entries(store, since_ns) if isinstance(one, Sample)]
+    return [entry for _, entry in entries(store, since_ns) if isinstance(entry, Sample)]
 
 
 def test_what_was_noted_is_read_back(handle: Handles, clock: ManualClock) -> None:
@@ -51,12 +51,12 @@ def test_what_was_noted_is_read_back(handle: Handles, clock: ManualClock) -> Non
         clock.advance(15)
         writer.note(clock.now_ns())
         expected.append(Sample.of(Survey.of(store, clock.now_ns())))
-    found = samples(store)
-    assert found == expected
-    assert found[5].topics["a"][0] == 10
-    assert "b" in found[15].topics
-    assert "b" not in found[-1].topics
-    assert found[-1].lags["g"]["a"] == found[-1].topics["a"][0] - 20
+    taken = samples(store)
+    assert taken == expected
+    assert taken[5].topics["a"][0] == 10
+    assert "b" in taken[15].topics
+    assert "b" not in taken[-1].topics
+    assert taken[-1].lags["g"]["a"] == taken[-1].topics["a"][0] - 20
 
     # Twice in a quarter of an hour it is written whole: what has not changed is not written again.
     written = [json.loads(record.value) for record in store.topic(HISTORY).partition(0).records()]
@@ -101,9 +101,9 @@ def test_a_steward_in_the_background_notes_what_it_sees_and_does(open_store: Ope
     with store.steward(history=0.1, interval=0.1):
         wait_until(lambda: len(samples(store)) >= 3)
     assert samples(store)[0].topics["a"][0] == 100
-    (passed,) = [one for _, one in entries(store, 0) if isinstance(one, dict)]
+    (passed,) = [entry for _, entry in entries(store, 0) if isinstance(entry, dict)]
     assert (passed["kind"], passed["segments"]) == ("pass", 1)
-    assert [(one["topic"], one["partition"]) for one in passed["partitions"]] == [("a", 0)]
+    assert [(cleaned["topic"], cleaned["partition"]) for cleaned in passed["partitions"]] == [("a", 0)]
 
 
 def test_history_can_be_left_out(tmp_path: Path) -> None:
@@ -148,6 +148,6 @@ def test_a_topic_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) ->
             store.create_topic(name)
             write(store, name, 3)
         (tmp_path / "store" / "b" / "topic.json").write_text("{")
-        found = Survey.of(store, BEGINNING)
-        assert list(found.topics) == ["a", "c"]
-        assert list(found.problems) == ["topic b"]
+        survey = Survey.of(store, BEGINNING)
+        assert list(survey.topics) == ["a", "c"]
+        assert list(survey.problems) == ["topic b"]

@@ -91,16 +91,16 @@ class GroupMachine(RuleBasedStateMachine):
         # The first time some waited for those who came later.
         waiting = [member_id for member_id in self.held if self.settle_one(member_id, holds_on=False)]
         assert not waiting
-        owners = Counter(place for held in self.held.values() for place in held)
+        owners = Counter(partition for held in self.held.values() for partition in held)
         assert owners == Counter(self.partitions_of(Member([], 0)))
         shares = [len(held) for held in self.held.values()]
         assert max(shares) - min(shares) <= 1
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
-        owners = Counter(place for held in self.held.values() for place in held)
+        owners = Counter(partition for held in self.held.values() for partition in held)
         assert all(number == 1 for number in owners.values())
-        assert {place: one for one, held in self.held.items() for place in held} == self.group.owners
+        assert {partition: member for member, held in self.held.items() for partition in held} == self.group.owners
 
 
 GroupMachine.TestCase.settings = settings(stateful_step_count=40)
@@ -117,5 +117,6 @@ def test_members_share_only_what_they_want() -> None:
     group.join("one", Member(["a"], 0))
     group.join("two", Member(["a", "b"], 0))
     group.assign(partitions_of)
-    assert {place for place, member in group.target.items() if member == "one"} <= set(partitions_of(Member(["a"], 0)))
+    targets = {partition for partition, member in group.target.items() if member == "one"}
+    assert targets <= set(partitions_of(Member(["a"], 0)))
     assert set(group.target) == set(partitions_of(Member(["a", "b"], 0)))

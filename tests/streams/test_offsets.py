@@ -62,7 +62,8 @@ def test_a_torn_copy_brings_back_the_position_before_it(
     for partition, offset in writes:
         table.write(UUID, partition, offset, 1, 1)
         history.setdefault(partition, []).append(offset)
-    assert {key[1]: one.offset for key, one in table.read_all().items()} == {p: h[-1] for p, h in history.items()}
+    last = {p: h[-1] for p, h in history.items()}
+    assert {key[1]: position.offset for key, position in table.read_all().items()} == last
 
     random = Random(seed)
     victim = random.choice(list(history))
@@ -76,51 +77,51 @@ def test_a_torn_copy_brings_back_the_position_before_it(
     expected = {p: h[-1] for p, h in history.items() if p != victim}
     expected |= dict.fromkeys([victim] if len(history[victim]) > 1 else [], history[victim][-2:][0])
     for reader in (table, OffsetTable(path)):
-        assert {key[1]: one.offset for key, one in reader.read_all().items()} == expected
+        assert {key[1]: position.offset for key, position in reader.read_all().items()} == expected
         reader.write(UUID, victim, 7, 1, 1)
-        assert {key[1]: one.offset for key, one in reader.read_all().items()} == expected | {victim: 7}
-        found = reader.read(UUID, victim)
-        assert found is not None
-        assert found.offset == 7
+        assert {key[1]: position.offset for key, position in reader.read_all().items()} == expected | {victim: 7}
+        position = reader.read(UUID, victim)
+        assert position is not None
+        assert position.offset == 7
         reader.close()
         path.write_bytes(content)
 
 
 def test_two_handles_see_each_others_positions_at_once(tmp_path: Path) -> None:
-    one, other = OffsetTable(tmp_path / "offsets"), OffsetTable(tmp_path / "offsets")
+    table, other = OffsetTable(tmp_path / "offsets"), OffsetTable(tmp_path / "offsets")
     for number in range(100):
-        (one, other)[number % 2].write(UUID, number % 7, number, 1, 1)
-        found = (other, one)[number % 2].read(UUID, number % 7)
-        assert found is not None
-        assert found.offset == number
+        (table, other)[number % 2].write(UUID, number % 7, number, 1, 1)
+        position = (other, table)[number % 2].read(UUID, number % 7)
+        assert position is not None
+        assert position.offset == number
     assert (tmp_path / "offsets").stat().st_size == 7 * SLOT
-    one.close()
+    table.close()
     other.close()
 
 
 def test_a_freed_slot_is_used_again_and_those_who_remember_it_are_not_misled(tmp_path: Path) -> None:
-    one, other = OffsetTable(tmp_path / "offsets"), OffsetTable(tmp_path / "offsets")
+    table, other = OffsetTable(tmp_path / "offsets"), OffsetTable(tmp_path / "offsets")
     for number in range(5):
-        one.write(UUID, number, 10 + number, 1, 1)
+        table.write(UUID, number, 10 + number, 1, 1)
     assert other.read_all().keys() == {(UUID, number) for number in range(5)}
     for number in (1, 3, 3, 99):
-        one.free(UUID, number)
-    one.write(bytes(16), 0, 77, 1, 1)
+        table.free(UUID, number)
+    table.write(bytes(16), 0, 77, 1, 1)
     assert other.read(UUID, 1) is None
     assert other.read(UUID, 3) is None
-    assert [other.read(UUID, number) for number in (0, 2, 4)] == [one.read(UUID, number) for number in (0, 2, 4)]
-    for handle in (one, other):
-        found = handle.read(bytes(16), 0)
-        assert found is not None
-        assert (found.offset, found.sequence) == (77, 1)
+    assert [other.read(UUID, number) for number in (0, 2, 4)] == [table.read(UUID, number) for number in (0, 2, 4)]
+    for handle in (table, other):
+        position = handle.read(bytes(16), 0)
+        assert position is not None
+        assert (position.offset, position.sequence) == (77, 1)
     other.write(UUID, 1, 5, 1, 1)
     other.write(UUID, 9, 6, 1, 1)
     assert (tmp_path / "offsets").stat().st_size == 6 * SLOT
-    assert {key: position.offset for key, position in one.read_all().items()} == {
+    assert {key: position.offset for key, position in table.read_all().items()} == {
         **{(UUID, number): offset for number, offset in ((0, 10), (2, 12), (4, 14), (1, 5), (9, 6))},
         (bytes(16), 0): 77,
     }
-    one.close()
+    table.close()
     other.close()
 
 
@@ -134,7 +135,7 @@ def test_zeros_that_begin_in_another_slot_make_no_free_one_of_it(tmp_path: Path)
         file.seek(COPY)
         file.write(bytes(COPY))  # a lost page took the older copy of the first
     table.write(UUID, 3, 7, 1, 1)
-    assert {key[1]: one.offset for key, one in table.read_all().items()} == {0: 2, 2: 2, 3: 7}
+    assert {key[1]: position.offset for key, position in table.read_all().items()} == {0: 2, 2: 2, 3: 7}
     table.close()
 
 
@@ -143,9 +144,9 @@ def test_a_table_that_ends_in_the_middle_of_a_slot_goes_on_behind_it(tmp_path: P
     (tmp_path / "offsets").write_bytes(b"\xff" * size)
     table = OffsetTable(tmp_path / "offsets")
     table.write(UUID, 0, 7, 1, 1)
-    found = OffsetTable(tmp_path / "offsets").read(UUID, 0)
-    assert found is not None
-    assert found.offset == 7
+    position = OffsetTable(tmp_path / "offsets").read(UUID, 0)
+    assert position is not None
+    assert position.offset == 7
     assert (tmp_path / "offsets").stat().st_size == 2 * SLOT
     table.close()
 
@@ -153,14 +154,14 @@ def test_a_table_that_ends_in_the_middle_of_a_slot_goes_on_behind_it(tmp_path: P
 def test_thousands_of_partitions_are_found_among_each_other(tmp_path: Path) -> None:
     table = OffsetTable(tmp_path / "offsets")
     topics = [bytes([number]) * 16 for number in range(4)]
-    places = [(topic, number) for number in range(500) for topic in topics]
-    for count, place in enumerate(places):
-        table.write(*place, count, 1, 1)
+    keys = [(topic, number) for number in range(500) for topic in topics]
+    for count, key in enumerate(keys):
+        table.write(*key, count, 1, 1)
     other = OffsetTable(tmp_path / "offsets")
-    for count, place in enumerate(places):
-        found = other.read(*place)
-        assert found is not None
-        assert found.offset == count
+    for count, key in enumerate(keys):
+        position = other.read(*key)
+        assert position is not None
+        assert position.offset == count
     assert other.read(topics[0], 500) is None
     table.close()
     other.close()

@@ -54,7 +54,7 @@ def values(records: list[Record]) -> list[Any]:
 
 
 def position(store: Store, group: str = "g") -> list[int]:
-    return [one.offset for one in store.group(group).committed().values()]
+    return [position.offset for position in store.group(group).committed().values()]
 
 
 ALWAYS = 1 << 30
@@ -168,15 +168,15 @@ def test_what_does_not_fit_into_the_headers_gives_way(store: Store, room: int) -
     text = headers.get("dead-letter-error", b"").decode()
     assert text == "ü" * len(text)
     if "dead-letter-error" in headers:
-        assert room - 1 <= sum(len(name) + len(one) for name, one in headers.items()) - len("tracet3") <= room
+        assert room - 1 <= sum(len(name) + len(value) for name, value in headers.items()) - len("tracet3") <= room
 
 
 def test_a_dead_letter_that_is_read_tells_of_its_last_failure(store: Store) -> None:
     store.create_topic("deader")
-    for topic, place, attempts in (("in", "dead", 1), ("dead", "deader", 2)):
+    for topic, dead_letter, attempts in (("in", "dead", 1), ("dead", "deader", 2)):
         worker = Worker(last=b"0", bad={b"0": ALWAYS})
         with store.consumer(topic, group=topic) as inbox:
-            inbox.process(worker, retries=attempts - 1, retry_delay=0, dead_letter=place, stop=worker.stop)
+            inbox.process(worker, retries=attempts - 1, retry_delay=0, dead_letter=dead_letter, stop=worker.stop)
     (dead,) = store.topic("deader").recent()
     assert dict(dead.headers)["dead-letter-topic"] == b"dead"
     assert dict(dead.headers)["dead-letter-attempts"] == b"2"
@@ -336,7 +336,7 @@ def test_in_another_thread_the_event_ends_it(store: Store) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_after_the_record_at_hand(store: Store, number: signal.Signals) -> None:
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def handle(record: ConsumedRecord) -> None:
         if record.value == b"4":
@@ -346,7 +346,7 @@ def test_a_signal_ends_it_after_the_record_at_hand(store: Store, number: signal.
         summary = inbox.process(handle)
     assert (summary.handled, summary.signal) == (5, number)
     assert position(store) == [5]
-    assert {one: signal.getsignal(one) for one in before} == before
+    assert {number: signal.getsignal(number) for number in before} == before
 
 
 def test_a_second_signal_acts_as_ever(store: Store) -> None:
@@ -424,7 +424,7 @@ def test_a_slow_handler_stays_a_member_and_lets_partitions_go(open_store: OpenSt
             time.sleep(0.2)
         for thread in threads:
             assert has_finished(thread, 60 + 4 * pace)
-        assert [one.offset for one in store.group(f"g{pace}").committed().values()] == [50, 50]
+        assert [position.offset for position in store.group(f"g{pace}").committed().values()] == [50, 50]
         return sorted(handled, key=int)
 
     assert any(handled_at(pace) == [b"%d" % number for number in range(100)] for pace in PACES)

@@ -92,7 +92,7 @@ def test_without_keys_a_batch_at_a_time_goes_to_each_partition(open_store: OpenS
     with store.producer("orders", batch_records=10, linger=NEVER) as out:
         partitions = [out.send(b"x").partition for _ in range(60)]
     assert partitions == [number // 10 % 3 for number in range(60)]
-    assert [one.total_frames for one in topic.statistics().partitions] == [2, 2, 2]
+    assert [partition.total_frames for partition in topic.statistics().partitions] == [2, 2, 2]
 
 
 def test_a_partition_can_be_chosen(open_store: OpenStore) -> None:
@@ -179,9 +179,9 @@ def test_each_record_keeps_its_own_key_headers_and_time_beside_records_without(o
             headers = {"number": b"%d" % number} if number % 11 == 5 else None
             out.send(b"%d" % number, key, headers, timestamp=number if number % 13 == 2 else None)
     after = time_ns()
-    found = list(topic.partition(0).records())
-    assert [record.value for record in found] == [b"%d" % number for number in range(100)]
-    for number, record in enumerate(found):
+    records = list(topic.partition(0).records())
+    assert [record.value for record in records] == [b"%d" % number for number in range(100)]
+    for number, record in enumerate(records):
         assert record.key == (b"key %d" % number if number % 7 == 3 else None)
         assert dict(record.headers) == ({"number": b"%d" % number} if number % 11 == 5 else {})
         assert record.timestamp == number if number % 13 == 2 else before <= record.timestamp <= after
@@ -247,8 +247,8 @@ def test_threads_share_a_producer_and_each_keeps_its_order(open_store: OpenStore
     assert len(stored) == 16000
     assert {(receipt.partition, receipt.offset): value for value, receipt in acknowledged} == stored
     for name in (1, 3, 5, 7):
-        places = [receipt.offset for value, receipt in acknowledged if value.startswith(b"%d-" % name)]
-        assert places == sorted(places)
+        offsets = [receipt.offset for value, receipt in acknowledged if value.startswith(b"%d-" % name)]
+        assert offsets == sorted(offsets)
 
 
 # Time.

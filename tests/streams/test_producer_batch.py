@@ -39,6 +39,6 @@ def test_single_records_and_lists_share_a_frame(compression: str, steps: list[ob
                 expected.append((value, time, cast("bytes | None", key)))
                 batch.add(value, len(value), time, expected[-1][2], None)
     config = TopicConfig(compression=cast("Compression", compression), compression_threshold=1)
-    found = stored(batch.frame(RAW, config, None)).records()
-    assert [(record.value, record.timestamp, record.key) for record in found] == expected
-    assert all(record.headers is NO_HEADERS for record in found)
+    records = stored(batch.frame(RAW, config, None)).records()
+    assert [(record.value, record.timestamp, record.key) for record in records] == expected
+    assert all(record.headers is NO_HEADERS for record in records)

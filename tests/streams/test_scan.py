@@ -29,8 +29,8 @@ def numbered(open_store: OpenStore, partitions: int = 2, count: int = 10) -> Top
 
 
 def values(reader: pa.RecordBatchReader) -> list[bytes]:
-    found: list[bytes] = reader.read_all()["value"].to_pylist()
-    return found
+    values: list[bytes] = reader.read_all()["value"].to_pylist()
+    return values
 
 
 def test_a_scan_reads_all_partitions_and_says_which(open_store: OpenStore) -> None:
@@ -98,8 +98,8 @@ def test_times_are_given_in_many_ways() -> None:
     moment = datetime(2026, 1, 31, 12, 0, 0, 123457, tzinfo=UTC)
     assert hw.time(moment).ns == 1769860800123457000
     assert hw.time("2026-01-31T12:00:00.123457+00:00") == hw.time(moment) == hw.time(1769860800123457000)
-    before, found, after = time.time_ns(), hw.time("-1.5h").ns, time.time_ns()
-    assert before <= found + 5400 * SECOND <= after
+    before, moment_ns, after = time.time_ns(), hw.time("-1.5h").ns, time.time_ns()
+    assert before <= moment_ns + 5400 * SECOND <= after
     for bad in ("yesterday", "1h", "", 1.5, None):
         with pytest.raises(InvalidConfiguration, match="is no time"):
             hw.time(bad)  # type: ignore[arg-type]
@@ -144,16 +144,17 @@ def test_a_typed_scan_marks_its_own_columns(open_store: OpenStore) -> None:
 
 def test_a_store_tells_its_numbers(open_store: OpenStore) -> None:
     topic = numbered(open_store, partitions=2, count=3)
-    found = topic.statistics()
-    assert (found.name, found.records, found.total_records, found.unhealthy) == ("numbers", 6, 6, ())
-    assert found.bytes == sum(one.bytes for one in found.partitions) > 0
-    assert [one.end for one in found.partitions] == [3, 3]
+    statistics = topic.statistics()
+    assert (statistics.name, statistics.unhealthy) == ("numbers", ())
+    assert (statistics.records, statistics.total_records) == (6, 6)
+    assert statistics.bytes == sum(partition.bytes for partition in statistics.partitions) > 0
+    assert [partition.end for partition in statistics.partitions] == [3, 3]
     store = topic._store
     store.create_topic("empty")
     everything = store.statistics()
-    assert [one.name for one in everything.topics] == ["empty", "numbers"]
+    assert [topic.name for topic in everything.topics] == ["empty", "numbers"]
     assert (everything.records, everything.unhealthy) == (6, ())
-    assert everything.bytes == sum(one.bytes for one in everything.topics)
+    assert everything.bytes == sum(topic.bytes for topic in everything.topics)
 
 
 def flip(path: Path, position: int) -> None:

@@ -35,7 +35,7 @@ def stage(store: Store, *values: bytes, topic: str = "orders", partition: int = 
 
 
 def values(store: Store, topic: str = "orders") -> list[bytes]:
-    return [record.value for one in store.topic(topic).partitions() for record in one.records()]
+    return [record.value for partition in store.topic(topic).partitions() for record in partition.records()]
 
 
 def stages(store: Store) -> list[str]:

@@ -58,10 +58,10 @@ def read(store: Store, topic: str, group: str, records: int) -> None:
     """Let a group acknowledge so many records, and leave."""
     with store.consumer(topic, group=group) as inbox:
         while records:
-            found = inbox.poll(records, timeout=300)
-            assert found
-            records -= len(found)
-            for record in found:
+            polled = inbox.poll(records, timeout=300)
+            assert polled
+            records -= len(polled)
+            for record in polled:
                 inbox.ack(record)
 
 
@@ -76,7 +76,7 @@ def test_segments_go_by_what_their_topic_keeps(open_store: OpenStore) -> None:
     fill(store.create_topic("kept"), 3)
     clock.advance(101)
     report = store.steward().run_once()
-    cleaned = {(one.topic, one.partition): one for one in report.partitions}
+    cleaned = {(partition.topic, partition.partition): partition for partition in report.partitions}
     assert cleaned["old", 0].segments == 3
     assert cleaned["old", 0].start == store.topic("old").bounds()[0].start == 3 * SEGMENT
     assert cleaned["kept", 0].segments == 0
@@ -84,7 +84,7 @@ def test_segments_go_by_what_their_topic_keeps(open_store: OpenStore) -> None:
         assert 0 < cleaned["large", number].segments < 5
         assert store.topic("large").statistics().partitions[number].bytes <= 4000
     assert report.errors == ()
-    assert report.bytes == sum(one.bytes for one in report.partitions) > 3000
+    assert report.bytes == sum(partition.bytes for partition in report.partitions) > 3000
     assert report.bytes_left == store.statistics().bytes
 
 
@@ -124,10 +124,10 @@ def test_the_whole_store_has_a_limit_and_the_oldest_go_first(open_store: OpenSto
     fill(store.topic("new"), 3, clock, 10)
     size = store.statistics().bytes
     steward = store.steward(total_bytes=size - 1)
-    assert {one.topic: one.segments for one in steward.run_once().partitions} == {"old": 1, "new": 0}
+    assert {partition.topic: partition.segments for partition in steward.run_once().partitions} == {"old": 1, "new": 0}
     assert store.statistics().bytes < size
     steward = store.steward(total_bytes=0)
-    assert {one.topic: one.segments for one in steward.run_once().partitions} == {"old": 2, "new": 3}
+    assert {partition.topic: partition.segments for partition in steward.run_once().partitions} == {"old": 2, "new": 3}
 
 
 def test_the_limit_of_the_whole_store_spares_compacted_topics_and_unread_records(open_store: OpenStore) -> None:
@@ -136,7 +136,7 @@ def test_the_limit_of_the_whole_store_spares_compacted_topics_and_unread_records
     fill(store.create_topic("log"), 3)
     read(store, "log", "slow", SEGMENT)
     report = store.steward(total_bytes=0).run_once()
-    cleaned = {one.topic: one for one in report.partitions}
+    cleaned = {partition.topic: partition for partition in report.partitions}
     assert (cleaned["state"].segments, cleaned["log"].segments) == (0, 1)
     assert cleaned["log"].protected_by == ("slow",)
     assert cleaned["log"].forced == 0
@@ -227,7 +227,7 @@ def test_what_a_fixed_share_has_yet_to_read_is_protected(open_store: OpenStore) 
     fill(store.create_topic("b", retention_age=1), 3)
     clock.advance(10)
     with store.consumer("a", group="fixed", static=(0, 1)) as inbox:  # it has no position before its first poll
-        cleaned = {one.topic: one for one in store.steward().run_once().partitions}
+        cleaned = {partition.topic: partition for partition in store.steward().run_once().partitions}
         assert (cleaned["a"].segments, cleaned["a"].protected_by) == (0, ("fixed",))
         assert (cleaned["b"].segments, cleaned["b"].protected_by) == (3, ())
         clock.advance(30 * DAY)
@@ -337,10 +337,10 @@ def test_a_forgotten_group_can_come_back(open_store: OpenStore) -> None:
     clock.advance(8 * DAY)
     store.steward().run_once()
     with store.consumer("a", group="gone", start=3) as inbox:
-        found = inbox.poll(timeout=300)
-        assert found[0].offset == 3
-        inbox.ack(found[0])
-    assert [one.offset for one in store.group("gone").committed().values()] == [4]
+        records = inbox.poll(timeout=300)
+        assert records[0].offset == 3
+        inbox.ack(records[0])
+    assert [position.offset for position in store.group("gone").committed().values()] == [4]
 
 
 def test_a_group_with_a_member_is_not_forgotten(open_store: OpenStore) -> None:
@@ -369,7 +369,7 @@ def test_an_error_in_one_partition_does_not_stop_the_others(
 
     monkeypatch.setattr(inside(store).topic("a").partition(1), "delete_before", fail)
     report = store.steward().run_once()
-    assert [one.segments for one in report.partitions] == [2, 0, 2]
+    assert [partition.segments for partition in report.partitions] == [2, 0, 2]
     assert report.partitions[1].error == "no deleting before 20 today"
     assert report.errors == ("a/1: no deleting before 20 today",)
 
@@ -530,7 +530,7 @@ def test_reports_begin_empty() -> None:
 
 
 def test_stores_of_one_process_are_cleaned_apart() -> None:
-    with MemoryStore() as one, MemoryStore() as other, one.stewarding():
+    with MemoryStore() as stewarded, MemoryStore() as other, stewarded.stewarding():
         assert other.steward().run_once().skipped is None
 
 

@@ -124,21 +124,21 @@ def test_a_change_reaches_partitions_that_are_open(open_store: OpenStore) -> Non
 
 
 def test_a_change_is_seen_through_another_handle(open_directory_store: OpenDirectoryStore) -> None:
-    one, other = open_directory_store(), open_directory_store()
-    one.create_topic("orders")
+    store, other = open_directory_store(), open_directory_store()
+    store.create_topic("orders")
     for number in range(2, 40):  # fast enough for an inode and a time stamp to come again
-        one.alter_topic("orders", partitions=number, retention_age=float(number))
+        store.alter_topic("orders", partitions=number, retention_age=float(number))
         assert other.describe_topic("orders").partitions == number
         assert other.describe_topic("orders").config.retention_age == number
 
 
 def test_a_producer_follows_its_topic(open_directory_store: OpenDirectoryStore) -> None:
-    one, other = open_directory_store(), open_directory_store()
-    one.create_topic("orders")
+    store, other = open_directory_store(), open_directory_store()
+    store.create_topic("orders")
     with other.producer("orders") as out:
         out.send(b"before", key=b"key 3")
         out.flush()
-        one.alter_topic("orders", partitions=64, max_value_bytes=10)
+        store.alter_topic("orders", partitions=64, max_value_bytes=10)
         out.send(b"the next", key=b"key 3")
         out.flush()
         later = out.send(b"after", key=b"key 3")
@@ -185,7 +185,7 @@ def test_the_space_of_a_deleted_topic_is_free_at_once(open_directory_store: Open
         try:
             store.delete_topic("orders")
             mapped = Path("/proc/self/maps").read_text()
-            opened = [os.readlink(one.path) for one in os.scandir("/proc/self/fd") if one.is_symlink()]
+            opened = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]
         finally:
             gc.enable()
         assert not [line for line in (*mapped.splitlines(), *opened) if "(deleted)" in line and str(store) in line]
@@ -233,18 +233,18 @@ def test_a_topic_deleted_while_it_is_opened_is_unknown(
 
 
 def test_a_topic_deleted_elsewhere_is_noticed(open_directory_store: OpenDirectoryStore) -> None:
-    one, other = open_directory_store(), open_directory_store()
-    one.create_topic("orders")
+    store, other = open_directory_store(), open_directory_store()
+    store.create_topic("orders")
     out = other.producer("orders")
     out.send_batch([b"1"])
     partition = other.topic("orders").partition(0)
-    one.delete_topic("orders")
-    one.create_topic("orders")
+    store.delete_topic("orders")
+    store.create_topic("orders")
     with pytest.raises(PartitionDeleted):
         out.send_batch([b"2"])
     with pytest.raises(PartitionDeleted):
         partition.append(hw.log.encode([b"3"]))
-    assert one.topic("orders").bounds()[0].end == other.topic("orders").bounds()[0].end == 0
+    assert store.topic("orders").bounds()[0].end == other.topic("orders").bounds()[0].end == 0
 
 
 def create(path: Path) -> bytes:
@@ -386,23 +386,23 @@ def test_a_topic_can_be_as_it_is_described_elsewhere(tmp_path: Path) -> None:
     """With its uuid, its schemas and its options, also when those change; one of another uuid takes its place."""
     columns = pa.schema([("price", pa.int64())])
     more = pa.schema([("price", pa.int64()), ("note", pa.string())])
-    with hw.open(tmp_path / "there") as there, DirectoryStore(tmp_path / "here") as here:
+    with hw.open(tmp_path / "there") as described, DirectoryStore(tmp_path / "here") as adopting:
 
         def adopted() -> TopicInfo:
-            info = there.describe_topic("trades")
-            here.adopt_topic(info, [there.schema_by_id(info, schema) for schema in info.schemas])
-            assert here.describe_topic("trades") == info
-            assert here.schema_of(info) == there.schema_of(info)
+            info = described.describe_topic("trades")
+            adopting.adopt_topic(info, [described.schema_by_id(info, schema) for schema in info.schemas])
+            assert adopting.describe_topic("trades") == info
+            assert adopting.schema_of(info) == described.schema_of(info)
             return info
 
-        there.create_topic("trades", 2, columns)
+        described.create_topic("trades", 2, columns)
         first = adopted()
-        here.partition(first, 0).append(encode([b"x"]))
+        adopting.partition(first, 0).append(encode([b"x"]))
         assert adopted() == first
-        there.alter_topic("trades", partitions=3)
-        there.evolve_topic("trades", Schema(more))
+        described.alter_topic("trades", partitions=3)
+        described.evolve_topic("trades", Schema(more))
         adopted()
-        assert here.partition(first, 0).bounds().end == 1, "its records stay"
-        there.delete_topic("trades")
-        there.create_topic("trades")
-        assert here.partition(adopted(), 0).bounds().end == 0
+        assert adopting.partition(first, 0).bounds().end == 1, "its records stay"
+        described.delete_topic("trades")
+        described.create_topic("trades")
+        assert adopting.partition(adopted(), 0).bounds().end == 0

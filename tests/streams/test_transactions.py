@@ -46,12 +46,12 @@ def fill(store: Store, count: int, *, partition: int = 0) -> None:
 
 def values(store: Store, topic: str, partition: int | None = None) -> list[bytes]:
     partitions = store.topic(topic).partitions() if partition is None else [store.topic(topic).partition(partition)]
-    return [record.value for one in partitions for record in one.records()]
+    return [record.value for partition in partitions for record in partition.records()]
 
 
-def committed(store: Store, place: TopicPartition = ORDERS, group: str = "billing") -> int | None:
-    found = store.group(group).position((store.describe_topic(place.topic).uuid, place.partition))
-    return None if found is None else found.offset
+def committed(store: Store, partition: TopicPartition = ORDERS, group: str = "billing") -> int | None:
+    position = store.group(group).position((store.describe_topic(partition.topic).uuid, partition.partition))
+    return None if position is None else position.offset
 
 
 def transform(inbox: Consumer, most: int = 100) -> list[bytes]:

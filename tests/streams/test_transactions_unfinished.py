@@ -305,7 +305,7 @@ def prepared(store: Store, disk: FailingDisk) -> int:
     with store.transaction() as block:
         block.producer("invoices").send(b"a")
     done = disk.operations[before:]
-    return next(n for n, one in enumerate(done, 1) if one.operation == "rename" and one.path.suffix == ".stage")
+    return next(n for n, call in enumerate(done, 1) if call.operation == "rename" and call.path.suffix == ".stage")
 
 
 def test_a_disk_that_fails_before_the_decision_leaves_nothing(open_directory_store: OpenDirectoryStore) -> None:
@@ -345,9 +345,9 @@ def test_slots_are_as_many_as_transactions_at_once(open_directory_store: OpenDir
     store = open_directory_store()
     create(store)
     for _ in range(10):
-        with store.transaction() as one, open_directory_store() as other, other.transaction() as two:
-            one.producer("invoices").send(b"a")
-            two.producer("invoices").send(b"b")
+        with store.transaction() as first, open_directory_store() as other, other.transaction() as second:
+            first.producer("invoices").send(b"a")
+            second.producer("invoices").send(b"b")
     assert len(slots(store)) == 2
 
 
@@ -359,7 +359,7 @@ def test_a_slot_is_kept_by_its_transaction_when_the_store_is_closed(open_directo
     with open_directory_store() as other, other.transaction():
         assert slots(store) == ["slot-0.lock", "slot-1.lock"]
     block.abort()
-    with open_directory_store() as one, open_directory_store() as two, one.transaction(), two.transaction():
+    with open_directory_store() as first, open_directory_store() as second, first.transaction(), second.transaction():
         assert slots(store) == ["slot-0.lock", "slot-1.lock"]
 
 

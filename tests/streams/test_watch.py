@@ -37,10 +37,10 @@ def _woken_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     """Many empty files."""
-    found = [tmp_path / f"state-{number}" for number in range(MANY)]
-    for path in found:
+    paths = [tmp_path / f"state-{number}" for number in range(MANY)]
+    for path in paths:
         path.touch()
-    return found
+    return paths
 
 
 def followed(*paths: Path) -> Watch:
@@ -75,16 +75,16 @@ def descriptors(kind: str) -> int:
     return count
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_write_wakes_and_time_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    if not there:
+@pytest.mark.parametrize("available", [True, False])
+def test_a_write_wakes_and_time_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: bool) -> None:
+    if not available:
         monkeypatch.setattr(inotify, "_open", lambda: -1)
         monkeypatch.setattr(module, "INOTIFY", inotify.Inotify())
     path = tmp_path / "state"
     path.touch()
     watch = followed(path)
-    assert watch.complete == there
-    assert (watch.fileno() >= 0) == there
+    assert watch.complete == available
+    assert (watch.fileno() >= 0) == available
     assert not watch.wait(lambda: written(path), 0.01)
     writer = write_after(path, 0.05)
     assert watch.wait(lambda: written(path), LONG)
@@ -120,16 +120,16 @@ def test_a_file_made_anew_under_its_name_is_watched(tmp_path: Path) -> None:
 
 
 def test_what_is_followed_no_longer_wakes_nobody(files: list[Path]) -> None:
-    one, other = followed(files[0], files[1]), followed(files[0])
-    one.follow([files[1]])
+    watch, other = followed(files[0], files[1]), followed(files[0])
+    watch.follow([files[1]])
     write(files[0])
-    assert not one.drain()
+    assert not watch.drain()
     assert other.drain()
     write(files[1])
-    assert one.drain()
-    assert not one.drain()
+    assert watch.drain()
+    assert not watch.drain()
     assert not other.drain()
-    one.close()
+    watch.close()
     other.close()
 
 
@@ -171,12 +171,12 @@ def test_many_wait_at_once_on_one_instance_and_each_is_woken_for_its_own(files: 
 
     begun = time.monotonic()
     with ThreadPoolExecutor(MANY) as pool:
-        found = [pool.submit(wait, number) for number in range(MANY)]
+        waits = [pool.submit(wait, number) for number in range(MANY)]
         waiting.wait()
         for path in files:
             write(path)
             time.sleep(0.0005)
-        assert all(one.result() for one in found)
+        assert all(wait.result() for wait in waits)
     assert time.monotonic() - begun < LONG / 2
     # Each looks at first, when it is woken, and once more if it becomes the one that leads.
     assert sum(looks) < 6 * MANY
@@ -348,10 +348,10 @@ def test_as_many_consumers_as_anyone_wants_are_woken(tmp_path: Path) -> None:
         assert descriptors("inotify") == 1
         with ThreadPoolExecutor(MANY) as pool:
             begun = time.monotonic()
-            found = [pool.submit(inbox.poll, timeout=LONG) for inbox in inboxes]
+            polls = [pool.submit(inbox.poll, timeout=LONG) for inbox in inboxes]
             with store.producer("orders") as out:
                 out.send(b"x")
-            assert [[record.value for record in one.result()] for one in found] == [[b"x"]] * MANY
+            assert [[record.value for record in poll.result()] for poll in polls] == [[b"x"]] * MANY
             assert time.monotonic() - begun < LONG / 2
         for inbox in inboxes:
             inbox.close()
