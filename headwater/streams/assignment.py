@@ -90,7 +90,7 @@ class Assignment:
         return min(self._config.refresh_interval, self._config.max_poll_interval / 3)
 
     def refresh_soon(self) -> None:
-        """Have the next `refresh` look, however short the last one is ago."""
+        """Have the next `refresh` look at the group, however recent the last look is."""
         self._refreshed = 0.0
 
     def refresh(self) -> None:
