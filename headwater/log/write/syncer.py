@@ -105,10 +105,10 @@ def _sync_later(syncer: Syncer, delay: float) -> None:
     held = weakref.ref(syncer)
 
     def sync() -> None:
-        syncer = held()
+        alive = held()
         try:
-            if syncer is not None:
-                syncer.sync()
+            if alive is not None:
+                alive.sync()
         except (PartitionClosed, PartitionForked):
             pass  # whoever closed it has synced it
         except HeadwaterError as error:
