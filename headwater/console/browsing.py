@@ -9,11 +9,11 @@ from headwater.console.messages import (
     MOST,
     Direction,
     MessagePage,
+    cursor_at,
     cursor_from_text,
     cursor_to_text,
     one_record,
     partitions_from_text,
-    place,
     row_document,
     start_from_text,
 )
@@ -40,17 +40,17 @@ def page(request: PageRequest) -> dict[str, Any]:
         cursor = {number: at for number, at in cursor_from_text(request.text("at")).items() if number in known}
     else:
         numbers = partitions_from_text(request.text("partition"))
-        cursor = place(topic, numbers, start_from_text(request.text("from")))
-    found = MessagePage(topic, _selection(request, topic), cursor, direction)
-    rows = found.read(request.number("limit", 50, 1, MOST))
+        cursor = cursor_at(topic, numbers, start_from_text(request.text("from")))
+    message_page = MessagePage(topic, _selection(request, topic), cursor, direction)
+    rows = message_page.read(request.number("limit", 50, 1, MOST))
     decoder = decoder_named(request.text("decode", "auto"))
     return {
         "rows": [row_document(row, decoder) for row in rows],
-        "at": cursor_to_text(found.cursor),
+        "at": cursor_to_text(message_page.cursor),
         "began": cursor_to_text(cursor),
-        "done": found.done,
-        "looked_at": found.looked_at,
-        "damage": found.damage,
+        "done": message_page.done,
+        "looked_at": message_page.looked_at,
+        "damage": message_page.damage,
     }
 
 
@@ -62,19 +62,19 @@ def message(request: PageRequest) -> dict[str, Any]:
     return row_document(row, decoder, _WHOLE) | {"ns": str(row.timestamp)}
 
 
-def tail(request: PageRequest, last_place: str) -> LiveTail:
+def tail(request: PageRequest, last_event_id: str) -> LiveTail:
     """A tail from where a browser says that it is, else from a position (`from`), else from the end."""
     topic = request.store.topic(request.path["topic"])
     numbers = partitions_from_text(request.text("partition"))
     if numbers is not None and not all(0 <= number < topic.info.partitions for number in numbers):
         raise InvalidConfiguration(f"topic {topic.name!r} has {topic.info.partitions} partitions")
-    place_text = last_place or request.text("at")
-    if place_text:
-        cursor = cursor_from_text(place_text)
-        if numbers is not None:  # the others are not for who looks: they need not be read from their beginning
-            cursor = place(topic, None, "latest") | cursor
+    cursor_text = last_event_id or request.text("at")
+    if cursor_text:
+        cursor = cursor_from_text(cursor_text)
+        if numbers is not None:  # other partitions are not shown: they need not be read from their beginning
+            cursor = cursor_at(topic, None, "latest") | cursor
     else:
-        cursor = place(topic, None, start_from_text(request.text("from")))
+        cursor = cursor_at(topic, None, start_from_text(request.text("from")))
     return LiveTail(
         request.store,
         topic.name,

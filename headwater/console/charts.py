@@ -65,15 +65,15 @@ def history(request: PageRequest) -> dict[str, Any]:
 
 def _samples(request: PageRequest, since_ns: int) -> tuple[list[Sample], bool]:
     """All samples of a time, the oldest first, and whether some of them are from the store's own history."""
-    found: list[Sample] = []
+    samples: list[Sample] = []
     with suppress(HeadwaterError):  # it may not be for this user: then it begins with what was seen
-        found = [one for _, one in entries(request.store, since_ns) if isinstance(one, Sample)]
-    recorded = bool(found)
-    seen = [one for one in request.watch.samples() if one.time_ns >= since_ns]
+        samples = [entry for _, entry in entries(request.store, since_ns) if isinstance(entry, Sample)]
+    recorded = bool(samples)
+    seen = [sample for sample in request.watch.samples() if sample.time_ns >= since_ns]
     # The console's own are closer together: they go over the history from where they begin.
     if seen:
-        found = [one for one in found if one.time_ns < seen[0].time_ns] + seen
-    return found, recorded
+        samples = [sample for sample in samples if sample.time_ns < seen[0].time_ns] + seen
+    return samples, recorded
 
 
 def _spread(samples: list[Sample]) -> list[Sample]:
@@ -85,20 +85,24 @@ def _spread(samples: list[Sample]) -> list[Sample]:
         return []
     least = (samples[-1].time_ns - samples[0].time_ns) / _POINTS
     gap = next((seconds * 10**9 for seconds in _GAPS if seconds * 10**9 >= least), int(least) + 1)
-    stretches = {one.time_ns // gap: one for one in samples}
-    found = list(stretches.values())
+    stretches = {sample.time_ns // gap: sample for sample in samples}
+    last_samples = list(stretches.values())
     # The present stretch has only begun: by two samples close to each other a rate is a matter of luck.
-    return found[:-1] if len(found) > 2 and found[-1].time_ns - found[-2].time_ns < gap // 2 else found
+    return (
+        last_samples[:-1]
+        if len(last_samples) > 2 and last_samples[-1].time_ns - last_samples[-2].time_ns < gap // 2
+        else last_samples
+    )
 
 
 def _of_store(_: str) -> Value:
     def value(before: Sample, after: Sample) -> dict[str, float | None]:
         grown = [growth(before, after, name) for name in after.topics]
         return {
-            "records/s": sum(one[0] for one in grown),
-            "bytes/s": sum(one[1] for one in grown),
-            "bytes": sum(one[2] for one in after.topics.values()),
-            "lag": sum(sum(one.values()) for one in after.lags.values()),
+            "records/s": sum(records for records, _ in grown),
+            "bytes/s": sum(size for _, size in grown),
+            "bytes": sum(counts[2] for counts in after.topics.values()),
+            "lag": sum(sum(lags.values()) for lags in after.lags.values()),
         }
 
     return value
@@ -110,8 +114,8 @@ def _of_topic(name: str) -> Value:
         if counts is None:
             return {"records/s": None, "bytes/s": None, "bytes": None}
         records, size = growth(before, after, name)
-        found: dict[str, float | None] = {"records/s": records, "bytes/s": size, "bytes": counts[2]}
-        return found | {f"lag of {group}": lags[name] for group, lags in after.lags.items() if name in lags}
+        values: dict[str, float | None] = {"records/s": records, "bytes/s": size, "bytes": counts[2]}
+        return values | {f"lag of {group}": lags[name] for group, lags in after.lags.items() if name in lags}
 
     return value
 
@@ -129,13 +133,13 @@ _VALUES: Final[dict[str, Callable[[str], Value]]] = {"store": _of_store, "topic"
 def _fewer(columns: dict[str, list[float | None]]) -> list[dict[str, Any]]:
     """The lines of a chart, the greatest ones by themselves and the others as a sum."""
     lags = [name for name in columns if name.startswith("lag ")]
-    lags.sort(key=lambda name: max((one or 0 for one in columns[name]), default=0), reverse=True)
+    lags.sort(key=lambda name: max((value or 0 for value in columns[name]), default=0), reverse=True)
     rest = lags[_SERIES:]
-    found = [{"name": name, "values": values} for name, values in columns.items() if name not in rest]
+    series = [{"name": name, "values": values} for name, values in columns.items() if name not in rest]
     if rest:
-        sums = [sum(one or 0 for one in row) for row in zip(*(columns[name] for name in rest), strict=True)]
-        found.append({"name": f"lag of {len(rest)} others", "values": sums})
-    return found
+        sums = [sum(value or 0 for value in row) for row in zip(*(columns[name] for name in rest), strict=True)]
+        series.append({"name": f"lag of {len(rest)} others", "values": sums})
+    return series
 
 
 def passes(request: PageRequest) -> Iterator[dict[str, Any]]:

@@ -25,13 +25,13 @@ def shown_cluster(request: PageRequest) -> dict[str, Any]:
         return {"kind": "cluster"} | look(connection.addresses, connection.credentials)
     document: dict[str, Any] = {"kind": "broker", "where": str(store), "problem": None, "status": None}
     try:
-        found = connection.call("GetStatus", pb.GetStatusRequest())
+        status = connection.call("GetStatus", pb.GetStatusRequest())
     except HeadwaterError as error:
         document["problem"] = str(error)
     else:
         document["status"] = {
-            field.name: getattr(found, field.name) for field in found.DESCRIPTOR.fields if field.name != "unhealthy"
-        } | {"unhealthy": list(found.unhealthy), "started": found.started_ns / 1e6}
+            field.name: getattr(status, field.name) for field in status.DESCRIPTOR.fields if field.name != "unhealthy"
+        } | {"unhealthy": list(status.unhealthy), "started": status.started_ns / 1e6}
     return document
 
 

@@ -111,9 +111,9 @@ _DECODERS: Final[dict[Decoder, Callable[[bytes], tuple[str, str]]]] = {
 def plain(value: Any) -> Any:
     """A value as JSON can hold it: what JSON has no word for becomes text."""
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(plain(key)): plain(one) for key, one in value.items()}
+        return {key if isinstance(key, str) else str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, bytes):
         kind, text = _auto(value)
         return text if kind != "hex" else f"0x{value.hex()}"

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.console.decoding import plain
-from headwater.console.messages import partitions_from_text, place, start_from_text
+from headwater.console.messages import cursor_at, partitions_from_text, start_from_text
 from headwater.console.page_request import PageRequest
 from headwater.console.selection import Row, Selection
 from headwater.core.errors import InvalidConfiguration
@@ -44,13 +44,13 @@ class Download:
             self._schema, key=request.text("key"), text=request.text("text"), where=request.text("where")
         )
         numbers = partitions_from_text(request.text("partition"))
-        self._from = place(self._topic, numbers, start_from_text(request.text("from", "earliest")))
+        self._from = cursor_at(self._topic, numbers, start_from_text(request.text("from", "earliest")))
         self.filename = f"{self._topic.name}.{self.format}"
         self._damaged: list[dict[str, Any]] = []
 
     def _note(self, partition: int, damage: Damage) -> None:
-        found = {"offset": damage.offset, "next_offset": damage.next_offset, "reason": damage.reason}
-        self._damaged.append({"partition": partition, "damaged": found})
+        stretch = {"offset": damage.offset, "next_offset": damage.next_offset, "reason": damage.reason}
+        self._damaged.append({"partition": partition, "damaged": stretch})
 
     def _batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         left = self._limit
@@ -72,8 +72,8 @@ class Download:
         for number, batch in self._batches():
             rows = self._selection.rows(batch, number)
             yield "".join(json.dumps(_document(row)) + "\n" for row in rows).encode()
-        for one in self._damaged:
-            yield f"{json.dumps(one)}\n".encode()
+        for damaged in self._damaged:
+            yield f"{json.dumps(damaged)}\n".encode()
 
     def parquet(self) -> Path:
         """Return a temporary file with all of it. The caller removes it."""

@@ -17,16 +17,16 @@ _RETRY_MS: Final = 1000
 
 
 class ServerEvent(NamedTuple):
-    """One event. A browser whose connection breaks comes back with the last place."""
+    """One event. A browser that reconnects sends the last event id."""
 
     name: str
     data: str
-    place: str = ""
+    event_id: str = ""
 
     def encode(self) -> bytes:
         """Return the event as it is sent. The data is JSON, without line breaks."""
-        place = f"id: {self.place}\n" if self.place else ""
-        return f"event: {self.name}\n{place}data: {self.data}\n\n".encode()
+        event_id = f"id: {self.event_id}\n" if self.event_id else ""
+        return f"event: {self.name}\n{event_id}data: {self.data}\n\n".encode()
 
 
 def event_stream(

@@ -29,7 +29,7 @@ def listed(request: PageRequest) -> dict[str, Any]:
                 "lag": sum(lags.values()),
                 "worst": max(lags.values(), default=0),
                 "generation": info.generation,
-                "last": max((one.committed_ns for one in info.positions.values()), default=0) / 1e6 or None,
+                "last": max((position.committed_ns for position in info.positions.values()), default=0) / 1e6 or None,
             }
         )
     return {"ready": True, "groups": groups, "problems": survey.problems, "error": request.watch.error}
@@ -45,7 +45,9 @@ def shown_group(request: PageRequest) -> dict[str, Any]:
     names = _names(request, {uuid for uuid, _ in info.positions})
     partitions: list[dict[str, Any]] = []
     seen: set[TopicPartition] = set()
-    for (uuid, number), position in sorted(info.positions.items(), key=lambda one: (names.get(one[0][0], ""), one[0])):
+    for (uuid, number), position in sorted(
+        info.positions.items(), key=lambda item: (names.get(item[0][0], ""), item[0])
+    ):
         topic = names.get(uuid)
         tp = TopicPartition(topic or f"deleted topic {uuid.hex()[:8]}", number)
         seen.add(tp)
@@ -73,21 +75,21 @@ def shown_group(request: PageRequest) -> dict[str, Any]:
     return {
         "name": name,
         "generation": info.generation,
-        "lag": sum(one["lag"] or 0 for one in partitions),
+        "lag": sum(row["lag"] or 0 for row in partitions),
         "members": [
             {
-                "id": member,
-                "client": one.client,
-                "topics": one.topics,
-                "joined": one.joined_ns / 1e6,
-                "partitions": [str(tp) for tp, owner in sorted(info.owners.items()) if owner == member],
+                "id": member_id,
+                "client": member.client,
+                "topics": member.topics,
+                "joined": member.joined_ns / 1e6,
+                "partitions": [str(tp) for tp, owner in sorted(info.owners.items()) if owner == member_id],
                 "waits_for": [
                     str(tp)
                     for tp, target in sorted(info.target.items())
-                    if target == member and info.owners.get(tp) != member
+                    if target == member_id and info.owners.get(tp) != member_id
                 ],
             }
-            for member, one in info.members.items()
+            for member_id, member in info.members.items()
         ],
         "partitions": partitions,
     }
@@ -96,7 +98,7 @@ def shown_group(request: PageRequest) -> dict[str, Any]:
 def _names(request: PageRequest, wanted: set[bytes]) -> dict[bytes, str]:
     """Topics by their identity; those that were made since the store was last looked at are asked for."""
     survey = request.watch.survey
-    names = {one.uuid: topic for topic, one in survey.infos.items()} if survey is not None else {}
+    names = {info.uuid: topic for topic, info in survey.infos.items()} if survey is not None else {}
     if not wanted <= names.keys():
         for new in set(request.store.topic_names()) - set(names.values()):
             with suppress(HeadwaterError):  # deleted meanwhile, or not for this user
@@ -110,7 +112,7 @@ def planned_reset(request: PageRequest) -> dict[str, Any]:
     info = topic.info
     chosen = request.body.get("partitions")
     numbers = chosen or list(range(info.partitions))
-    if not isinstance(numbers, list) or not all(isinstance(one, int) for one in numbers):
+    if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
         raise InvalidConfiguration("partitions is a list of numbers")
     start = start_from_text(request.given("to", str))
     positions = request.store.group(name).committed() if name in request.store.group_names() else {}

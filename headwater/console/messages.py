@@ -39,12 +39,12 @@ def cursor_to_text(cursor: Mapping[int, int]) -> str:
 def cursor_from_text(text: str) -> Cursor:
     """The reverse; raises InvalidConfiguration."""
     try:
-        found = {int(number): int(offset) for number, _, offset in (one.partition(":") for one in text.split(","))}
+        cursor = {int(number): int(offset) for number, _, offset in (pair.partition(":") for pair in text.split(","))}
     except ValueError:
-        raise InvalidConfiguration(f"{text!r:.60} is not a place in a topic") from None
-    if any(number < 0 or offset < 0 for number, offset in found.items()):
-        raise InvalidConfiguration(f"{text!r:.60} is not a place in a topic")
-    return found
+        raise InvalidConfiguration(f"{text!r:.60} is not a cursor such as 0:17,1:42") from None
+    if any(number < 0 or offset < 0 for number, offset in cursor.items()):
+        raise InvalidConfiguration(f"{text!r:.60} is not a cursor such as 0:17,1:42")
+    return cursor
 
 
 def start_from_text(text: str) -> Start:
@@ -63,20 +63,20 @@ def start_from_text(text: str) -> Start:
 def partitions_from_text(text: str) -> list[int] | None:
     """`0,3`, or nothing for all."""
     try:
-        return [int(one) for one in text.split(",")] if text.strip() else None
+        return [int(number) for number in text.split(",")] if text.strip() else None
     except ValueError:
         raise InvalidConfiguration(f"{text!r:.60} is not a list of partitions") from None
 
 
-def place(topic: Topic, partitions: Sequence[int] | None, start: Start) -> Cursor:
+def cursor_at(topic: Topic, partitions: Sequence[int] | None, start: Start) -> Cursor:
     """Return the offset of a position in each partition; instead of an offset that is not there, the nearest one."""
-    found: Cursor = {}
+    cursor: Cursor = {}
     for number, partition in topic._chosen(partitions):
         try:
-            found[number] = resolve(partition, start)
+            cursor[number] = resolve(partition, start)
         except OffsetOutOfRange as error:
-            found[number] = error.start if error.offset < error.start else error.end
-    return found
+            cursor[number] = error.start if error.offset < error.start else error.end
+    return cursor
 
 
 class MessagePage:
@@ -122,7 +122,7 @@ class MessagePage:
     @property
     def damage(self) -> list[dict[str, Any]]:
         """The damage that was met."""
-        return [one for lane in self._lanes for one in lane.damage]
+        return [stretch for lane in self._lanes for stretch in lane.damage]
 
 
 class _PartitionPage:
@@ -161,11 +161,11 @@ class _PartitionPage:
         """Look further until something is found, the end is reached, or the time is up."""
         self._span = max(self._span, wanted)
         while not self.rows and not self.done and time.monotonic() < deadline:
-            found = self._look()
+            rows = self._look()
             if self._older:
-                found.reverse()
-            self.rows.extend(found)
-            self._span = min(self._span * 4, _WIDEST) if not found else max(wanted, 1)
+                rows.reverse()
+            self.rows.extend(rows)
+            self._span = min(self._span * 4, _WIDEST) if not rows else max(wanted, 1)
 
     def _look(self) -> list[Row]:
         """Return the wanted records of the next stretch."""
@@ -175,12 +175,12 @@ class _PartitionPage:
         else:
             first, last = self._at, min(self._at + self._span, self._end)
             self._at = last
-        found: list[Row] = []
+        rows: list[Row] = []
         batches = self._partition.scan(first, last, schema=self._schema, on_damage=self._damaged)
         for batch in batches:
             chosen = self._selection.of(batch, self.number)
-            found += self._selection.rows(chosen, self.number)
-        return found
+            rows += self._selection.rows(chosen, self.number)
+        return rows
 
     def _damaged(self, damage: Damage) -> None:
         self.damage.append(

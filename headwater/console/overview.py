@@ -25,18 +25,18 @@ def overview(request: PageRequest) -> dict[str, Any]:
     if survey is None:
         return {"ready": False, "error": watch.error}
     lags = survey.lags()
-    busiest = sorted(rates.topics.items(), key=lambda one: one[1][0], reverse=True)[:8]
+    busiest = sorted(rates.topics.items(), key=lambda item: item[1][0], reverse=True)[:8]
     return {
         "ready": True,
         "error": watch.error,
         "time": survey.time_ns / 1e6,
         "topics": len(survey.infos),
         "partitions": sum(info.partitions for info in survey.infos.values()),
-        "records": sum(one.records for one in survey.topics.values()),
-        "bytes": sum(one.bytes for one in survey.topics.values()),
+        "records": sum(statistics.records for statistics in survey.topics.values()),
+        "bytes": sum(statistics.bytes for statistics in survey.topics.values()),
         "groups": len(survey.groups),
-        "members": sum(len(one.members) for one in survey.groups.values()),
-        "lag": sum(sum(one.values()) for one in lags.values()),
+        "members": sum(len(group.members) for group in survey.groups.values()),
+        "lag": sum(sum(group_lags.values()) for group_lags in lags.values()),
         "records_per_second": rates.records,
         "bytes_per_second": rates.bytes,
         "busiest": [
@@ -45,9 +45,9 @@ def overview(request: PageRequest) -> dict[str, Any]:
             if records
         ],
         "behind": [
-            {"name": name, "lag": sum(one.values()), "members": len(survey.groups[name].members)}
-            for name, one in sorted(lags.items(), key=lambda item: sum(item[1].values()), reverse=True)[:8]
-            if sum(one.values())
+            {"name": name, "lag": sum(group_lags.values()), "members": len(survey.groups[name].members)}
+            for name, group_lags in sorted(lags.items(), key=lambda item: sum(item[1].values()), reverse=True)[:8]
+            if sum(group_lags.values())
         ],
         "disk": _disk(watch),
         "attention": attention(watch, survey) + cluster_attention(watch),
@@ -57,43 +57,43 @@ def overview(request: PageRequest) -> dict[str, Any]:
 
 def attention(watch: StoreWatch, survey: Survey) -> list[dict[str, str]]:
     """Return the problems that someone should look at, the worst first, each with the page that tells more."""
-    found: list[dict[str, str]] = []
+    problems: list[dict[str, str]] = []
 
     def add(level: str, text: str, link: str = "") -> None:
-        found.append({"level": level, "text": text, "link": link})
+        problems.append({"level": level, "text": text, "link": link})
 
     if watch.error is not None:
         add("bad", watch.error)
-    for what, why in survey.problems.items():
-        add("bad", f"{what} cannot be read: {why}")
-    for name, one in survey.topics.items():
-        for number in one.unhealthy:
-            why = "its disk has failed a sync" if one.partitions[number].poisoned else "damage was found"
+    for subject, why in survey.problems.items():
+        add("bad", f"{subject} cannot be read: {why}")
+    for name, statistics in survey.topics.items():
+        for number in statistics.unhealthy:
+            why = "its disk has failed a sync" if statistics.partitions[number].poisoned else "damage was found"
             add("bad", f"{name}/{number}: {why}", f"topics/{name}/segments?partition={number}")
     disk = _disk(watch)
     if disk is not None and disk["used"] / max(disk["total"], 1) > _FULL:
         add("bad" if disk["free"] < 1 << 30 else "warn", f"the disk is {disk['used'] / disk['total']:.0%} full")
     for group, lags in survey.lags().items():
         behind = sum(lags.values())
-        last = max((one.committed_ns for one in survey.groups[group].positions.values()), default=0)
+        last = max((position.committed_ns for position in survey.groups[group].positions.values()), default=0)
         if behind and not survey.groups[group].members:
             add("warn", f"group {group} is {behind:,} behind, and has no members", f"groups/{group}")
         elif behind and time.time_ns() - last > _BEHIND_NS:
             add("warn", f"group {group} is {behind:,} behind, and has acknowledged nothing of late", f"groups/{group}")
-    return sorted(found, key=lambda one: one["level"])
+    return sorted(problems, key=lambda problem: problem["level"])
 
 
 def cluster_attention(watch: StoreWatch) -> list[dict[str, str]]:
     """Return the problems of a cluster: brokers that are away, and partitions without a leader or replicas."""
     try:
-        found = standing(watch.store)
+        status = standing(watch.store)
     except HeadwaterError as error:
         return [{"level": "bad", "text": f"no broker tells how its cluster is: {error}", "link": "cluster"}]
-    if found is None:
+    if status is None:
         return []
-    away = [f"broker {one['id']} is away" for one in found["brokers"] if one["problem"] is not None]
-    nobody = [f"{place} is led by nobody: it cannot be read or written" for place in found["leaderless"]]
-    few = len(set(found["under_replicated"]) - set(found["leaderless"]))
+    away = [f"broker {broker['id']} is away" for broker in status["brokers"] if broker["problem"] is not None]
+    nobody = [f"{partition} is led by nobody: it cannot be read or written" for partition in status["leaderless"]]
+    few = len(set(status["under_replicated"]) - set(status["leaderless"]))
     worries = [("bad", text) for text in nobody + away]
     if few:
         worries.append(("warn", f"{few:,} {'partition has' if few == 1 else 'partitions have'} replicas not in sync"))

@@ -82,14 +82,14 @@ class PageRequest:
         """A whole number among the parameters; raises InvalidConfiguration."""
         text = self.query.get(name, "")
         try:
-            found = int(text) if text else default
+            value = int(text) if text else default
         except ValueError:
             raise InvalidConfiguration(f"{name} is a whole number, not {text!r:.40}") from None
-        return min(max(found, least), most)
+        return min(max(value, least), most)
 
     def given(self, name: str, kind: type[_Kind]) -> _Kind:
         """A part of the body; raises InvalidConfiguration."""
-        found = self.body.get(name)
-        if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+        value = self.body.get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise InvalidConfiguration(f"{name} is missing, or not of the right kind")
-        return found
+        return value

@@ -23,12 +23,12 @@ def listed(request: PageRequest) -> dict[str, Any]:
             with suppress(ValueError, KeyError, TypeError, AttributeError):
                 name = (record.key or b"").decode("utf-8", "replace")
                 entry = json.loads(record.value or b"")
-                one = pipelines.setdefault(name, _new(name))
-                _count(one, entry, record.timestamp / 1e6)
-    for one in pipelines.values():
-        if one["state"] == "running" and time.time() - one["last"] / 1e3 > _RUNNING_SECONDS:
-            one["state"] = "quiet"
-    return {"pipelines": sorted(pipelines.values(), key=lambda one: str(one["name"]))}
+                pipeline = pipelines.setdefault(name, _new(name))
+                _count(pipeline, entry, record.timestamp / 1e6)
+    for pipeline in pipelines.values():
+        if pipeline["state"] == "running" and time.time() - pipeline["last"] / 1e3 > _RUNNING_SECONDS:
+            pipeline["state"] = "quiet"
+    return {"pipelines": sorted(pipelines.values(), key=lambda pipeline: str(pipeline["name"]))}
 
 
 def _new(name: str) -> dict[str, Any]:

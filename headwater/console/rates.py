@@ -27,12 +27,12 @@ class Rates:
             return cls()
         last = samples[-1]
         first = samples[-2]
-        for one in reversed(list(samples)[:-2]):
-            if last.time_ns - one.time_ns > _SPAN_NS:
+        for sample in reversed(list(samples)[:-2]):
+            if last.time_ns - sample.time_ns > _SPAN_NS:
                 break
-            first = one
+            first = sample
         topics = {name: growth(first, last, name) for name in last.topics if name in first.topics}
-        return cls(topics, sum(one[0] for one in topics.values()), sum(one[1] for one in topics.values()))
+        return cls(topics, sum(records for records, _ in topics.values()), sum(size for _, size in topics.values()))
 
 
 def growth(first: Sample, last: Sample, topic: str) -> tuple[float, float]:

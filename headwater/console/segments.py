@@ -24,20 +24,20 @@ def listed(request: PageRequest) -> dict[str, Any]:
     topic, number = request.store.topic(request.path["topic"]), request.path["partition"]
     partition = topic.partition(number)
     start, end, _ = partition.bounds()
-    found = partition.segments()
-    ends = [one.base for one in found[1:]] + [end]
+    segments = partition.segments()
+    ends = [segment.base for segment in segments[1:]] + [end]
     return {
         "start": start,
         "end": end,
         "segments": [
             {
-                "base": one.base,
+                "base": segment.base,
                 "end": last,
-                "bytes": one.size,
-                "begun": one.begun_ns / 1e6,
-                "closed": None if one.closed_ns is None else one.closed_ns / 1e6,
+                "bytes": segment.size,
+                "begun": segment.begun_ns / 1e6,
+                "closed": None if segment.closed_ns is None else segment.closed_ns / 1e6,
             }
-            for one, last in zip(found, ends, strict=True)
+            for segment, last in zip(segments, ends, strict=True)
         ],
     }
 
@@ -46,7 +46,7 @@ def mapped(request: PageRequest) -> dict[str, Any]:
     """The map of one segment: every stretch of its file, and the frames of a page of it."""
     topic, number, base = request.store.topic(request.path["topic"]), request.path["partition"], request.path["base"]
     partition = topic.partition(number)
-    bases = [one.base for one in partition.segments()]
+    bases = [segment.base for segment in partition.segments()]
     if base not in bases:
         raise NotFound(f"{topic.name}/{number} has no segment {base}")
     if isinstance(request.store, DirectoryStore):
@@ -86,7 +86,7 @@ def _document(request: PageRequest, name: str, size: int, items: list[SegmentIte
         "records": sum(item.header.record_count for item in good if item.header is not None),
         "bytes": {kind: sum(item.length for item in items if item.kind == kind) for kind in _RANK},
         "cells": _cells(items, size),
-        "damage": [{"position": one.position, "length": one.length, "reason": one.reason} for one in bad[:_FRAMES]],
+        "damage": [{"position": item.position, "length": item.length, "reason": item.reason} for item in bad[:_FRAMES]],
         "damaged": len(bad),
         "first": first,
         "count": len(items),
@@ -103,7 +103,7 @@ def _cells(items: list[SegmentItem], size: int) -> str:
         for cell in range(max(first, 0), min(last, _CELLS - 1) + 1):
             if _RANK.get(cells[cell], 0) < _RANK[item.kind]:
                 cells[cell] = item.kind
-    return "".join(one[:1] or " " for one in cells)
+    return "".join(kind[:1] or " " for kind in cells)
 
 
 def _frame(item: SegmentItem) -> dict[str, Any]:

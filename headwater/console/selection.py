@@ -55,13 +55,13 @@ class Selection:
         return batch if self._filter is None else batch.filter(self._filter.matches(batch, partition))
 
     def _with_text(self, batch: pa.RecordBatch) -> pa.Array:
-        found = None
+        matches = None
         for name in self._schema.payload.names:
             column = _searchable(batch.column(name))
             if column is not None:
                 mask = pc.fill_null(pc.match_substring(column, self._text, ignore_case=True), False)
-                found = mask if found is None else pc.or_(found, mask)
-        return pa.array([False] * batch.num_rows) if found is None else found
+                matches = mask if matches is None else pc.or_(matches, mask)
+        return pa.array([False] * batch.num_rows) if matches is None else matches
 
     def rows(self, batch: pa.RecordBatch, partition: int) -> list[Row]:
         """The records of a batch, as Python objects."""
@@ -82,7 +82,7 @@ def _values(batch: pa.RecordBatch, schema: Schema) -> list[dict[str, Any] | None
     names = schema.payload.names
     columns = [_python(batch.column(name)) for name in names]
     rows = zip(*columns, strict=True)
-    return [dict(zip(names, row, strict=True)) if any(one is not None for one in row) else None for row in rows]
+    return [dict(zip(names, row, strict=True)) if any(value is not None for value in row) else None for row in rows]
 
 
 def _python(column: pa.Array) -> list[Any]:
@@ -92,7 +92,7 @@ def _python(column: pa.Array) -> list[Any]:
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except (ValueError, OverflowError):
-        return [str(one) for one in column]
+        return [str(value) for value in column]
 
 
 def _searchable(column: pa.Array) -> pa.Array | None:

@@ -233,8 +233,8 @@ class Console:
     async def _tail(self, request: Request) -> Response:
         """The live tail of a topic."""
         page_request = await self._page_request(request, self._session(request))
-        last_place = request.headers.get("last-event-id", "")
-        tail = await self._ask(request, browsing.tail, page_request, last_place)
+        last_event_id = request.headers.get("last-event-id", "")
+        tail = await self._ask(request, browsing.tail, page_request, last_event_id)
 
         def take() -> list[ServerEvent]:
             self._check_open(request)
@@ -248,12 +248,12 @@ class Console:
         if len(self._listening) >= _STREAMS:
             await anyio.to_thread.run_sync(close, limiter=self._threads)
             return JSONResponse({"error": f"{_STREAMS} pages listen already: close some"}, 429)
-        one = object()
-        self._listening.add(one)
+        listener = object()
+        self._listening.add(listener)
 
         def closed() -> None:
-            if one in self._listening:
-                self._listening.discard(one)
+            if listener in self._listening:
+                self._listening.discard(listener)
                 close()
 
         def failure(error: HeadwaterError) -> ServerEvent:
@@ -316,12 +316,12 @@ async def _body(request: Request, most: int = MAX_BODY) -> Mapping[str, Any]:
         if len(content) > most:
             raise TooLarge
     try:
-        found = json.loads(content or b"{}")
+        document = json.loads(content or b"{}")
     except (ValueError, RecursionError):
         raise InvalidConfiguration("the request is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InvalidConfiguration("the request is not a JSON object")
-    return found
+    return document
 
 
 def _too_large(_: Request, error: Exception) -> Response:  # noqa: ARG001
@@ -351,18 +351,18 @@ class _StaticFile(NamedTuple):
 
 
 def _static_files() -> dict[str, _StaticFile]:
-    found: dict[str, _StaticFile] = {}
+    files: dict[str, _StaticFile] = {}
 
     def add(directory: Traversable, above: str) -> None:
-        for one in directory.iterdir():
-            if one.is_dir():
-                add(one, f"{above}{one.name}/")
+        for entry in directory.iterdir():
+            if entry.is_dir():
+                add(entry, f"{above}{entry.name}/")
             else:
-                content = one.read_bytes()
-                kind = "text/javascript" if one.name.endswith(".js") else mimetypes.guess_type(one.name)[0]
+                content = entry.read_bytes()
+                kind = "text/javascript" if entry.name.endswith(".js") else mimetypes.guess_type(entry.name)[0]
                 tag = f'"{sha256(content).hexdigest()[:16]}"'
-                found[f"{above}{one.name}"] = _StaticFile(content, kind or "text/plain", tag)
+                files[f"{above}{entry.name}"] = _StaticFile(content, kind or "text/plain", tag)
 
     add(resources.files("headwater.console") / "static", "/")
-    found["/"] = found["/index.html"]
-    return found
+    files["/"] = files["/index.html"]
+    return files

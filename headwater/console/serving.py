@@ -213,18 +213,18 @@ class _AcceptedSocket(socket.socket):
 def _listening(address: Address, connections: Connections) -> socket.socket:
     host = address.host.strip("[]")
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]
-        found = _Listening(family, kind, protocol)
-        found.connections = connections
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0]
+        listener = _Listening(family, kind, protocol)
+        listener.connections = connections
         try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(place)
-            found.listen(128)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(socket_address)
+            listener.listen(128)
         except BaseException:
-            found.close()
+            listener.close()
             raise
     except OSError as error:
         raise StoreError(
             f"nothing can listen at {address}: {error.strerror}; is a console running there? --listen takes another one"
         ) from error
-    return found
+    return listener

@@ -120,10 +120,10 @@ class ConsoleSessions:
             self._sessions[_digest(value)] = ConsoleSession(user, watch, now, now)
             if len(self._sessions) > _MOST:
                 # Of whoever has the most: one who signs in again and again ends no session of others.
-                counted = Counter(id(one.watch) for one in self._sessions.values())
+                counted = Counter(id(session.watch) for session in self._sessions.values())
                 most = max(counted.values())
-                greedy = [name for name, one in self._sessions.items() if counted[id(one.watch)] == most]
-                self._drop(min(greedy, key=lambda one: self._sessions[one].seen))
+                greedy = [name for name, session in self._sessions.items() if counted[id(session.watch)] == most]
+                self._drop(min(greedy, key=lambda name: self._sessions[name].seen))
         return value
 
     def find(self, value: str) -> ConsoleSession:
@@ -146,8 +146,8 @@ class ConsoleSessions:
             now = self._now()
             for name in [
                 name
-                for name, one in self._sessions.items()
-                if now - one.seen > _IDLE_SECONDS or now - one.began > _LONGEST_SECONDS
+                for name, session in self._sessions.items()
+                if now - session.seen > _IDLE_SECONDS or now - session.began > _LONGEST_SECONDS
             ]:
                 self._drop(name)
 
@@ -158,7 +158,7 @@ class ConsoleSessions:
 
     def _drop(self, name: str) -> None:
         gone = self._sessions.pop(name, None)
-        if gone is None or any(one.watch is gone.watch for one in self._sessions.values()):
+        if gone is None or any(session.watch is gone.watch for session in self._sessions.values()):
             return
         for key in [key for key, watch in self._watches.items() if watch is gone.watch]:
             threading.Thread(target=self._watches.pop(key).close, daemon=True).start()

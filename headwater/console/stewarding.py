@@ -45,9 +45,9 @@ def clean(request: PageRequest) -> dict[str, Any]:
 
 def _report(report: StewardReport) -> dict[str, Any]:
     partitions = [
-        asdict(one)
-        for one in report.partitions
-        if one.segments or one.rolled or one.compacted or one.error or one.protected_by
+        asdict(partition)
+        for partition in report.partitions
+        if partition.segments or partition.rolled or partition.compacted or partition.error or partition.protected_by
     ]
     return {
         "skipped": report.skipped,

@@ -1,7 +1,7 @@
-"""A live tail: records as they come, without a gap, from the place that the page has reached.
+"""A live tail: records as they come, without a gap, from the cursor that the page has reached.
 
-Each event carries the place behind it. A page that pauses remembers that place and comes back with it. A browser whose
-connection broke does the same. Records that were written meanwhile come first, as fast as they are taken.
+Each event carries the cursor behind it. A page that pauses remembers that cursor and resumes with it, as does a browser
+that reconnects. Records that were written meanwhile come first, as fast as they are taken.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class LiveTail:
         self._quiet_since = time.monotonic()
         # Partitions that come later are read from their beginning: nothing of them was seen.
         self._consumer = store.consumer(topic, start="earliest", on_damage=self._damaged, fetch_bytes=256 * 1024)
-        for place in self._consumer.assignment():
-            if place.partition in self._cursor:
-                self._go_to(place.partition, self._cursor[place.partition])
+        for tp in self._consumer.assignment():
+            if tp.partition in self._cursor:
+                self._go_to(tp.partition, self._cursor[tp.partition])
 
     def _go_to(self, partition: int, offset: int) -> None:
         try:
@@ -65,10 +65,10 @@ class LiveTail:
 
     def events(self) -> list[ServerEvent]:
         """Return the events that have come, after waiting a moment for the first. There may be none."""
-        found = self._consumer.poll_batches(timeout=_WAIT)
+        batches = self._consumer.poll_batches(timeout=_WAIT)
         events = [ServerEvent("note", json.dumps(note)) for note in self._notes]
         self._notes.clear()
-        events += self._gathered(found)
+        events += self._gathered(batches)
         if events:
             self._quiet_since = time.monotonic()
         elif time.monotonic() - self._quiet_since > _QUIET:
@@ -76,13 +76,13 @@ class LiveTail:
             events.append(ServerEvent("quiet", "{}"))
         return events
 
-    def _gathered(self, found: list[ConsumedBatch]) -> list[ServerEvent]:
+    def _gathered(self, batches: list[ConsumedBatch]) -> list[ServerEvent]:
         """Return events with the wanted records, by time as far as the order of each partition allows."""
-        mine = [one for one in found if self._partitions is None or one.partition in self._partitions]
+        mine = [consumed for consumed in batches if self._partitions is None or consumed.partition in self._partitions]
         lanes: dict[int, list[Row]] = {}
-        for one in mine:
-            chosen = self._selection.rows(self._selection.of(one.batch, one.partition), one.partition)
-            lanes.setdefault(one.partition, []).extend(chosen)
+        for consumed in mine:
+            chosen = self._selection.rows(self._selection.of(consumed.batch, consumed.partition), consumed.partition)
+            lanes.setdefault(consumed.partition, []).extend(chosen)
         rows = list(merge(*lanes.values(), key=lambda row: row.timestamp))
         events = []
         for first in range(0, len(rows), _EVENT_ROWS):
@@ -91,8 +91,8 @@ class LiveTail:
             events.append(self._event(part, 0))
         if mine:
             # The others were looked at too: a page that comes back need not look at them again.
-            self._cursor |= {one.partition: one.end for one in mine}
-            events.append(self._event([], sum(one.batch.num_rows for one in mine)))
+            self._cursor |= {consumed.partition: consumed.end for consumed in mine}
+            events.append(self._event([], sum(consumed.batch.num_rows for consumed in mine)))
         return events
 
     def _event(self, rows: list[Row], looked_at: int) -> ServerEvent:

@@ -53,7 +53,7 @@ def listed(request: PageRequest) -> dict[str, Any]:
                 "records": statistics.records,
                 "bytes": statistics.bytes,
                 "rate": rates.topics.get(name, (0.0, 0.0))[0],
-                "last": max((one.last_append_ns for one in statistics.partitions), default=0) / 1e6 or None,
+                "last": max((partition.last_append_ns for partition in statistics.partitions), default=0) / 1e6 or None,
                 "lag": sum(lags[name].values()) if name in lags else None,
                 "groups": len(lags.get(name, {})),
                 "unhealthy": len(statistics.unhealthy),
@@ -64,12 +64,12 @@ def listed(request: PageRequest) -> dict[str, Any]:
 
 def _lags_by_topic(survey: Survey) -> dict[str, dict[str, int]]:
     """For each topic how far each group is behind in it."""
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for group, lags in survey.lags().items():
         for tp, lag in lags.items():
-            groups = found.setdefault(tp.topic, {})
+            groups = by_topic.setdefault(tp.topic, {})
             groups[group] = groups.get(group, 0) + lag
-    return found
+    return by_topic
 
 
 def shown_topic(request: PageRequest) -> dict[str, Any]:
@@ -94,20 +94,20 @@ def shown_topic(request: PageRequest) -> dict[str, Any]:
         "partitions": [
             {
                 "number": number,
-                "start": one.start,
-                "end": one.end,
-                "durable_end": one.durable_end,
-                "bytes": one.bytes,
-                "segments": one.segments,
-                "last": one.last_append_ns / 1e6 or None,
-                "recoveries": one.recoveries,
-                "damaged": one.damaged,
-                "poisoned": one.poisoned,
+                "start": partition.start,
+                "end": partition.end,
+                "durable_end": partition.durable_end,
+                "bytes": partition.bytes,
+                "segments": partition.segments,
+                "last": partition.last_append_ns / 1e6 or None,
+                "recoveries": partition.recoveries,
+                "damaged": partition.damaged,
+                "poisoned": partition.poisoned,
             }
-            for number, one in enumerate(statistics.partitions)
+            for number, partition in enumerate(statistics.partitions)
         ],
         "config": configuration(info.config),
-        "schemas": [_schema(request.store.schema_by_id(info, one)) for one in info.schemas],
+        "schemas": [_schema(request.store.schema_by_id(info, schema_id)) for schema_id in info.schemas],
         "groups": _groups(survey, topic.name) if survey is not None else [],
     }
 
@@ -138,26 +138,26 @@ def _schema(schema: Schema) -> dict[str, Any]:
 
 
 def _groups(survey: Survey, topic: str) -> list[dict[str, Any]]:
-    found = []
+    documents = []
     for group, lags in survey.lags().items():
         here = {tp.partition: lag for tp, lag in lags.items() if tp.topic == topic}
         owned = sum(tp.topic == topic for tp in survey.groups[group].owners)
         if here or owned:
             members = len(survey.groups[group].members)
-            found.append({"name": group, "lag": sum(here.values()), "members": members, "partitions": here})
-    return sorted(found, key=lambda one: one["lag"], reverse=True)
+            documents.append({"name": group, "lag": sum(here.values()), "members": members, "partitions": here})
+    return sorted(documents, key=lambda document: document["lag"], reverse=True)
 
 
 def producers(request: PageRequest) -> dict[str, Any]:
     """Answer with the producers of the last frames of each partition, as far as there is time to look."""
     topic = request.store.topic(request.path["topic"])
     deadline = time.monotonic() + _PATIENCE
-    found: dict[str, dict[str, Any]] = {}
+    by_identity: dict[str, dict[str, Any]] = {}
     for number, statistics in enumerate(topic.statistics().partitions):
         for header in _last_headers(topic, number, statistics, deadline):
             known = header.producer_id != NO_PRODUCER
             identity = header.producer_id.hex() if known else "unnamed"
-            one = found.setdefault(
+            producer = by_identity.setdefault(
                 identity,
                 {
                     "id": identity,
@@ -168,12 +168,12 @@ def producers(request: PageRequest) -> dict[str, Any]:
                     "last": 0.0,
                 },
             )
-            one["records"] += header.record_count
-            one["bytes"] += header.length
-            one["last"] = max(one["last"], header.max_timestamp / 1e6)
-            if number not in one["partitions"]:
-                one["partitions"].append(number)
-    newest = sorted(found.values(), key=lambda one: one["last"], reverse=True)
+            producer["records"] += header.record_count
+            producer["bytes"] += header.length
+            producer["last"] = max(producer["last"], header.max_timestamp / 1e6)
+            if number not in producer["partitions"]:
+                producer["partitions"].append(number)
+    newest = sorted(by_identity.values(), key=lambda producer: producer["last"], reverse=True)
     return {"producers": newest[:_PRODUCERS], "looked_back": _LOOK_BACK_BYTES}
 
 
@@ -201,19 +201,19 @@ def create(request: PageRequest) -> dict[str, Any]:
         raise SchemaError("columns is a list")
     schema = None
     if columns:
-        schema = pa.schema([_column(one) for one in columns])
+        schema = pa.schema([_column(column) for column in columns])
     options = _options(request.body.get("config") or {})
     topic = request.store.create_topic(name, request.given("partitions", int), schema, **options)
     request.watch.look_now()
     return {"name": topic.name}
 
 
-def _column(one: Any) -> Any:
+def _column(column: Any) -> Any:
     try:
-        return pa.field(str(one["name"]), _TYPES[one["type"]], bool(one.get("nullable", True)))
+        return pa.field(str(column["name"]), _TYPES[column["type"]], bool(column.get("nullable", True)))
     except (KeyError, TypeError, AttributeError, UnicodeEncodeError):
         known = ", ".join(_TYPES)
-        raise SchemaError(f"a column has a name and one of these types: {known}; not {str(one)[:60]!r}") from None
+        raise SchemaError(f"a column has a name and one of these types: {known}; not {str(column)[:60]!r}") from None
 
 
 def _options(said: Any) -> dict[str, Any]:
@@ -221,13 +221,13 @@ def _options(said: Any) -> dict[str, Any]:
     known = {option.name: option for option in options_of(TopicConfig)}
     if not isinstance(said, dict) or not said.keys() <= known.keys():
         raise InvalidConfiguration(f"config has options of a topic: {', '.join(known)}")
-    found = {}
+    options = {}
     for name, text in said.items():
         try:
-            found[name] = known[name].parse(str(text))
+            options[name] = known[name].parse(str(text))
         except InvalidConfiguration as error:
             raise InvalidConfiguration(f"{name} {error}, not {text!r:.60}") from None
-    return found
+    return options
 
 
 def alter(request: PageRequest) -> dict[str, Any]:
@@ -273,7 +273,7 @@ def produce(request: PageRequest) -> dict[str, Any]:
     return {"partition": receipt.partition, "offset": receipt.offset}
 
 
-def _content(said: Any, what: str) -> bytes | None:
+def _content(said: Any, name: str) -> bytes | None:
     """Bytes from `{"as": "text" | "json" | "hex", "text": ...}`; None for null."""
     if said is None:
         return None
@@ -285,12 +285,12 @@ def _content(said: Any, what: str) -> bytes | None:
         if kind == "json":
             json.loads(text)
         elif kind != "text":
-            raise InvalidConfiguration(f"{what} is text, json or hex, not {kind!r:.20}")
+            raise InvalidConfiguration(f"{name} is text, json or hex, not {kind!r:.20}")
         content: bytes = text.encode()
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidConfiguration(f"{what} is not of the right kind: {error}") from None
+        raise InvalidConfiguration(f"{name} is not of the right kind: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidConfiguration(f"{what} is no {kind}: {error}") from None
+        raise InvalidConfiguration(f"{name} is no {kind}: {error}") from None
     return content
 
 
@@ -300,10 +300,10 @@ def _row(said: Any, schema: Schema) -> dict[str, Any] | None:
     if content is None:
         return None
     try:
-        found = json.loads(content)
-        if not isinstance(found, dict) or not found.keys() <= set(schema.payload.names):
+        document = json.loads(content)
+        if not isinstance(document, dict) or not document.keys() <= set(schema.payload.names):
             raise SchemaError(f"a record of this topic is an object with the columns {', '.join(schema.payload.names)}")
-        return {name: _converted(value, schema.payload.field(name)) for name, value in found.items()}
+        return {name: _converted(value, schema.payload.field(name)) for name, value in document.items()}
     except (ValueError, RecursionError) as error:
         raise InvalidConfiguration(f"value is no JSON: {error}") from None
 

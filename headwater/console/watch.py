@@ -123,9 +123,9 @@ class StoreWatch:
         self._samples.append(sample)
         if len(self._samples) > _REMEMBERED:
             # The older half at half the resolution: so it reaches back ever further with the same memory.
-            found = list(self._samples)
-            half = len(found) // 2
-            self._samples = deque(found[:half:2] + found[half:])
+            samples = list(self._samples)
+            half = len(samples) // 2
+            self._samples = deque(samples[:half:2] + samples[half:])
 
     def close(self) -> None:
         """Stop looking, and close the store."""

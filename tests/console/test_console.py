@@ -166,8 +166,8 @@ def test_what_is_wrong_with_a_question_is_told(tmp_path: Path) -> None:
             ("partition=x", "is not a list of partitions", everywhere),
             ("partition=77", "has", everywhere),
             ("text=" + "x" * 1001, "at most 1000 characters", everywhere),
-            ("at=1:x", "is not a place in a topic", everywhere[:2]),
-            ("at=-1:5", "is not a place in a topic", everywhere[:2]),
+            ("at=1:x", "is not a cursor", everywhere[:2]),
+            ("at=-1:5", "is not a cursor", everywhere[:2]),
             ("decode=rot13", "is not a decoder", everywhere[:2]),
             ("limit=many", "limit is a whole number", ("messages", "download")),
         ):
