@@ -61,20 +61,20 @@ class Histogram:
 
     def observe(self, labels: Labels, value: float) -> None:
         """Count one."""
-        place = bisect_left(self._bounds, value)
+        bucket = bisect_left(self._bounds, value)
         with self._mutex:
             counts = self._counts.get(labels)
             if counts is None:
                 counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
-            counts[place] += 1
+            counts[bucket] += 1
             self._sums[labels] = self._sums.get(labels, 0.0) + value
 
     def samples(self) -> list[MetricSample]:
         """The buckets, each with all that is below it, and the sum and the count of each set of labels."""
         with self._mutex:
-            found = [(labels, list(counts), self._sums[labels]) for labels, counts in self._counts.items()]
+            snapshot = [(labels, list(counts), self._sums[labels]) for labels, counts in self._counts.items()]
         samples = []
-        for labels, counts, total in found:
+        for labels, counts, total in snapshot:
             below = 0
             for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
                 below += count

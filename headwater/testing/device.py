@@ -164,15 +164,15 @@ class _Directory:
 
     def image(self, chance: _Chance, reordered: bool) -> dict[str, _Node]:
         """One of the sets of names that the device may have."""
-        found = dict(self._durable)
+        names = dict(self._durable)
         if not reordered:
             for change in self._changes[: chance.pick(range(len(self._changes) + 1))]:
-                _update(found, change)
-            return found
+                _update(names, change)
+            return names
         for name in sorted({name for change in self._changes for name in change}):
             history = [self._durable.get(name), *(change[name] for change in self._changes if name in change)]
-            _update(found, {name: chance.pick(history)})
-        return found
+            _update(names, {name: chance.pick(history)})
+        return names
 
 
 _Node = _File | _Directory
@@ -194,12 +194,12 @@ class Device:
         self._root = _Directory()
 
     def _directory(self, path: PurePath) -> _Directory:
-        found = self._root
+        directory = self._root
         for part in path.parts:
-            node = found.names[part]
+            node = directory.names[part]
             assert isinstance(node, _Directory), f"{path} is not a directory"
-            found = node
-        return found
+            directory = node
+        return directory
 
     def follow(self, steps: Iterable[Step]) -> Device:
         """Let the steps happen; returns the device itself."""

@@ -79,10 +79,10 @@ class FailingDisk(Disk):
             asked = Done(operation, path, size)
             self.operations.append(asked)
             number = len(self.operations)
-            found = next((point for point in self.failpoints if point.strikes(number, asked)), None)
-        if found is not None and operation not in ("pwritev", "sync"):
-            _strike(found)
-        return found
+            failpoint = next((point for point in self.failpoints if point.strikes(number, asked)), None)
+        if failpoint is not None and operation not in ("pwritev", "sync"):
+            _strike(failpoint)
+        return failpoint
 
     def _path(self, fd: int) -> Path:
         """The name under which the file was opened, or the one that it was given since; by inode, as a descriptor
@@ -115,13 +115,13 @@ class FailingDisk(Disk):
 
     def pwritev(self, fd: int, buffers: Sequence[Any], position: int) -> int:
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
-        found = self._ask("pwritev", self._path(fd), size)
+        failpoint = self._ask("pwritev", self._path(fd), size)
         with self._mutex:
-            if found is None:
+            if failpoint is None:
                 return self._write(fd, buffers, position, size)
-            most = size if found.error is None else size - 1  # a write that was done does not fail
-            written = self._write(fd, buffers, position, min(found.part, most))
-            _strike(found)
+            most = size if failpoint.error is None else size - 1  # a write that was done does not fail
+            written = self._write(fd, buffers, position, min(failpoint.part, most))
+            _strike(failpoint)
             return written
 
     def _write(self, fd: int, buffers: Sequence[Any], position: int, size: int) -> int:
@@ -142,11 +142,11 @@ class FailingDisk(Disk):
         self._disk.truncate(fd, size)
 
     def sync(self, fd: int) -> None:
-        found = self._ask("sync", self._path(fd))
-        if found is not None:
-            if found.error is not None and isinstance(self._disk, RecordingDisk):
+        failpoint = self._ask("sync", self._path(fd))
+        if failpoint is not None:
+            if failpoint.error is not None and isinstance(self._disk, RecordingDisk):
                 self._disk.fail_sync(fd)
-            _strike(found)
+            _strike(failpoint)
         self._disk.sync(fd)
 
     def sync_directory(self, path: Path) -> None:
