@@ -79,13 +79,13 @@ class _Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        found = COMMANDS.get(cmd_name)
-        if found is None:
+        command = COMMANDS.get(cmd_name)
+        if command is None:
             return None
         if self._listing:
-            return TyperCommand(found.name, help=found.about, rich_help_panel=found.panel)
+            return TyperCommand(command.name, help=command.about, rich_help_panel=command.panel)
         if cmd_name not in self.commands:
-            module = importlib.import_module(f"headwater.cli.{found.module}")
+            module = importlib.import_module(f"headwater.cli.{command.module}")
             single = len(module.app.registered_commands) == 1 and not module.app.registered_groups
             build = typer.main.get_command if single else typer.main.get_group
             self.commands[cmd_name] = build(module.app)

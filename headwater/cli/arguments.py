@@ -22,17 +22,17 @@ class Mistake(InvalidConfiguration):
 def parse_settings(kind: type[Any], said: list[str] | None) -> dict[str, Any]:
     """The options that were said, by name; raises Mistake."""
     known = {option.name: option for option in options_of(kind)}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for text in said or []:
         name, separator, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not separator or name not in known:
             raise Mistake(f"--set takes name=value, not {text!r:.100}; names are {', '.join(known)}")
         try:
-            found[name] = known[name].parse(value)
+            settings[name] = known[name].parse(value)
         except InvalidConfiguration as error:
             raise Mistake(f"--set {text!r:.100}: {error}") from None
-    return found
+    return settings
 
 
 def written(config: Any) -> dict[str, str]:

@@ -63,7 +63,7 @@ def add(
         parse_store(store)
     else:
         store = str(Path(store).expanduser().absolute())
-    paths = [_path(one) for one in (tls_ca, tls_certificate, tls_key)]
+    paths = [_path(file) for file in (tls_ca, tls_certificate, tls_key)]
     contexts.add(name, Context(store, _path(token_file), tls, *paths))
     if use or len(contexts.known) == 1:
         contexts.current = name
@@ -103,13 +103,13 @@ def list_contexts(as_json: Json = False) -> None:
     listed = table("", "name", "store", "credentials")
     for name, context in sorted(contexts.known.items()):
         credentials = [
-            what
-            for what, there in (
+            label
+            for label, configured in (
                 ("token", context.token_file),
                 ("TLS", context.tls or context.tls_ca),
                 ("certificate", context.tls_certificate),
             )
-            if there
+            if configured
         ]
         mark = Text("▶", "bold green") if name == contexts.current else Text()
         listed.add_row(mark, shown(name, "bold"), shown(context.store), Text(", ".join(credentials), "dim"))
@@ -127,5 +127,5 @@ def _document(contexts: Contexts) -> dict[str, object]:
     return {
         "file": str(contexts.file),
         "current": contexts.current,
-        "contexts": {name: {"store": one.store} for name, one in sorted(contexts.known.items())},
+        "contexts": {name: {"store": context.store} for name, context in sorted(contexts.known.items())},
     }

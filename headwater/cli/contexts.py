@@ -29,12 +29,12 @@ class Context:
     def credentials(self) -> dict[str, Any]:
         """Return the credentials as arguments of `headwater.open`."""
         said: dict[str, Any] = {name: getattr(self, name) for name in ("tls_ca", "tls_certificate", "tls_key")}
-        found = {name: value for name, value in said.items() if value is not None}
+        arguments = {name: value for name, value in said.items() if value is not None}
         if self.tls:
-            found["tls"] = True
+            arguments["tls"] = True
         if self.token_file is not None:
-            found["token"] = Path(self.token_file).read_text(encoding="utf-8").strip()
-        return found
+            arguments["token"] = Path(self.token_file).read_text(encoding="utf-8").strip()
+        return arguments
 
 
 @dataclass(slots=True)
@@ -52,10 +52,10 @@ class Contexts:
         file = Path(home) / "headwater" / "contexts.json"
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            names = {one.name for one in fields(Context)}
+            names = {context_field.name for context_field in fields(Context)}
             known = {
-                name: Context(**{key: value for key, value in one.items() if key in names})
-                for name, one in content["contexts"].items()
+                name: Context(**{key: value for key, value in entry.items() if key in names})
+                for name, entry in content["contexts"].items()
             }
             return cls(file, content["current"], known)
         except FileNotFoundError:
@@ -79,7 +79,7 @@ class Contexts:
     def save(self) -> None:
         """Keep them: the file is there as it was or as it is now, and nobody else can read it."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        content = {"current": self.current, "contexts": {name: asdict(one) for name, one in self.known.items()}}
+        content = {"current": self.current, "contexts": {name: asdict(context) for name, context in self.known.items()}}
         unfinished = self.file.with_suffix(f".{os.getpid()}.tmp")
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             json.dump(content, file, indent=2)

@@ -101,9 +101,9 @@ def facts(rows: list[tuple[str, Any]]) -> Table:
     return made
 
 
-def say(what: RenderableType) -> None:
+def say(renderable: RenderableType) -> None:
     """Something for people, on standard output."""
-    console().print(what)
+    console().print(renderable)
 
 
 def done(text: str) -> None:

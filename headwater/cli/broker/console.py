@@ -136,7 +136,7 @@ def _opened(store: str, given: dict[str, Any]) -> Store:
     path = Path(store)
     if "://" in store or not path.is_dir():
         raise InvalidConfiguration(f"there is no directory {store}, and no broker is called so")
-    if not any((one / "topic.json").exists() for one in path.iterdir()) and not (path / "store.lock").exists():
+    if not any((entry / "topic.json").exists() for entry in path.iterdir()) and not (path / "store.lock").exists():
         raise InvalidConfiguration(f"{store} is a directory, but no store: none of its directories is a topic")
     return open_store(store, **given)
 

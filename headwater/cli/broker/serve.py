@@ -108,8 +108,12 @@ def _metavar(option: Option) -> str:
 def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command every option of a broker as a flag; it gets them as `flags`, each as text or None."""
     options = [option for option in options_of(BrokerConfig) if option.name != "directory"]
-    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "flags"]
-    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    own = [
+        parameter
+        for parameter in inspect.signature(command, eval_str=True).parameters.values()
+        if parameter.name != "flags"
+    ]
+    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     parameters = [*own, *map(_parameter, options)]
 
     def run(**values: Any) -> None:
@@ -117,7 +121,7 @@ def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
         command(flags={name: _text(value) for name, value in flags.items()}, **values)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
 
@@ -185,9 +189,9 @@ def check_config(
     check_console(settings.config)
     certificates_of(settings.config)
     guard_of(settings.config)
-    found, sources = settings
+    broker_config, sources = settings
     rows = [
-        (option.name, option.written(getattr(found, option.name)), sources.get(option.name, "default"))
+        (option.name, option.written(getattr(broker_config, option.name)), sources.get(option.name, "default"))
         for option in options_of(BrokerConfig)
     ]
     if wants_json(as_json):

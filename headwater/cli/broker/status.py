@@ -44,42 +44,42 @@ def status(
         raise InvalidConfiguration(f"--wait {wait!r:.60}: {error}") from None
     connection = Connection(parse_store(broker), config, credentials)
     try:
-        found: pb.Status = connection.call("GetStatus", pb.GetStatusRequest())
+        broker_status: pb.Status = connection.call("GetStatus", pb.GetStatusRequest())
     finally:
         connection.close()
-    document = {field.name: getattr(found, field.name) for field in found.DESCRIPTOR.fields}
-    document["unhealthy"] = list(found.unhealthy)
+    document = {field.name: getattr(broker_status, field.name) for field in broker_status.DESCRIPTOR.fields}
+    document["unhealthy"] = list(broker_status.unhealthy)
     if wants_json(as_json):
         write_json(document)
     else:
-        _show(found)
-    raise typer.Exit(1 if found.unhealthy else 0)
+        _show(broker_status)
+    raise typer.Exit(1 if broker_status.unhealthy else 0)
 
 
-def _show(found: object) -> None:
+def _show(broker_status: object) -> None:
     from headwater.v1 import broker_pb2 as pb
 
-    assert isinstance(found, pb.Status)
+    assert isinstance(broker_status, pb.Status)
     people = console()
-    style = "bold green" if found.state == "serving" else "bold yellow"
-    people.print(Text.assemble((f"broker {found.broker_id}", "bold"), "  ", shown(found.state, style)))
+    style = "bold green" if broker_status.state == "serving" else "bold yellow"
+    people.print(Text.assemble((f"broker {broker_status.broker_id}", "bold"), "  ", shown(broker_status.state, style)))
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
     table.add_column()
     for name, value in (
-        ("directory", found.directory),
-        ("version", found.version),
-        ("up for", _length(time.time() - found.started_ns / 1e9)),
-        ("topics", f"{found.topics:,} with {found.partitions:,} partitions"),
-        ("connections", f"{found.connections:,}"),
-        ("in flight", size(found.in_flight_bytes)),
-        ("produced", f"{found.produced_records:,} records, {size(found.produced_bytes)}"),
-        ("fetched", size(found.fetched_bytes)),
-        ("memory", size(found.memory_bytes)),
+        ("directory", broker_status.directory),
+        ("version", broker_status.version),
+        ("up for", _length(time.time() - broker_status.started_ns / 1e9)),
+        ("topics", f"{broker_status.topics:,} with {broker_status.partitions:,} partitions"),
+        ("connections", f"{broker_status.connections:,}"),
+        ("in flight", size(broker_status.in_flight_bytes)),
+        ("produced", f"{broker_status.produced_records:,} records, {size(broker_status.produced_bytes)}"),
+        ("fetched", size(broker_status.fetched_bytes)),
+        ("memory", size(broker_status.memory_bytes)),
     ):
         table.add_row(name, shown(value))
     people.print(table)
-    for partition in found.unhealthy:
+    for partition in broker_status.unhealthy:
         people.print(
             Text.assemble(("✗ ", "bold red"), shown(partition), " is damaged, or its disk has failed: hw check")
         )

@@ -73,10 +73,10 @@ def create(
 
 def _length(text: str) -> float:
     limits = seconds(1, CENTURY)
-    found = limits.parse(text.strip())
-    if found is None or found not in limits:
+    length = limits.parse(text.strip())
+    if length is None or length not in limits:
         raise InvalidConfiguration(f"--expires must be {limits}, such as 90d or 12h, not {text!r:.60}")
-    return float(found)
+    return float(length)
 
 
 @app.command(

@@ -47,15 +47,15 @@ def elect(
         raise InvalidConfiguration(f"a partition is named like orders/0, not {partition!r:.100}")
     where = parse_store(address), credentials_of(tls_ca, tls_certificate, tls_key), "ElectLeader"
     tp = pb.TopicPartition(topic=topic, partition=int(number))
-    found: pb.ElectLeaderResponse = call(
+    plan: pb.ElectLeaderResponse = call(
         *where, pb.ElectLeaderRequest(partition=tp, broker=broker, dry_run=True), _TIMEOUT
     )
     people = not wants_json(as_json)
     if people:
-        _show(partition, broker, found)
+        _show(partition, broker, plan)
     if not accept_loss:
         _confirm(partition, broker)
-    request = pb.ElectLeaderRequest(partition=tp, broker=broker, revision=found.revision)
+    request = pb.ElectLeaderRequest(partition=tp, broker=broker, revision=plan.revision)
     done: pb.ElectLeaderResponse = call(*where, request, _TIMEOUT)
     if people:
         told = f"{partition} is led by broker {broker}, in epoch {done.epoch}"
@@ -73,27 +73,27 @@ def _confirm(partition: str, broker: int) -> None:
         raise StoreError("nothing was done")
 
 
-def _end_of(broker: int, found: pb.ElectLeaderResponse) -> int:
-    return next(one.end for one in found.replicas if one.broker == broker)
+def _end_of(broker: int, answer: pb.ElectLeaderResponse) -> int:
+    return next(replica.end for replica in answer.replicas if replica.broker == broker)
 
 
-def _show(partition: str, broker: int, found: pb.ElectLeaderResponse) -> None:
+def _show(partition: str, broker: int, plan: pb.ElectLeaderResponse) -> None:
     people = console()
     people.print(Text.assemble(shown(partition, "bold"), " is led by nobody"))
     replicas = table("broker", "was in sync", "alive", "its log ends at")
-    for one in found.replicas:
+    for replica in plan.replicas:
         replicas.add_row(
-            str(one.broker),
-            "yes" if one.in_sync else "no",
-            Text("yes") if one.alive else Text("away", "bold red"),
-            f"{one.end:,}" if one.HasField("end") else "not known",
+            str(replica.broker),
+            "yes" if replica.in_sync else "no",
+            Text("yes") if replica.alive else Text("away", "bold red"),
+            f"{replica.end:,}" if replica.HasField("end") else "not known",
         )
     people.print(replicas)
-    end = _end_of(broker, found)
+    end = _end_of(broker, plan)
     people.print()
     loss = f"what was acknowledged from offset {end:,} on is lost for good"
     people.print(Text.assemble(("! ", "bold yellow"), f"If broker {broker} leads, {loss}."), soft_wrap=True)
-    best = max(found.replicas, key=lambda one: one.end)
+    best = max(plan.replicas, key=lambda replica: replica.end)
     if best.end > end:
         more = f"Broker {best.broker} is alive and has {best.end - end:,} records more."
         people.print(Text.assemble(("! ", "bold yellow"), more), soft_wrap=True)
@@ -107,11 +107,11 @@ def _document(partition: str, broker: int, done: pb.ElectLeaderResponse) -> dict
         "lost_from": _end_of(broker, done),
         "replicas": [
             {
-                "broker": one.broker,
-                "in_sync": one.in_sync,
-                "alive": one.alive,
-                "end": one.end if one.HasField("end") else None,
+                "broker": replica.broker,
+                "in_sync": replica.in_sync,
+                "alive": replica.alive,
+                "end": replica.end if replica.HasField("end") else None,
             }
-            for one in done.replicas
+            for replica in done.replicas
         ],
     }

@@ -106,24 +106,33 @@ def apply_manifest(
     from headwater.broker.manifest import differences
 
     with _Target(addresses, credentials) as target:
-        found = differences(manifest, target.running())
-        left_alone = [one for one in found if one.action == "remove" and not prune]
-        todo = [one for one in found if one not in left_alone]
-        blocked = [one for one in todo if one.problem or target.cannot(one)]
-        doable = [one for one in todo if one not in blocked]
+        all_differences = differences(manifest, target.running())
+        left_alone = [difference for difference in all_differences if difference.action == "remove" and not prune]
+        todo = [difference for difference in all_differences if difference not in left_alone]
+        blocked = [difference for difference in todo if difference.problem or target.cannot(difference)]
+        doable = [difference for difference in todo if difference not in blocked]
         if show == "text":
-            _show(doable, [one._replace(problem=one.problem or target.cannot(one)) for one in blocked], left_alone)
+            _show(
+                doable,
+                [
+                    difference._replace(problem=difference.problem or target.cannot(difference))
+                    for difference in blocked
+                ],
+                left_alone,
+            )
         if not dry_run:
-            if confirm and any(one.action == "remove" for one in doable):
+            if confirm and any(difference.action == "remove" for difference in doable):
                 _confirm(doable)
-            for one in doable:
-                target.bring_about(one, manifest)
+            for difference in doable:
+                target.bring_about(difference, manifest)
         if show == "json":
             write_json(
                 {
-                    "applied" if not dry_run else "would_apply": [_document(one) for one in doable],
-                    "blocked": [_document(one, one.problem or target.cannot(one)) for one in blocked],
-                    "not_in_manifest": [_document(one) for one in left_alone],
+                    "applied" if not dry_run else "would_apply": [_document(difference) for difference in doable],
+                    "blocked": [
+                        _document(difference, difference.problem or target.cannot(difference)) for difference in blocked
+                    ],
+                    "not_in_manifest": [_document(difference) for difference in left_alone],
                 }
             )
         elif show == "text":
@@ -163,9 +172,11 @@ class _Target:
         kept = access.of_cluster or access.enforced
         return ClusterManifest(
             topics={topic.name: self._topic(topic) for topic in listed.topics},
-            users={one.name: json.loads(one.rights) for one in access.users} if kept else None,
-            tokens={one.id: _token(one) for one in access.tokens} if kept else None,
-            brokers={one.id: f"{one.host}:{one.port}" for one in metadata.brokers} if metadata.cluster_id else None,
+            users={user.name: json.loads(user.rights) for user in access.users} if kept else None,
+            tokens={token.id: _token(token) for token in access.tokens} if kept else None,
+            brokers={broker.id: f"{broker.host}:{broker.port}" for broker in metadata.brokers}
+            if metadata.cluster_id
+            else None,
             cluster=metadata.cluster_id or None,
         )
 
@@ -181,40 +192,40 @@ class _Target:
             )
         return ManifestTopic(topic.partitions, topic.replication or None, dict(topic.options), schema)
 
-    def cannot(self, one: Difference) -> str:
+    def cannot(self, difference: Difference) -> str:
         """Why this cannot be done here, if it cannot."""
-        if one.kind in ("user", "token") and not self._of_cluster:
+        if difference.kind in ("user", "token") and not self._of_cluster:
             return "a single broker keeps it in its access file, and in the tokens beside it: change those"
         return ""
 
-    def bring_about(self, one: Difference, manifest: ClusterManifest) -> None:
+    def bring_about(self, difference: Difference, manifest: ClusterManifest) -> None:
         """Do it; doing it twice does no harm."""
         from headwater.v1 import broker_pb2 as pb
 
-        if one.kind == "user":
-            rights = json.dumps((manifest.users or {}).get(one.name, {}))
-            change = pb.SetAccessRequest(users=[pb.AccessUser(name=one.name, rights=rights)])
-            if one.action == "remove":
-                change = pb.SetAccessRequest(remove_users=[one.name])
+        if difference.kind == "user":
+            rights = json.dumps((manifest.users or {}).get(difference.name, {}))
+            change = pb.SetAccessRequest(users=[pb.AccessUser(name=difference.name, rights=rights)])
+            if difference.action == "remove":
+                change = pb.SetAccessRequest(remove_users=[difference.name])
             self._connection.call("SetAccess", change)
-        elif one.kind == "token":
-            token = (manifest.tokens or {}).get(one.name, {})
+        elif difference.kind == "token":
+            token = (manifest.tokens or {}).get(difference.name, {})
             change = pb.SetAccessRequest(tokens=[pb.AccessToken(**token)] if token else [])
-            if one.action == "remove":
-                change = pb.SetAccessRequest(remove_tokens=[one.name])
+            if difference.action == "remove":
+                change = pb.SetAccessRequest(remove_tokens=[difference.name])
             self._connection.call("SetAccess", change)
-        elif one.kind == "topic" and one.action == "remove":
-            self._connection.call("DeleteTopic", pb.DeleteTopicRequest(name=one.name))
-        elif one.kind == "topic":
-            self._topic_as(one, (manifest.topics or {})[one.name])
+        elif difference.kind == "topic" and difference.action == "remove":
+            self._connection.call("DeleteTopic", pb.DeleteTopicRequest(name=difference.name))
+        elif difference.kind == "topic":
+            self._topic_as(difference, (manifest.topics or {})[difference.name])
 
-    def _topic_as(self, one: Difference, topic: ManifestTopic) -> None:
+    def _topic_as(self, difference: Difference, topic: ManifestTopic) -> None:
         from headwater.v1 import broker_pb2 as pb
 
         schema = b"" if topic.schema is None else topic.schema.payload.serialize().to_pybytes()
-        if one.action == "add":
+        if difference.action == "add":
             create = pb.CreateTopicRequest(
-                name=one.name,
+                name=difference.name,
                 partitions=topic.partitions or 1,
                 replication=topic.replication or 0,
                 options=dict(topic.options),
@@ -223,25 +234,27 @@ class _Target:
             )
             self._connection.call("CreateTopic", create)
             return
-        alter = pb.AlterTopicRequest(name=one.name, partitions=topic.partitions or 0, options=dict(topic.options))
+        alter = pb.AlterTopicRequest(
+            name=difference.name, partitions=topic.partitions or 0, options=dict(topic.options)
+        )
         self._connection.call("AlterTopic", alter)
         if schema:
-            self._connection.call("EvolveTopic", pb.EvolveTopicRequest(name=one.name, schema=schema))
+            self._connection.call("EvolveTopic", pb.EvolveTopicRequest(name=difference.name, schema=schema))
 
 
-def _token(one: pb.AccessToken) -> dict[str, Any]:
+def _token(token: pb.AccessToken) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "user": one.user,
-        "salt": one.salt,
-        "hash": one.hash,
-        "created": one.created,
-        "expires": one.expires if one.HasField("expires") else None,
+        "id": token.id,
+        "user": token.user,
+        "salt": token.salt,
+        "hash": token.hash,
+        "created": token.created,
+        "expires": token.expires if token.HasField("expires") else None,
     }
 
 
 def _confirm(doable: Sequence[Difference]) -> None:
-    removed = [f"{one.kind} {one.name}" for one in doable if one.action == "remove"]
+    removed = [f"{difference.kind} {difference.name}" for difference in doable if difference.action == "remove"]
     if not sys.stdin.isatty():
         raise StoreError(
             f"{len(removed)} are removed, and nobody is there to be asked: give --yes, or leave out --prune"
@@ -252,14 +265,15 @@ def _confirm(doable: Sequence[Difference]) -> None:
 
 def _show(doable: Sequence[Difference], blocked: Sequence[Difference], left_alone: Sequence[Difference]) -> None:
     people = console()
-    for one in doable:
-        people.print(Text.assemble(_SIGNS[one.action], shown(str(one))), soft_wrap=True)
-    for one in blocked:
+    for difference in doable:
+        people.print(Text.assemble(_SIGNS[difference.action], shown(str(difference))), soft_wrap=True)
+    for difference in blocked:
         people.print(
-            Text.assemble(("✗ ", "bold red"), shown(str(one)), shown(f" ({one.problem})", "dim")), soft_wrap=True
+            Text.assemble(("✗ ", "bold red"), shown(str(difference)), shown(f" ({difference.problem})", "dim")),
+            soft_wrap=True,
         )
-    for one in left_alone:
-        told = f"  {one.kind} {one.name} is not in the manifest, and stays"
+    for difference in left_alone:
+        told = f"  {difference.kind} {difference.name} is not in the manifest, and stays"
         people.print(shown(told, "dim"), soft_wrap=True)
 
 
@@ -276,6 +290,11 @@ def _conclude(doable: Sequence[Difference], blocked: Sequence[Difference], *, dr
         people.print(Text.assemble(("✓ ", "bold green"), f"{len(doable):,} changes were made"))
 
 
-def _document(one: Difference, problem: str = "") -> dict[str, Any]:
-    found = {"kind": one.kind, "name": one.name, "action": one.action, "details": list(one.details)}
-    return found | ({"problem": problem} if problem else {})
+def _document(difference: Difference, problem: str = "") -> dict[str, Any]:
+    document = {
+        "kind": difference.kind,
+        "name": difference.name,
+        "action": difference.action,
+        "details": list(difference.details),
+    }
+    return document | ({"problem": problem} if problem else {})

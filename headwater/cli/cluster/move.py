@@ -125,20 +125,20 @@ class _Mover:
             console().print(Text.assemble(("✓ ", "bold green"), told))
 
     def _show(self, moves: Sequence[pb.Move]) -> None:
-        total = sum(one.bytes for one in moves)
+        total = sum(move.bytes for move in moves)
         if self._as_json:
-            _write({"plan": [_document(one) for one in moves], "bytes": total})
+            _write({"plan": [_document(move) for move in moves], "bytes": total})
             return
         people = console()
         if not moves:
             return
         rows = table("partition", "from", "to", "bytes")
-        for one in moves:
+        for move in moves:
             rows.add_row(
-                shown(f"{one.topic}/{one.partition}"),
-                " ".join(map(str, one.replicas)),
-                " ".join(map(str, one.to)),
-                size(one.bytes),
+                shown(f"{move.topic}/{move.partition}"),
+                " ".join(map(str, move.replicas)),
+                " ".join(map(str, move.to)),
+                size(move.bytes),
             )
         people.print(rows)
         people.print()
@@ -156,7 +156,7 @@ class _Mover:
         first = self._under_way()
         if not first:
             return
-        sizes = {(one.topic, one.partition): one.bytes for one in first}
+        sizes = {(move.topic, move.partition): move.bytes for move in first}
         try:
             if self._as_json:
                 self._watch_lines(sizes, first)
@@ -171,8 +171,8 @@ class _Mover:
     def _under_way(self) -> Sequence[pb.Move]:
         from headwater.v1 import broker_pb2 as pb
 
-        found: pb.Moves = self._call("ListMoves", pb.ListMovesRequest())
-        return found.moves
+        answer: pb.Moves = self._call("ListMoves", pb.ListMovesRequest())
+        return answer.moves
 
     def _watch_lines(self, sizes: dict[tuple[str, int], int], moves: Sequence[pb.Move]) -> None:
         last: dict[str, Any] = {}
@@ -209,25 +209,25 @@ class _Mover:
 
 def _progress(sizes: dict[tuple[str, int], int], moves: Sequence[pb.Move]) -> dict[str, Any]:
     """Return the progress of all moves that were ever seen. Moves that are no longer under way are done."""
-    left = {(one.topic, one.partition): one for one in moves}
-    for key, one in left.items():
-        sizes[key] = max(sizes.get(key, 0), one.bytes)
+    left = {(move.topic, move.partition): move for move in moves}
+    for key, move in left.items():
+        sizes[key] = max(sizes.get(key, 0), move.bytes)
     copied = sum(left[key].copied if key in left else whole for key, whole in sizes.items())
     return {
         "moved": len(sizes) - len(left),
         "partitions": len(sizes),
         "copied": copied,
         "bytes": sum(sizes.values()),
-        "waits_for": sorted({broker for one in moves for broker in one.missing}),
+        "waits_for": sorted({broker for move in moves for broker in move.missing}),
     }
 
 
-def _document(one: pb.Move) -> dict[str, Any]:
+def _document(move: pb.Move) -> dict[str, Any]:
     return {
-        "partition": f"{one.topic}/{one.partition}",
-        "from": list(one.replicas),
-        "to": list(one.to),
-        "bytes": one.bytes,
+        "partition": f"{move.topic}/{move.partition}",
+        "from": list(move.replicas),
+        "to": list(move.to),
+        "bytes": move.bytes,
     }
 
 

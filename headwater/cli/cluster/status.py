@@ -39,21 +39,23 @@ def _show(document: dict[str, Any]) -> None:
     people = console()
     people.print(Text.assemble("cluster ", shown(document["cluster"], "bold")))
     brokers = table("broker", "address", "leads", "replicas", "")
-    for one in document["brokers"]:
-        problem = one["problem"]
+    for broker in document["brokers"]:
+        problem = broker["problem"]
         mark = Text("✓", "bold green") if problem is None else shown(problem, "bold red")
-        brokers.add_row(str(one["id"]), shown(one["address"] or "-"), str(one["leads"]), str(one["replicas"]), mark)
+        brokers.add_row(
+            str(broker["id"]), shown(broker["address"] or "-"), str(broker["leads"]), str(broker["replicas"]), mark
+        )
     people.print(brokers)
     people.print()
     partitions = table("partition", "leader", "epoch", "in sync", "away or behind")
     for topic in document["topics"]:
-        for one in topic["partitions"]:
+        for partition in topic["partitions"]:
             partitions.add_row(
-                shown(f"{topic['name']}/{one['partition']}"),
-                Text("nobody", "bold red") if one["leader"] is None else str(one["leader"]),
-                str(one["epoch"]),
-                " ".join(map(str, one["in_sync"])),
-                _behind(one),
+                shown(f"{topic['name']}/{partition['partition']}"),
+                Text("nobody", "bold red") if partition["leader"] is None else str(partition["leader"]),
+                str(partition["epoch"]),
+                " ".join(map(str, partition["in_sync"])),
+                _behind(partition),
             )
     people.print(partitions if partitions.row_count else Text("no topics yet", "dim"))
     _judge(document)
@@ -67,15 +69,15 @@ def table(*headings: str) -> Table:
     return made
 
 
-def _behind(one: dict[str, Any]) -> Text:
+def _behind(partition: dict[str, Any]) -> Text:
     """The replicas that are not in sync, and those that lack records at the moment."""
-    found = Text()
-    for replica, lag in one["lag"].items():
-        out = int(replica) not in one["in_sync"]
+    text = Text()
+    for replica, lag in partition["lag"].items():
+        out = int(replica) not in partition["in_sync"]
         if out or lag:
-            found.append("  " if found else "")
-            found.append(f"{replica}: {'away' if lag is None else f'{lag:,} behind'}", "bold red" if out else "")
-    return found
+            text.append("  " if text else "")
+            text.append(f"{replica}: {'away' if lag is None else f'{lag:,} behind'}", "bold red" if out else "")
+    return text
 
 
 def _judge(document: dict[str, Any]) -> None:
@@ -90,10 +92,10 @@ def _judge(document: dict[str, Any]) -> None:
             noun = "partition" if count == 1 else "partitions"
             people.print(Text.assemble(("✗ ", "bold red"), f"{count:,} {noun} {about}"))
     if document["thinly_kept"]:
-        places = ", ".join(document["thinly_kept"])
+        partitions = ", ".join(document["thinly_kept"])
         warning = (
-            f"internal topics of the cluster have fewer replicas than they could ({places}): that changes by itself, "
-            f"unless `replication` says so"
+            f"internal topics have fewer replicas than the cluster could hold ({partitions}): the cluster adds them by "
+            f"itself, unless `replication` asks for so few"
         )
         people.print(Text.assemble(("! ", "bold yellow"), shown(warning)))
     if not document["leaderless"] and not document["under_replicated"]:

@@ -48,8 +48,8 @@ app = typer.Typer(
 
 def known_groups(store: Store) -> dict[str, GroupInfo]:
     """The groups that have members or positions. Of those that were forgotten, only the names are left."""
-    found = {name: store.group(name).describe() for name in store.group_names()}
-    return {name: info for name, info in found.items() if info.members or info.positions}
+    infos = {name: store.group(name).describe() for name in store.group_names()}
+    return {name: info for name, info in infos.items() if info.members or info.positions}
 
 
 def check_is_group(store: Store, name: str) -> None:
@@ -71,10 +71,10 @@ def list_groups(store: StoreOption = None, as_json: Json = False) -> None:
     """Show every group: its members, its topics, and its lag."""
     with opened(store) as opened_store:
         groups = known_groups(opened_store)
-        found = lags(opened_store, groups)
+        group_lags = lags(opened_store, groups)
     documents: list[dict[str, Any]] = []
     for name, info in groups.items():
-        own = [lag for lag in found if lag.group == name]
+        own = [lag for lag in group_lags if lag.group == name]
         documents.append(
             {
                 "name": name,
@@ -88,11 +88,15 @@ def list_groups(store: StoreOption = None, as_json: Json = False) -> None:
         write_json({"store": str(opened_store), "groups": documents})
         return
     listed = table("group", ">members", ">lag", "topics", "last commit")
-    for one in documents:
-        when = "never" if one["committed_ns"] is None else ago(one["committed_ns"])
-        lag = Text(f"{one['lag']:,}", "yellow" if one["lag"] else "green")
+    for document in documents:
+        when = "never" if document["committed_ns"] is None else ago(document["committed_ns"])
+        lag = Text(f"{document['lag']:,}", "yellow" if document["lag"] else "green")
         listed.add_row(
-            shown(one["name"], "bold"), str(one["members"]), lag, shown(", ".join(one["topics"])), Text(when, "dim")
+            shown(document["name"], "bold"),
+            str(document["members"]),
+            lag,
+            shown(", ".join(document["topics"])),
+            Text(when, "dim"),
         )
     say(listed if documents else Text(f"{opened_store} has no groups yet", "dim"))
 
@@ -102,37 +106,37 @@ def describe(name: GroupName, store: StoreOption = None, as_json: Json = False) 
     """Show one group: its members, and its position and lag in each partition."""
     with opened(store) as opened_store:
         info = _described(opened_store, name)
-        found = lags(opened_store, [name])
+        group_lags = lags(opened_store, [name])
     if wants_json(as_json):
         write_json(
             {
                 "name": name,
                 "generation": info.generation,
                 "members": [
-                    {"id": one, "topics": member.topics, "joined_ns": member.joined_ns, "client": member.client}
-                    for one, member in info.members.items()
+                    {"id": member_id, "topics": member.topics, "joined_ns": member.joined_ns, "client": member.client}
+                    for member_id, member in info.members.items()
                 ],
-                "lag": sum(lag.records for lag in found),
-                "partitions": [document_of(lag) for lag in found],
+                "lag": sum(lag.records for lag in group_lags),
+                "partitions": [document_of(lag) for lag in group_lags],
             }
         )
         return
     people = console()
-    total = sum(lag.records for lag in found)
+    total = sum(lag.records for lag in group_lags)
     people.print(facts([("group", shown(name, "bold")), ("members", len(info.members)), ("lag", f"{total:,}")]))
     if info.members:
         people.print()
         listed = table("member", "client", "topics", "joined")
-        for one, member in info.members.items():
+        for member_id, member in info.members.items():
             listed.add_row(
-                shown(one[:12]),
+                shown(member_id[:12]),
                 shown(member.client),
                 shown(", ".join(member.topics)),
                 Text(ago(member.joined_ns), "dim"),
             )
         people.print(listed)
     people.print()
-    people.print(lag_table(found))
+    people.print(lag_table(group_lags))
 
 
 def document_of(lag: Lag) -> dict[str, Any]:
@@ -150,10 +154,10 @@ def document_of(lag: Lag) -> dict[str, Any]:
     }
 
 
-def lag_table(found: list[Lag]) -> Any:
+def lag_table(group_lags: list[Lag]) -> Any:
     """Lags for people."""
     listed = table("partition", ">position", ">end", ">lag", "read by", "last commit", "")
-    for lag in found:
+    for lag in group_lags:
         lost = Text(f"{lag.lost:,} were removed unread", "bold red") if lag.lost else Text()
         listed.add_row(
             shown(str(lag.tp)),
@@ -197,28 +201,28 @@ def reset(
     position = parse_position(to)
     with opened(store) as opened_store:
         known = {lag.tp: lag.position for lag in lags(opened_store, [name])} if opened_store.has_group(name) else {}
-        topics = topic or sorted({one.topic for one in known})
+        topics = topic or sorted({tp.topic for tp in known})
         if not topics:
             raise HeadwaterError(f"there is no group {name!r} in {opened_store} that reads anything: name a --topic")
         changes: dict[TopicPartition, tuple[int | None, Commit]] = {}
-        for one in topics:
-            info = opened_store.describe_topic(one)
+        for topic_name in topics:
+            info = opened_store.describe_topic(topic_name)
             for number in partition or range(info.partitions):
                 offset = resolve(opened_store.partition(info, number), position)
-                spot = TopicPartition(one, number)
-                changes[spot] = (known.get(spot), Commit((info.uuid, number), offset))
+                tp = TopicPartition(topic_name, number)
+                changes[tp] = (known.get(tp), Commit((info.uuid, number), offset))
         document = {
             "group": name,
             "dry_run": dry_run,
             "changes": [
-                {"topic": spot.topic, "partition": spot.partition, "from": before, "to": commit.offset}
-                for spot, (before, commit) in sorted(changes.items())
+                {"topic": tp.topic, "partition": tp.partition, "from": before, "to": commit.offset}
+                for tp, (before, commit) in sorted(changes.items())
             ],
         }
         plain = wants_json(as_json)
         if not plain:
             say(_difference(changes))
-        moved = {spot: commit for spot, (before, commit) in changes.items() if before != commit.offset}
+        moved = {tp: commit for tp, (before, commit) in changes.items() if before != commit.offset}
         if not dry_run and moved:
             confirm(f"Set {len(moved)} positions of group {name}?", yes)
             opened_store.group(name).reset(moved)

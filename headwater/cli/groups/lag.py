@@ -53,14 +53,14 @@ def lag(
         history = History(opened_store, groups, partitions)
         if watch:
             _watch(history, every, as_json)
-        found = history.look()
+        group_lags = history.look()
     if wants_json(as_json):
-        write_json(_document(found))
+        write_json(_document(group_lags))
     else:
         console().print(history.table())
     totals: dict[str, int] = {}
-    for one in found:
-        totals[one.group] = totals.get(one.group, 0) + one.records
+    for partition_lag in group_lags:
+        totals[partition_lag.group] = totals.get(partition_lag.group, 0) + partition_lag.records
     if most is not None and any(total > most for total in totals.values()):
         raise typer.Exit(1)
 
@@ -78,12 +78,12 @@ def _watch(history: History, every: float, as_json: bool) -> None:
             history.look()
 
 
-def _document(found: list[Lag]) -> dict[str, Any]:
+def _document(group_lags: list[Lag]) -> dict[str, Any]:
     groups: dict[str, Any] = {}
-    for one in found:
-        group = groups.setdefault(one.group, {"lag": 0, "partitions": []})
-        group["lag"] += one.records
-        group["partitions"].append(document_of(one))
+    for partition_lag in group_lags:
+        group = groups.setdefault(partition_lag.group, {"lag": 0, "partitions": []})
+        group["lag"] += partition_lag.records
+        group["partitions"].append(document_of(partition_lag))
     return {"at_ns": time.time_ns(), "groups": groups}
 
 
@@ -99,18 +99,18 @@ class History:
 
     def look(self) -> list[Lag]:
         """Look once more."""
-        found = lags(self._store, self._groups or known_groups(self._store))
+        group_lags = lags(self._store, self._groups or known_groups(self._store))
         sums: dict[tuple[str, str], tuple[int, int]] = {}
-        for one in found:
-            key = (one.group, str(one.tp) if self._partitions else one.tp.topic)
+        for partition_lag in group_lags:
+            key = (partition_lag.group, str(partition_lag.tp) if self._partitions else partition_lag.tp.topic)
             records, end = sums.get(key, (0, 0))
-            sums[key] = (records + one.records, end + one.end)
+            sums[key] = (records + partition_lag.records, end + partition_lag.end)
         now = time.monotonic()
         for key, (records, end) in sums.items():
             self._rows.setdefault(key, deque(maxlen=_KEPT)).append((now, records, end))
         for key in self._rows.keys() - sums.keys():
             del self._rows[key]
-        return found
+        return group_lags
 
     def table(self) -> Any:
         """The lag for people, with the lag of earlier looks."""
@@ -124,7 +124,7 @@ class History:
                 Text(f"{latest:,}", "yellow" if latest else "green"),
                 comes,
                 goes,
-                Text(sparkline([one[1] for one in looks]) if len(looks) > 1 else "", "cyan"),
+                Text(sparkline([records for _, records, _ in looks]) if len(looks) > 1 else "", "cyan"),
             )
         return listed if self._rows else Text("no group has read anything yet", "dim")
 

@@ -39,7 +39,7 @@ def lags(store: Store, groups: Iterable[str] | None = None, topics: Iterable[str
     """The lag of these groups, or of all, in these topics, or in all; sorted by group and partition."""
     names = store.topic_names() if topics is None else list(topics)
     infos = {info.uuid: info for info in map(store.describe_topic, names)}
-    found: list[Lag] = []
+    all_lags: list[Lag] = []
     bounds: dict[TopicPartition, tuple[int, int]] = {}
     for group in store.group_names() if groups is None else groups:
         described = store.group(group).describe()
@@ -52,8 +52,8 @@ def lags(store: Store, groups: Iterable[str] | None = None, topics: Iterable[str
                 start, end, _ = store.partition(info, number).bounds()
                 bounds[tp] = (start, end)
             owner = client_of(described, tp)
-            found.append(Lag(group, tp, position.offset, *bounds[tp], position.committed_ns, owner))
-    return sorted(found, key=lambda one: (one.group, one.tp))
+            all_lags.append(Lag(group, tp, position.offset, *bounds[tp], position.committed_ns, owner))
+    return sorted(all_lags, key=lambda lag: (lag.group, lag.tp))
 
 
 def client_of(group: GroupInfo, tp: TopicPartition) -> str:

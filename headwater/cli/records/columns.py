@@ -37,13 +37,13 @@ def parse_column(text: str) -> pa.Field:
 
 
 def _parse_type(text: str) -> Any:
-    if found := _ZONED.fullmatch(text):
-        return pa.timestamp(found[1], found[2])
-    if found := _LIST.fullmatch(text):
-        return pa.list_(_parse_type(found[1]))
+    if match := _ZONED.fullmatch(text):
+        return pa.timestamp(match[1], match[2])
+    if match := _LIST.fullmatch(text):
+        return pa.list_(_parse_type(match[1]))
     try:
-        if found := _DECIMAL.fullmatch(text):
-            return pa.decimal128(int(found[1]), int(found[2]))
+        if match := _DECIMAL.fullmatch(text):
+            return pa.decimal128(int(match[1]), int(match[2]))
         return pa.type_for_alias(_ALIASES.get(text, text))
     except ValueError:
         raise Mistake(
@@ -54,4 +54,4 @@ def _parse_type(text: str) -> Any:
 
 def written(schema: pa.Schema) -> list[dict[str, Any]]:
     """The columns for programs."""
-    return [{"name": one.name, "type": str(one.type), "nullable": one.nullable} for one in schema]
+    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]

@@ -103,7 +103,7 @@ class ConsumeSelection:
         """Check the arguments; raises Mistake."""
         schema, info = topic.schema, topic.info
         own = schema.system("partition")
-        available = {own: pa.field(own, PARTITION, nullable=False)} | {one.name: one for one in schema.full}
+        available = {own: pa.field(own, PARTITION, nullable=False)} | {field.name: field for field in schema.full}
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         unknown = [name for name in chosen or () if name not in available]
         if unknown:
@@ -128,7 +128,7 @@ class ConsumeSelection:
             return None
         names = [
             *self.chosen,
-            *(name for each in self.filters for name in sorted(each.columns)),
+            *(name for condition in self.filters for name in sorted(condition.columns)),
             self.schema.system("offset"),
         ]
         return [name for name in dict.fromkeys(names) if name != self.schema.system("partition")]
@@ -161,14 +161,16 @@ class ConsumeSelection:
 class Acknowledging:
     """Acknowledges the records of one batch when they were written."""
 
-    def __init__(self, consumer: Consumer, found: ConsumedBatch) -> None:
+    def __init__(self, consumer: Consumer, consumed: ConsumedBatch) -> None:
         self._consumer = consumer
-        self._found = found
+        self._consumed = consumed
 
     def done(self, end: int | None) -> None:
         """Acknowledge everything before `end`; without an end, the whole batch."""
-        found = self._found
-        self._consumer.ack_range(found.topic, found.partition, found.start, found.end if end is None else end)
+        consumed = self._consumed
+        self._consumer.ack_range(
+            consumed.topic, consumed.partition, consumed.start, consumed.end if end is None else end
+        )
 
 
 _Batches = Iterator[tuple[int, pa.RecordBatch, Acknowledging | None]]
@@ -190,10 +192,10 @@ def _following(
             others = consumer.assignment() - wanted
             if others and not selection.every:
                 consumer.pause(*others)
-            for found in consumer.poll_batches(timeout=_WAIT if follow else 0.1):
-                acknowledging = Acknowledging(consumer, found) if group is not None else None
-                if selection.every or TopicPartition(found.topic, found.partition) in wanted:
-                    yield found.partition, found.batch, acknowledging
+            for consumed in consumer.poll_batches(timeout=_WAIT if follow else 0.1):
+                acknowledging = Acknowledging(consumer, consumed) if group is not None else None
+                if selection.every or TopicPartition(consumed.topic, consumed.partition) in wanted:
+                    yield consumed.partition, consumed.batch, acknowledging
             if group is not None and not follow and _is_done(store, group, consumer, ends):
                 return
 

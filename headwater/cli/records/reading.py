@@ -112,9 +112,9 @@ class Reading:
             moment = _moment(key_of(document, self.timestamp), where) if self.timestamp else None
             return line, key_of(document, self.key) if self.key else None, moment
 
-        for found, wrong in _made_of(source, name, made):
-            if found:
-                lines, keys, times = map(list, zip(*found, strict=True))
+        for rows, wrong in _made_of(source, name, made):
+            if rows:
+                lines, keys, times = map(list, zip(*rows, strict=True))
                 yield Chunk(lines, keys if self.key else None, times if self.timestamp else None)
             if wrong is not None:
                 raise wrong
@@ -125,14 +125,14 @@ class Reading:
             if not kept:
                 continue
             try:
-                found = self._rows([line for _, line in kept])
+                table = self._rows([line for _, line in kept])
             except pa.ArrowException as error:
                 good = self._good_lines([line for _, line in kept])
                 if good:
                     yield self._chunk(self._rows([line for _, line in kept[:good]]))
                 told = re.sub(r" in row \d+", "", str(error))
                 raise InvalidRecord(f"{name}:{kept[good][0]}: {told}") from error
-            yield self._chunk(found)
+            yield self._chunk(table)
 
     def _rows(self, lines: list[bytes]) -> pa.Table:
         """JSON objects by the topic's columns, in one block: an object must not go over the end of one."""
@@ -157,13 +157,13 @@ class Reading:
         def made(where: str, line: bytes) -> ReadRecord:
             return read_record(_loaded(line, where), where, self.schema)
 
-        for found, wrong in _made_of(source, name, made):
-            if found:
+        for records, wrong in _made_of(source, name, made):
+            if records:
                 yield Chunk(
-                    [one.value for one in found],
-                    [one.key for one in found],
-                    [one.timestamp for one in found],
-                    [one.headers for one in found],
+                    [record.value for record in records],
+                    [record.key for record in records],
+                    [record.timestamp for record in records],
+                    [record.headers for record in records],
                 )
             if wrong is not None:
                 raise wrong
@@ -202,34 +202,34 @@ class Reading:
 
         return chunks
 
-    def _chunk(self, found: pa.Table) -> Chunk:
+    def _chunk(self, table: pa.Table) -> Chunk:
         """Rows as records of the topic, by its columns. Output of `hw consume` keeps keys, times and headers."""
-        own = {name: self.schema.system(name) for name in _SYSTEM if self.schema.system(name) in found.column_names}
-        whole = not self.schema.raw or "value" in found.column_names
-        keys = self._column(found, self.key or (own.get("key") if whole else None))
-        times = self._column(found, self.timestamp or (own.get("timestamp") if whole else None))
+        own = {name: self.schema.system(name) for name in _SYSTEM if self.schema.system(name) in table.column_names}
+        whole = not self.schema.raw or "value" in table.column_names
+        keys = self._column(table, self.key or (own.get("key") if whole else None))
+        times = self._column(table, self.timestamp or (own.get("timestamp") if whole else None))
         moments = None if times is None else times.cast(pa.timestamp("ns"), safe=False).cast(pa.int64())
         listed = None if keys is None else [bytes_of(key) for key in keys.to_pylist()]
         if not whole:
-            rows = [json.dumps(row, default=_json_value).encode() for row in found.to_pylist()]
+            rows = [json.dumps(row, default=_json_value).encode() for row in table.to_pylist()]
             return Chunk(rows, listed, moments)
-        data: Any = found.drop_columns(list(own.values()))
+        data: Any = table.drop_columns(list(own.values()))
         if self.schema.raw:
-            data = found.column("value").cast(pa.binary()).to_pylist()
-        if "headers" not in own or found.column(own["headers"]).null_count == found.num_rows:
+            data = table.column("value").cast(pa.binary()).to_pylist()
+        if "headers" not in own or table.column(own["headers"]).null_count == table.num_rows:
             return Chunk(data, listed, moments)
-        headers = [read_headers(one) for one in found.column(own["headers"]).to_pylist()]
+        headers = [read_headers(cell) for cell in table.column(own["headers"]).to_pylist()]
         values = data if self.schema.raw else _values(data)
         listed = listed if listed is not None else [None] * len(values)
         return Chunk(values, listed, [None] * len(values) if moments is None else moments.to_pylist(), headers)
 
     @staticmethod
-    def _column(found: pa.Table, name: str | None) -> pa.ChunkedArray | None:
+    def _column(table: pa.Table, name: str | None) -> pa.ChunkedArray | None:
         if name is None:
             return None
-        if name not in found.column_names:
-            raise InvalidRecord(f"there is no column {name!r:.60}; there are {', '.join(found.column_names)}")
-        return found.column(name)
+        if name not in table.column_names:
+            raise InvalidRecord(f"there is no column {name!r:.60}; there are {', '.join(table.column_names)}")
+        return table.column(name)
 
 
 def _lines_of(source: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
@@ -256,16 +256,16 @@ def _made_of(
 ) -> Iterator[tuple[list[_T], InvalidRecord | None]]:
     """Make something of each line, many at a time, up to a wrong line; the error of that line comes last."""
     for first, lines in _lines_of(source):
-        found: list[_T] = []
+        results: list[_T] = []
         for number, line in enumerate(lines, first):
             if not line.strip():
                 continue
             try:
-                found.append(make(f"{name}:{number}", line))
+                results.append(make(f"{name}:{number}", line))
             except InvalidRecord as error:
-                yield found, error
+                yield results, error
                 return
-        yield found, None
+        yield results, None
 
 
 def _some(source: IO[bytes]) -> bytes:
@@ -300,12 +300,13 @@ def _moment(text: bytes | None, where: str) -> int:
         raise InvalidRecord(f"{where}: {error}") from None
 
 
-def _values(found: pa.Table) -> list[dict[str, Any]]:
+def _values(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows as values for a typed topic. Times of nanoseconds stay numbers: Python's own end at microseconds."""
     columns = [
-        (one.cast(pa.int64()) if getattr(one.type, "unit", "") == "ns" else one).to_pylist() for one in found.columns
+        (column.cast(pa.int64()) if getattr(column.type, "unit", "") == "ns" else column).to_pylist()
+        for column in table.columns
     ]
-    return [dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _json_value(value: Any) -> Any:
@@ -351,4 +352,6 @@ def schema_of_file(path: Path, format: Format | None = None) -> pa.Schema | None
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """The columns of a file without Headwater's own, and without what its writer has noted besides."""
     reserved = {f"_{name}" for name in _SYSTEM}
-    return pa.schema([pa.field(one.name, one.type, one.nullable) for one in schema if one.name not in reserved])
+    return pa.schema(
+        [pa.field(field.name, field.type, field.nullable) for field in schema if field.name not in reserved]
+    )

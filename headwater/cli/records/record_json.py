@@ -55,9 +55,9 @@ def plain(value: Any) -> Any:
         except UnicodeDecodeError:
             return {"hex": value.hex()}
     if isinstance(value, dict):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, datetime | date | time_of_day):
@@ -79,7 +79,7 @@ def read_record(document: Any, where: str, schema: Schema) -> ReadRecord:
             raise InvalidRecord(f"{where}: the topic is typed: its values are objects")
         kinds = {field.name: field.type for field in schema.payload}
         try:
-            value = {name: _typed(one, kinds.get(name), where) for name, one in value.items()}
+            value = {name: _typed(item, kinds.get(name), where) for name, item in value.items()}
         except (ValueError, ArithmeticError) as error:
             raise InvalidRecord(f"{where}: {error}") from None
     stamp = document.get("timestamp")
@@ -95,15 +95,15 @@ def read_record(document: Any, where: str, schema: Schema) -> ReadRecord:
         raise InvalidRecord(f"{where}: {error}") from None
 
 
-def read_headers(found: Any) -> dict[str, bytes] | None:
+def read_headers(headers: Any) -> dict[str, bytes] | None:
     """Headers by their names, from JSON, from Arrow, or from the text that CSV has of them; raises InvalidRecord."""
     try:
-        if isinstance(found, str):
-            found = json.loads(found)
-        pairs = None if found is None else dict(found).items()
-        return None if pairs is None else {str(name): _bytes(one, f"header {name}") or b"" for name, one in pairs}
+        if isinstance(headers, str):
+            headers = json.loads(headers)
+        pairs = None if headers is None else dict(headers).items()
+        return None if pairs is None else {str(name): _bytes(value, f"header {name}") or b"" for name, value in pairs}
     except (ValueError, TypeError):
-        raise InvalidRecord(f"headers are names and values, not {found!r:.60}") from None
+        raise InvalidRecord(f"headers are names and values, not {headers!r:.60}") from None
 
 
 def _typed(value: Any, kind: Any, where: str) -> Any:
@@ -156,10 +156,10 @@ def key_of(document: Any, path: str | None) -> bytes | None:
 def written_moment(nanoseconds: int) -> str:
     """A timestamp in ISO 8601, to the nanosecond; a number where no calendar has it."""
     try:
-        found = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
+        moment = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
     except (ValueError, OverflowError, OSError):
         return str(nanoseconds)
-    return f"{found:%Y-%m-%dT%H:%M:%S}.{nanoseconds % 1_000_000_000:09d}Z"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{nanoseconds % 1_000_000_000:09d}Z"
 
 
 def moment_of(text: str) -> int:

@@ -53,12 +53,12 @@ def parse_span(first: str | None, last: str | None, default: Start = "earliest")
     try:
         return PositionRange(parse_position(first), _end(last), last is not None)
     except Mistake:
-        found = _range(first)
-        if found is None:
+        position_range = _range(first)
+        if position_range is None:
             raise
         if last is not None:
             raise Mistake(f"--from {first!r:.100} has an end of its own: leave out --to") from None
-        return found
+        return position_range
 
 
 def nearest(partition: Partition, position: Start, *, several: bool) -> int:

@@ -93,10 +93,10 @@ def sql(
             ]
             connection.execute("SET lock_configuration = true")
             with _ended_by_ctrl_c(connection):
-                found = connection.sql(text)
-                if found is not None:
-                    _write(found.to_arrow_reader(_ROWS), output, limit, as_json)
-                del found, tables
+                result = connection.sql(text)
+                if result is not None:
+                    _write(result.to_arrow_reader(_ROWS), output, limit, as_json)
+                del result, tables
         except duck.InterruptException:
             raise KeyboardInterrupt from None
         except RuntimeError as error:  # DuckDB has more than one way to say that it was interrupted
@@ -176,7 +176,7 @@ class TopicTable:
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
         self._schema = topic.schema
-        self._ranges = {number: (one.start, one.end) for number, one in topic.bounds().items()}
+        self._ranges = {number: (bounds.start, bounds.end) for number, bounds in topic.bounds().items()}
         self.raw = self._schema.raw
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -198,35 +198,38 @@ class TopicTable:
                 yield pa.RecordBatch.from_arrays([partition, *batch.columns], schema=output)
 
 
-def _write(found: pa.RecordBatchReader, output: str | None, limit: int, as_json: bool) -> None:
+def _write(reader: pa.RecordBatchReader, output: str | None, limit: int, as_json: bool) -> None:
     terminal = sys.stdout.isatty()
     if output is None and terminal and not as_json:
-        _show(found, limit)
+        _show(reader, limit)
         return
     if output in ("arrow", "parquet") and terminal:
         raise HeadwaterError(f"{output} is not for terminals: send it to a file, as by > rows.{output}")
     writer: RecordWriter = JsonColumns()
     if output == "csv":
-        writer = CsvWriter(found.schema)
+        writer = CsvWriter(reader.schema)
     elif output in ("arrow", "parquet"):
-        writer = ArrowWriter(found.schema, parquet=output == "parquet")
-    for batch in found:
+        writer = ArrowWriter(reader.schema, parquet=output == "parquet")
+    for batch in reader:
         writer.write("", 0, batch, RAW)
     writer.close()
 
 
-def _show(found: pa.RecordBatchReader, limit: int) -> None:
+def _show(reader: pa.RecordBatchReader, limit: int) -> None:
     """A table for people, up to so many rows."""
-    numbers = [pa.types.is_integer(one.type) or pa.types.is_floating(one.type) for one in found.schema]
+    numbers = [pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in reader.schema]
     listed = table(
-        *(f"{'>' if number else ''}{printable(one.name)}" for one, number in zip(found.schema, numbers, strict=True))
+        *(
+            f"{'>' if number else ''}{printable(field.name)}"
+            for field, number in zip(reader.schema, numbers, strict=True)
+        )
     )
     rows = 0
-    for batch in found:
+    for batch in reader:
         for row in zip(*map(values_of, batch.columns), strict=True):
             rows += 1
             if not limit or rows <= limit:
-                listed.add_row(*(shown("" if one is None else str(plain(one)), limit=_WIDEST) for one in row))
+                listed.add_row(*(shown("" if value is None else str(plain(value)), limit=_WIDEST) for value in row))
     people = console()
     people.print(listed)
     hidden = rows - limit if limit and rows > limit else 0

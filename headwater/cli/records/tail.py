@@ -63,7 +63,11 @@ def tail(
     filters = parse_where(where)
     with opened(store) as opened_store:
         names = [name for name in opened_store.topics() if TopicFilter(topics)(name)]
-        missing = [one for one in topics if not one.startswith("__") and not any(map(TopicFilter([one]), names))]
+        missing = [
+            pattern
+            for pattern in topics
+            if not pattern.startswith("__") and not any(map(TopicFilter([pattern]), names))
+        ]
         if missing:
             sys.stderr.write(f"hw: there is no topic {printable(', '.join(missing))} yet: waiting for it\n")
         writer = writer_of(output, RAW.full, chosen=False, as_json=as_json, topics=len(names) != 1)
@@ -82,9 +86,9 @@ class TopicTail:
     def run(self, topics: list[str], names: list[str], lines: int) -> None:
         """Write the last records of these topics, then new ones of them and of others that match the patterns."""
         ends = {
-            TopicPartition(name, number): one.end
+            TopicPartition(name, number): bounds.end
             for name in names
-            for number, one in self._store.topic(name).bounds().items()
+            for number, bounds in self._store.topic(name).bounds().items()
         }
         with self._store.consumer(topics, start="latest") as consumer, _keys() as keys:
             for tp in consumer.assignment():
@@ -92,9 +96,9 @@ class TopicTail:
                     consumer.seek(*tp, ends[tp])
             self._last(ends, lines)
             while True:
-                for found in consumer.poll_batches(timeout=_WAIT):
-                    self._write(found.topic, found.partition, found.batch)
-                    consumer.ack(found)
+                for consumed in consumer.poll_batches(timeout=_WAIT):
+                    self._write(consumed.topic, consumed.partition, consumed.batch)
+                    consumer.ack(consumed)
                 if not keys.go_on(consumer):
                     return
 
@@ -102,16 +106,16 @@ class TopicTail:
         """The newest records before these ends, over all partitions, in the order of their times."""
         if not lines:
             return
-        found: list[tuple[int, TopicPartition, pa.RecordBatch]] = []
+        records: list[tuple[int, TopicPartition, pa.RecordBatch]] = []
         for tp, end in ends.items():
             topic = self._store.topic(tp.topic)
             partition, schema = topic.partition(tp.partition), topic.schema
             first = max(end - lines, partition.bounds().start)
             for batch in partition.scan(first, end, schema=schema) if first < end else ():
                 times = batch.column(schema.system("timestamp")).view(pa.int64()).to_pylist()
-                found += [(moment, tp, batch.slice(row, 1)) for row, moment in enumerate(times)]
-        found.sort(key=lambda one: one[:2])
-        for _, tp, batch in found[-lines:]:
+                records += [(moment, tp, batch.slice(row, 1)) for row, moment in enumerate(times)]
+        records.sort(key=lambda record: record[:2])
+        for _, tp, batch in records[-lines:]:
             self._write(tp.topic, tp.partition, batch)
 
     def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:

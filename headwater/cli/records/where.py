@@ -37,14 +37,14 @@ def parse_where(texts: Sequence[str] | None) -> list[Filter]:
 def bind_where(filters: Sequence[Filter], schema: Schema) -> list[BoundFilter]:
     """Bind filters to a topic's schema; raises Mistake."""
     try:
-        return [each.bind(schema) for each in filters]
+        return [condition.bind(schema) for condition in filters]
     except InvalidFilter as error:
         raise Mistake(f"--where: {error}") from None
 
 
 def matching(batch: pa.RecordBatch, partition: int, filters: Sequence[BoundFilter]) -> pa.RecordBatch:
     """Return the records of a batch that match all filters."""
-    for each in filters:
+    for condition in filters:
         if batch.num_rows:
-            batch = batch.filter(each.matches(batch, partition))
+            batch = batch.filter(condition.matches(batch, partition))
     return batch

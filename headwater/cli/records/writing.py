@@ -67,7 +67,7 @@ def rows_of(topic: str, partition: int, batch: pa.RecordBatch, schema: Schema) -
     else:
         columns = [values_of(batch.column(name)) for name in schema.payload.names]
         values = [dict(zip(schema.payload.names, row, strict=True)) for row in zip(*columns, strict=True)]
-        values = [None if all(one is None for one in row.values()) else row for row in values]
+        values = [None if all(cell is None for cell in row.values()) else row for row in values]
     headers = batch.column(schema.system("headers")).to_pylist()
     return [
         RecordRow(topic, partition, offset, moment, key, value, dict(own or ()))
@@ -88,7 +88,7 @@ def values_of(column: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         zone = 0 if kind.tz else 1
         moments = column.view(pa.int64()).to_pylist()
-        return [None if one is None else written_moment(one)[: -zone or None] for one in moments]
+        return [None if moment is None else written_moment(moment)[: -zone or None] for moment in moments]
     if (pa.types.is_time64(kind) or pa.types.is_duration(kind)) and kind.unit == "ns":
         return cast(list[Any], column.view(pa.int64()).to_pylist())
     return cast(list[Any], column.to_pylist())
@@ -139,8 +139,8 @@ class CsvWriter(RecordWriter):
             return ""
         if isinstance(value, bool | int | float):
             return str(value)
-        found = plain(value)
-        text = self._safe(found if isinstance(found, str) else json.dumps(found))
+        plain_value = plain(value)
+        text = self._safe(plain_value if isinstance(plain_value, str) else json.dumps(plain_value))
         return '"{}"'.format(text.replace('"', '""')) if not text or _QUOTED.search(text) else text
 
 
@@ -200,27 +200,27 @@ class FormatWriter(RecordWriter):
         write_bytes(b"".join(lines))
 
     def _field(self, name: str, row: RecordRow) -> bytes:
-        found = _field(name, row)
-        return found if self._exactly else printable(found).encode()
+        content = _field(name, row)
+        return content if self._exactly else printable(content).encode()
 
 
 class _Field(NamedTuple):
     name: str
 
 
-def _unknown_column(name: str, there: Collection[str]) -> str:
-    if not there:
+def _unknown_column(name: str, columns: Collection[str]) -> str:
+    if not columns:
         return "--format: %{column} is for typed topics; a raw one has %v"
-    return f"--format: there is no column {name!r:.60}; there are {', '.join(there)}"
+    return f"--format: there is no column {name!r:.60}; there are {', '.join(columns)}"
 
 
 def _parsed(text: str) -> list[bytes | _Field]:
     parts: list[bytes | _Field] = []
     at = 0
-    for found in _FIELD.finditer(text):
-        parts.append(text[at : found.start()].encode())
-        at = found.end()
-        column, field, escape = found.groups()
+    for match in _FIELD.finditer(text):
+        parts.append(text[at : match.start()].encode())
+        at = match.end()
+        column, field, escape = match.groups()
         if escape == "c" and at == len(text):
             return parts
         if escape is not None:
@@ -259,10 +259,10 @@ _FIELDS: Final[dict[str, Callable[[RecordRow], bytes]]] = {
 def _field(name: str, row: RecordRow) -> bytes:
     if not name.startswith("{"):
         return _FIELDS[name](row)
-    found = plain((row.value or {}).get(name[1:]))
-    if found is None:
+    value = plain((row.value or {}).get(name[1:]))
+    if value is None:
         return b""
-    return found.encode() if isinstance(found, str) else json.dumps(found).encode()
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
 # Arrow and Parquet.
@@ -303,7 +303,7 @@ class ArrowWriter(RecordWriter):
             self._made.write_batch(batch)
             return
         self._pending.append(batch)
-        if sum(one.num_rows for one in self._pending) >= _ROW_GROUP:
+        if sum(pending.num_rows for pending in self._pending) >= _ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:

@@ -80,7 +80,7 @@ def archive_command(
     with _session(master, memory) as spark, _progress("archiving") as on_progress:
         from headwater.spark.jobs.archiving import archive
 
-        found = archive(
+        partitions = archive(
             spark,
             _absolute(store),
             topic,
@@ -92,21 +92,21 @@ def archive_command(
             on_progress=on_progress,
         )
     if wants_json(as_json):
-        write_json({"topic": topic, "archive": str(to), "partitions": [asdict(one) for one in found]})
+        write_json({"topic": topic, "archive": str(to), "partitions": [asdict(partition) for partition in partitions]})
         return
     _table(
         ("partition", "archived", "new rows", "new files", "size", "log from", "kept for"),
         [
             (
-                str(one.partition),
-                f"{one.start}–{one.end}",
-                f"{one.rows:,}",
-                str(one.files),
-                size(one.bytes),
-                str(one.log_start),
-                shown(", ".join(one.protected_by)),
+                str(partition.partition),
+                f"{partition.start}–{partition.end}",
+                f"{partition.rows:,}",
+                str(partition.files),
+                size(partition.bytes),
+                str(partition.log_start),
+                shown(", ".join(partition.protected_by)),
             )
-            for one in found
+            for partition in partitions
         ],
     )
 
@@ -132,9 +132,9 @@ def compact_command(
     with _session(master, memory) as spark, _progress("compacting") as on_progress:
         from headwater.spark.jobs.compacting import compact
 
-        found = compact(spark, _absolute(store), topic, roll=roll, on_progress=on_progress)
+        results = compact(spark, _absolute(store), topic, roll=roll, on_progress=on_progress)
     if wants_json(as_json):
-        partitions = [{"partition": number, **asdict(one)} for number, one in found.items()]
+        partitions = [{"partition": number, **asdict(result)} for number, result in results.items()]
         write_json({"topic": topic, "partitions": partitions})
     else:
         _table(
@@ -142,17 +142,17 @@ def compact_command(
             [
                 (
                     str(number),
-                    str(one.segments),
-                    str(one.rewritten),
-                    Text(str(one.damaged), "bold red" if one.damaged else ""),
-                    f"{one.removed_records:,}",
-                    size(one.bytes_before),
-                    size(one.bytes_after),
+                    str(result.segments),
+                    str(result.rewritten),
+                    Text(str(result.damaged), "bold red" if result.damaged else ""),
+                    f"{result.removed_records:,}",
+                    size(result.bytes_before),
+                    size(result.bytes_after),
                 )
-                for number, one in found.items()
+                for number, result in results.items()
             ],
         )
-    raise typer.Exit(1 if any(one.damaged for one in found.values()) else 0)
+    raise typer.Exit(1 if any(result.damaged for result in results.values()) else 0)
 
 
 @app.command(
@@ -188,13 +188,13 @@ def replay_command(
     with _session(master, memory) as spark, _progress("replaying") as on_progress:
         from headwater.spark.jobs.replaying import replay
 
-        found = replay(spark, directory, source, target, options=options, sql=sql, name=name, on_progress=on_progress)
+        result = replay(spark, directory, source, target, options=options, sql=sql, name=name, on_progress=on_progress)
     if wants_json(as_json):
-        write_json({"source": source, "target": target, **found._asdict()})
-    elif found.repeated:
-        console().print(f"done before, as {found.writer}: nothing is written again")
+        write_json({"source": source, "target": target, **result._asdict()})
+    elif result.repeated:
+        console().print(f"done before, as {result.writer}: nothing is written again")
     else:
-        console().print(Text.assemble(("✓ ", "bold green"), f"{found.rows:,} records written, as {found.writer}"))
+        console().print(Text.assemble(("✓ ", "bold green"), f"{result.rows:,} records written, as {result.writer}"))
 
 
 # Arguments.
@@ -213,16 +213,16 @@ def _length(text: str) -> float:
 
 def _range(store: str, topic: str, start: str, end: str) -> dict[str, str]:
     """Return the beginning and the end as options of the source."""
-    found = {}
+    options = {}
     for side, text in (("starting", start), ("ending", end)):
         if text in WORDS:
-            found[f"{side}Offsets"] = str(WORDS[text])
+            options[f"{side}Offsets"] = str(WORDS[text])
         elif text.isdecimal():
-            found[f"{side}Offsets"] = _everywhere(store, topic, int(text))
+            options[f"{side}Offsets"] = _everywhere(store, topic, int(text))
         else:
             moment(text)  # raises when it is none
-            found[f"{side}Timestamp"] = text
-    return found
+            options[f"{side}Timestamp"] = text
+    return options
 
 
 def _everywhere(store: str, topic: str, offset: int) -> str:
@@ -271,12 +271,12 @@ def _plain(error: Exception) -> Exception:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[OnProgress]:
+def _progress(label: str) -> Iterator[OnProgress]:
     """A bar on standard error, where that is a terminal."""
     people = console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn(label), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=people, transient=True, disable=not people.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

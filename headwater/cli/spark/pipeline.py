@@ -52,7 +52,7 @@ def validate(file: _File, as_json: Json = False) -> None:
     declaration = _load(file)
     if wants_json(as_json):
         parts_of = {"sources": declaration.sources, "steps": declaration.steps, "sinks": declaration.sinks}
-        write_json({"pipeline": declaration.name} | {kind: [one.name for one in parts_of[kind]] for kind in parts_of})
+        write_json({"pipeline": declaration.name} | {kind: [part.name for part in parts_of[kind]] for kind in parts_of})
         return
     parts = f"{len(declaration.sources)} sources, {len(declaration.steps)} steps, {len(declaration.sinks)} sinks"
     done(f"{declaration.name}: {parts}")
@@ -159,19 +159,21 @@ def status(file: _File, as_json: Json = False) -> None:
     from headwater.spark.pipeline.status import PipelineStatus
 
     declaration = _load(file)
-    found = PipelineStatus.of(declaration)
+    pipeline_status = PipelineStatus.of(declaration)
     if wants_json(as_json):
-        write_json(found.document())
+        write_json(pipeline_status.document())
         return
     people = console()
-    state = Text("running", "bold green") if found.running else Text("not running", "dim")
-    people.print(Text.assemble((printable(found.pipeline), "bold"), "  ", state, f"  lag {found.lag:,}"))
+    state = Text("running", "bold green") if pipeline_status.running else Text("not running", "dim")
+    people.print(
+        Text.assemble((printable(pipeline_status.pipeline), "bold"), "  ", state, f"  lag {pipeline_status.lag:,}")
+    )
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("sink")
     for heading in ("batch", "rows", "rows/s", "at"):
         table.add_column(heading, justify="right")
-    for sink, batch in found.sinks.items():
-        last = found.last_batches.get(sink, {})
+    for sink, batch in pipeline_status.sinks.items():
+        last = pipeline_status.last_batches.get(sink, {})
         table.add_row(
             shown(sink),
             "none" if batch is None else f"{batch:,}",
@@ -180,8 +182,8 @@ def status(file: _File, as_json: Json = False) -> None:
             shown(str(last.get("at", ""))),
         )
     people.print(table)
-    if found.last_error:
-        people.print(Text.assemble(("✗ ", "bold red"), printable(found.last_error)))
+    if pipeline_status.last_error:
+        people.print(Text.assemble(("✗ ", "bold red"), printable(pipeline_status.last_error)))
 
 
 @app.command(

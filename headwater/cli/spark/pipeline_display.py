@@ -70,8 +70,8 @@ class LiveTable:
 
     def failed(self, sink: str, attempt: int, error: str, pause: float | None) -> None:
         """See Observer."""
-        what = "given up" if pause is None else f"again in {pause:g} s"
-        self._trouble[sink] = f"failed {attempt} ×, {what}: {error}"
+        outcome = "given up" if pause is None else f"again in {pause:g} s"
+        self._trouble[sink] = f"failed {attempt} ×, {outcome}: {error}"
         self._refresh()
 
     def ended(self, summary: Summary) -> None:
@@ -84,7 +84,7 @@ class LiveTable:
                 self._console.print(Text.assemble(("· ", "dim"), f"{count:,} rows broke {printable(rule)}"))
         mark = ("✗ ", "bold red") if summary.error else ("✓ ", "bold green")
         how = "stopped" if summary.stopped else "failed" if summary.error else "done"
-        rows = sum(one.rows for one in summary.sinks.values())
+        rows = sum(sink.rows for sink in summary.sinks.values())
         self._console.print(Text.assemble(mark, f"{how}: {rows:,} rows in {summary.seconds:.1f} s"))
 
     def show(self, sink: str, batch: int, text: str) -> None:

@@ -113,7 +113,7 @@ def _copy(source: Store, target: DirectoryStore, infos: list[TopicInfo], *, fini
     plans: list[tuple[TopicInfo, int, int]] = []
     copied = 0
     for info in infos:
-        target.adopt_topic(info, [source.schema_by_id(info, one) for one in info.schemas])
+        target.adopt_topic(info, [source.schema_by_id(info, schema_id) for schema_id in info.schemas])
         if isinstance(source, DirectoryStore) and info.config.compact:
             copied += _copy_compacted(source, target, info)
             continue
@@ -123,11 +123,11 @@ def _copy(source: Store, target: DirectoryStore, infos: list[TopicInfo], *, fini
     left = sum(max(end - target.partition(info, number).bounds().end, 0) for info, number, end in plans)
     with progress("backing up", left, "records") as advance:
         for info, number, end in plans:
-            there, here = source.partition(info, number), target.partition(info, number)
-            if clustered and info.config.compact and isinstance(there, RemotePartition):
-                steps = _replicate_compacted(there, here, end, finished=finished)
+            original, copy = source.partition(info, number), target.partition(info, number)
+            if clustered and info.config.compact and isinstance(original, RemotePartition):
+                steps = _replicate_compacted(original, copy, end, finished=finished)
             else:
-                steps = _replicate(there, here, end)
+                steps = _replicate(original, copy, end)
             for records in steps:
                 copied += records
                 advance(records)
@@ -137,12 +137,14 @@ def _copy(source: Store, target: DirectoryStore, infos: list[TopicInfo], *, fini
 def _copy_compacted(source: DirectoryStore, target: DirectoryStore, info: TopicInfo) -> int:
     """Bring a topic up to date file by file, while no steward works; how many offsets were new."""
     states = [target.path / info.name / str(number) / STATE_FILE for number in range(info.partitions)]
-    ends = [[one.end for one in read_state_copies(file) if one] for file in states if file.exists()]
+    ends = [[state.end for state in read_state_copies(file) if state] for file in states if file.exists()]
     with source.stewarding():
         for number in range(info.partitions):
             source.partition(info, number).sync()
             _copy_files(source.path / info.name / str(number), target.path / info.name / str(number))
-    return sum(one.end for one in target.topic(info.name).bounds().values()) - sum(max(one, default=0) for one in ends)
+    return sum(bounds.end for bounds in target.topic(info.name).bounds().values()) - sum(
+        max(copies, default=0) for copies in ends
+    )
 
 
 def _replicate_compacted(source: RemotePartition, target: Partition, end: int, *, finished: bool) -> Iterator[int]:
@@ -215,8 +217,10 @@ def _copy_files(source: Path, target: Path) -> None:
     target.mkdir(exist_ok=True)
     state = (source / STATE_FILE).read_bytes()
     lengths = _closed_lengths(source)
-    files = [one for one in source.iterdir() if one.is_file() and one.name not in _MOMENTARY and one.suffix != ".tmp"]
-    for file in sorted(files, key=lambda one: one.name != LIST_FILE):
+    files = [
+        file for file in source.iterdir() if file.is_file() and file.name not in _MOMENTARY and file.suffix != ".tmp"
+    ]
+    for file in sorted(files, key=lambda file: file.name != LIST_FILE):
         if not _same(file, target / file.name):
             unfinished = target / f"{file.name}.tmp"
             shutil.copyfile(file, unfinished)
@@ -224,21 +228,23 @@ def _copy_files(source: Path, target: Path) -> None:
                 os.truncate(unfinished, lengths[file.name])  # what lies behind a closed segment is not part of it
             unfinished.replace(target / file.name)
     for file in target.iterdir():
-        if file.is_file() and file.name not in {one.name for one in files} | {*_MOMENTARY}:
+        if file.is_file() and file.name not in {copied.name for copied in files} | {*_MOMENTARY}:
             file.unlink()
     (target / STATE_FILE).write_bytes(state)
 
 
 def _closed_lengths(source: Path) -> dict[str, int]:
     """Return the sizes of the files of closed segments, as they were when closed."""
-    newest = max((one for one in read_state_copies(source / STATE_FILE) if one), key=lambda one: one.sequence)
+    newest = max((state for state in read_state_copies(source / STATE_FILE) if state), key=lambda state: state.sequence)
     try:
         listed = SegmentList.read(source, newest.partition)
     except (FileNotFoundError, SegmentListDamaged):
         return {}
     try:
         return {
-            f"{one.base:020d}.log": one.length for one in listed.scan() if one is not None and not one.former_length
+            f"{segment.base:020d}.log": segment.length
+            for segment in listed.scan()
+            if segment is not None and not segment.former_length
         }
     finally:
         listed.close()
@@ -248,8 +254,8 @@ def _same(file: Path, copied: Path) -> bool:
     """Return whether a segment was copied before: it only grows, and compaction gives it another header."""
     if file.suffix != ".log" or not copied.exists() or copied.stat().st_size != file.stat().st_size:
         return False
-    with file.open("rb") as one, copied.open("rb") as other:
-        return one.read(SEGMENT_HEADER_BYTES) == other.read(SEGMENT_HEADER_BYTES)
+    with file.open("rb") as original, copied.open("rb") as copy:
+        return original.read(SEGMENT_HEADER_BYTES) == copy.read(SEGMENT_HEADER_BYTES)
 
 
 def _check_same(source: Partition, target: DirectoryPartition, start: int) -> None:
@@ -257,7 +263,7 @@ def _check_same(source: Partition, target: DirectoryPartition, start: int) -> No
     last = target.bounds().end - 1
     if last < max(start, target.bounds().start):
         return
-    ours, theirs = (list(one.records(last, last + 1)) for one in (target, source))
+    ours, theirs = (list(partition.records(last, last + 1)) for partition in (target, source))
     if ours and theirs and ours != theirs:
         raise HeadwaterError(f"offset {last} of {source} is another record in the backup: back up elsewhere")
 
@@ -273,19 +279,19 @@ def _describe(target: DirectoryStore, manifest: BackupManifest) -> None:
 def _positions(source: Store, manifest: BackupManifest) -> None:
     names = {source.describe_topic(name).uuid: name for name in source.topic_names() if name in manifest.topics}
     for group in source.group_names():
-        found = [
+        positions = [
             {"topic": names[uuid], "partition": number, "offset": position.offset}
             for (uuid, number), position in sorted(source.group(group).committed().items())
             if uuid in names
         ]
-        if found:
-            manifest.groups[group] = found
+        if positions:
+            manifest.groups[group] = positions
 
 
 def _verify(destination: Path, manifest: BackupManifest) -> None:
     """Read all of the copy once more; only then say, by the manifest, that it is one."""
     root = destination / STORE
-    total = sum(one.stat().st_size for one in root.rglob("*") if one.is_file())
+    total = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
     with progress("verifying", 2 * total, "bytes") as advance:
         for name, partitions in manifest.topics.items():
             schemas = SchemaDirectory(root / name / "schemas")

@@ -38,12 +38,14 @@ class BackupManifest:
     @property
     def records(self) -> int:
         """The number of offsets in the backup."""
-        return sum(one["end"] - one["start"] for partitions in self.topics.values() for one in partitions)
+        return sum(
+            partition["end"] - partition["start"] for partitions in self.topics.values() for partition in partitions
+        )
 
     @property
     def bytes(self) -> int:
         """The size of all files together."""
-        return sum(one["bytes"] for one in self.files.values())
+        return sum(file["bytes"] for file in self.files.values())
 
     @classmethod
     def load(cls, backup: Path) -> BackupManifest:
@@ -80,7 +82,7 @@ class BackupManifest:
     def take_files(self, backup: Path, on_bytes: Callable[[int], None]) -> None:
         """Note every file of the store as it is."""
         root = backup / STORE
-        for path in sorted(one for one in root.rglob("*") if one.is_file() and one.name not in _LEFT_OUT):
+        for path in sorted(file for file in root.rglob("*") if file.is_file() and file.name not in _LEFT_OUT):
             size, digest = digest_of(path, on_bytes)
             self.files[str(path.relative_to(root))] = {"bytes": size, "blake2b": digest}
 

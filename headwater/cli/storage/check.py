@@ -74,17 +74,17 @@ def _store() -> Path:
 def run(path: Path, as_json: bool, *, repair: bool = False) -> int:
     """Check, tell, and return the exit code."""
     partitions = partitions_of(path)
-    repaired = [report for one in partitions for report in _repair(one)] if repair else []
+    repaired = [report for partition in partitions for report in _repair(partition)] if repair else []
     checked: list[tuple[Check, list[Finding], float]] = []
-    for one in partitions:
+    for partition in partitions:
         began = time.monotonic()
         with progress_bar() as on_progress:
-            found = Check(one, schemas=schemas_of(one), on_progress=on_progress)
-            checked.append((found, list(found.run()), time.monotonic() - began))
+            check = Check(partition, schemas=schemas_of(partition), on_progress=on_progress)
+            checked.append((check, list(check.run()), time.monotonic() - began))
     damaged = any(finding.kind == "damage" for _, findings, _ in checked for finding in findings)
     single = partitions == [path]
     if wants_json(as_json):
-        documents = [_document(*one) for one in checked]
+        documents = [_document(*result) for result in checked]
         more: dict[str, Any] = {"repaired": repaired} if repair else {}
         whole = {"path": str(path), "damaged": damaged, "partitions": documents}
         write_json((documents[0] if single else whole) | more)
@@ -102,7 +102,9 @@ def partitions_of(path: Path) -> list[Path]:
     """Return the partitions in a store or a topic; any other directory counts as a partition."""
     if (path / TOPIC_FILE).exists():
         return [path / str(number) for number in range(_topic(path).partitions) if (path / str(number)).exists()]
-    topics = sorted(one.parent for one in path.glob(f"*/{TOPIC_FILE}") if not one.parent.name.startswith("."))
+    topics = sorted(
+        topic_file.parent for topic_file in path.glob(f"*/{TOPIC_FILE}") if not topic_file.parent.name.startswith(".")
+    )
     return [partition for topic in topics for partition in partitions_of(topic)] or [path]
 
 
@@ -131,22 +133,24 @@ def _repair(path: Path) -> list[str]:
 def _tell_all(checked: list[tuple[Check, list[Finding], float]], path: Path) -> None:
     people = console()
     listed = table("partition", ">offsets", ">frames", ">records", ">size", "")
-    for found, findings, _ in checked:
+    for check, findings, _ in checked:
         damaged = any(finding.kind == "damage" for finding in findings)
         listed.add_row(
-            shown(str(found.directory.relative_to(path))),
-            f"{found.start}–{found.end - 1}" if found.end > found.start else "none",
-            f"{sum(one.frames for one in found.segments):,}",
-            f"{sum(one.records for one in found.segments):,}",
-            size(found.bytes_total),
+            shown(str(check.directory.relative_to(path))),
+            f"{check.start}–{check.end - 1}" if check.end > check.start else "none",
+            f"{sum(segment.frames for segment in check.segments):,}",
+            f"{sum(segment.records for segment in check.segments):,}",
+            size(check.bytes_total),
             Text("damaged", "bold red") if damaged else Text("good", "green"),
         )
     people.print(listed)
-    for found, findings, _ in checked:
+    for check, findings, _ in checked:
         for finding in findings:
-            people.print(Text.assemble(shown(f"{found.directory.relative_to(path)} ", "dim"), describe(finding)))
+            people.print(Text.assemble(shown(f"{check.directory.relative_to(path)} ", "dim"), describe(finding)))
     _verdict(
-        [one[0] for one in checked], [finding for one in checked for finding in one[1]], sum(one[2] for one in checked)
+        [check for check, _, _ in checked],
+        [finding for _, findings, _ in checked for finding in findings],
+        sum(seconds for _, _, seconds in checked),
     )
 
 
@@ -191,9 +195,9 @@ def _tell(check: Check, findings: list[Finding], seconds: float) -> None:
 
 def _verdict(checked: list[Check], findings: list[Finding], seconds: float) -> None:
     damage = sum(finding.kind == "damage" for finding in findings)
-    frames = sum(segment.frames for one in checked for segment in one.segments)
-    records = sum(segment.records for one in checked for segment in one.segments)
-    total = sum(one.bytes_total for one in checked)
+    frames = sum(segment.frames for check in checked for segment in check.segments)
+    records = sum(segment.records for check in checked for segment in check.segments)
+    total = sum(check.bytes_total for check in checked)
     people = console()
     people.print()
     verdict = Text(f"✗ {damage} × damage", "bold red") if damage else Text("✓ no damage", "bold green")

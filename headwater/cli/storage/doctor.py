@@ -74,20 +74,22 @@ def doctor(
         raise HeadwaterError(f"{directory} is not a directory: name one where a store is to be")
     findings = list(examine(directory))
     if wants_json(as_json):
-        write_json({"healthy": _healthy(findings), "findings": [one._asdict() for one in findings]})
+        write_json({"healthy": _healthy(findings), "findings": [finding._asdict() for finding in findings]})
     else:
         people = console()
-        width = max(len(one.about) for one in findings)
-        for one in findings:
-            mark, style = _MARKS[one.verdict]
-            people.print(Text.assemble((f"{mark} ", style), (f"{one.about:<{width}}  ", "bold"), shown(one.found)))
-            if one.advice:
-                people.print(Text.assemble(" " * (width + 4), shown(f"→ {one.advice}", "dim")), soft_wrap=True)
+        width = max(len(finding.about) for finding in findings)
+        for finding in findings:
+            mark, style = _MARKS[finding.verdict]
+            people.print(
+                Text.assemble((f"{mark} ", style), (f"{finding.about:<{width}}  ", "bold"), shown(finding.found))
+            )
+            if finding.advice:
+                people.print(Text.assemble(" " * (width + 4), shown(f"→ {finding.advice}", "dim")), soft_wrap=True)
     raise typer.Exit(0 if _healthy(findings) else 1)
 
 
 def _healthy(findings: list[Diagnosis]) -> bool:
-    return not any(one.verdict == "bad" for one in findings)
+    return not any(finding.verdict == "bad" for finding in findings)
 
 
 def examine(directory: Path) -> Iterator[Diagnosis]:
@@ -101,7 +103,7 @@ def examine(directory: Path) -> Iterator[Diagnosis]:
         _watching,
         _descriptors,
         _clock,
-        *(lambda one=one: _extra(*one) for one in _EXTRAS),
+        *(lambda extra=extra: _extra(*extra) for extra in _EXTRAS),
         _java,
         _etcd,
         lambda: _port(DEFAULT_PORT, "a broker"),
@@ -120,10 +122,10 @@ def _python() -> Diagnosis:
 def _packages() -> Diagnosis:
     names = ("headwater", "pyarrow", "crc32c")
     try:
-        found = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+        versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     except importlib.metadata.PackageNotFoundError as error:
         return Diagnosis("packages", "bad", f"{error} is missing", "run pip install headwater")
-    return Diagnosis("packages", "good", found)
+    return Diagnosis("packages", "good", versions)
 
 
 def _file_system(directory: Path) -> Diagnosis:
@@ -145,18 +147,18 @@ def _file_system(directory: Path) -> Diagnosis:
 
 def _mount_kind(directory: Path) -> str:
     """The type of the file system, as the mount that is nearest above it says."""
-    place = directory.resolve()
-    found = (0, "unknown")
+    resolved = directory.resolve()
+    nearest = (0, "unknown")
     try:
         lines = Path("/proc/mounts").read_text().splitlines()
     except OSError:
-        return found[1]
+        return nearest[1]
     for line in lines:
         _, where, kind, *_ = line.split()
         mount = Path(where.replace("\\040", " "))
-        if place.is_relative_to(mount) and len(mount.parts) >= found[0]:
-            found = (len(mount.parts), kind)
-    return found[1]
+        if resolved.is_relative_to(mount) and len(mount.parts) >= nearest[0]:
+            nearest = (len(mount.parts), kind)
+    return nearest[1]
 
 
 def _syncs(directory: Path) -> Diagnosis:
@@ -260,15 +262,15 @@ def _etcd() -> Diagnosis:
     return Diagnosis("etcd", "optional" if program.unsafe else "good", str(program.version), advice)
 
 
-def _port(number: int, what: str) -> Diagnosis:
-    with socket.socket() as one:
+def _port(number: int, program: str) -> Diagnosis:
+    with socket.socket() as probe:
         try:
-            one.bind(("127.0.0.1", number))
+            probe.bind(("127.0.0.1", number))
         except OSError:
             return Diagnosis(
-                f"port {number}", "optional", f"in use, by {what} perhaps", "see hw broker status, or use another"
+                f"port {number}", "optional", f"in use, by {program} perhaps", "see hw broker status, or use another"
             )
-    return Diagnosis(f"port {number}", "good", f"free for {what}")
+    return Diagnosis(f"port {number}", "good", f"free for {program}")
 
 
 def _said(*command: str) -> str:

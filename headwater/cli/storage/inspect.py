@@ -95,10 +95,10 @@ def _recognise(file: Path, magic: bytes) -> Show:
 def moment(nanoseconds: int) -> str:
     """A timestamp for people."""
     try:
-        found = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
+        whole_seconds = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
     except (ValueError, OverflowError, OSError):
         return f"{nanoseconds} ns"
-    return f"{found:%Y-%m-%d %H:%M:%S}.{nanoseconds % 1_000_000_000:09d}"
+    return f"{whole_seconds:%Y-%m-%d %H:%M:%S}.{nanoseconds % 1_000_000_000:09d}"
 
 
 def _facts(rows: list[tuple[str, Any]]) -> Table:
@@ -192,13 +192,13 @@ def _frame_table(view: SegmentView, limit: int) -> Table:
         table.add_column(heading, no_wrap=True)
     for item in view.items[: limit or None]:
         header = item.header
-        place = (f"{item.position:,}", f"{item.length:,}")
+        extent = (f"{item.position:,}", f"{item.length:,}")
         if item.kind == "damaged" or header is None:
             told = f"{header.base_offset}–{header.next_offset - 1}" if header else "?"
-            table.add_row(*place, told, "", shown(item.reason, "bold red"))
+            table.add_row(*extent, told, "", shown(item.reason, "bold red"))
             continue
         table.add_row(
-            *place,
+            *extent,
             f"{header.base_offset}–{header.next_offset - 1}",
             f"{header.record_count:,}",
             moment(header.max_timestamp)[:23],
@@ -350,7 +350,7 @@ def _list(file: Path, limit: int, _records: int, as_json: bool) -> None:
     finally:
         listed.close()
     damaged: dict[str, Any] = {"damaged": "does not match its checksum"}
-    rows = [damaged if one is None else _listed(one, file.parent) for one in entries]
+    rows = [damaged if entry is None else _listed(entry, file.parent) for entry in entries]
     if as_json:
         facts = {"partition": partition.hex(), "generation": listed.generation, "count": len(listed)}
         write_json({"file": str(file), "kind": "segments", **facts, "entries": rows})
@@ -377,9 +377,9 @@ def _listed(entry: ListedSegment, directory: Path) -> dict[str, Any]:
     """An entry, and the problem with the size of its file."""
     problem = None
     try:
-        found = (directory / f"{entry.base:020d}.log").stat().st_size
-        if found not in (entry.length, entry.former_length or entry.length):
-            problem = f"has {found:,} bytes"
+        length = (directory / f"{entry.base:020d}.log").stat().st_size
+        if length not in (entry.length, entry.former_length or entry.length):
+            problem = f"has {length:,} bytes"
     except OSError:
         problem = "missing"
     fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in entry._asdict().items()}

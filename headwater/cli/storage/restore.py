@@ -62,10 +62,10 @@ def restore(
         _verify(backup, files)
         _check_segments(backup / STORE, manifest, chosen)
     else:
-        _restore(backup, _place(target), manifest, files, chosen)
+        _restore(backup, _new_directory(target), manifest, files, chosen)
     seconds = time.monotonic() - began
-    records = sum(one["end"] - one["start"] for name in chosen for one in manifest.topics[name])
-    amount = sum(one["bytes"] for one in files.values())
+    records = sum(partition["end"] - partition["start"] for name in chosen for partition in manifest.topics[name])
+    amount = sum(file["bytes"] for file in files.values())
     if wants_json(as_json):
         write_json(
             {
@@ -79,11 +79,11 @@ def restore(
             }
         )
     else:
-        what = f"{backup} is sound" if verify else f"{target} is restored"
-        done(f"{what}: {records:,} records of {len(chosen)} topics, {size(amount)}, in {seconds:.1f} s")
+        summary = f"{backup} is sound" if verify else f"{target} is restored"
+        done(f"{summary}: {records:,} records of {len(chosen)} topics, {size(amount)}, in {seconds:.1f} s")
 
 
-def _place(target: str) -> Path:
+def _new_directory(target: str) -> Path:
     if target.startswith(SCHEME):
         raise HeadwaterError(
             "a running broker takes topics by hw topic copy --store BACKUP/store TOPIC --to-store hw://…; to have the "
@@ -98,7 +98,7 @@ def _place(target: str) -> Path:
 
 
 def _verify(backup: Path, files: dict[str, dict[str, object]]) -> None:
-    with progress("verifying", sum(int(str(one["bytes"])) for one in files.values()), "bytes") as advance:
+    with progress("verifying", sum(int(str(file["bytes"])) for file in files.values()), "bytes") as advance:
         for name, expected in files.items():
             path = backup / STORE / name
             if not path.is_file():
@@ -126,7 +126,7 @@ def _restore(
     unfinished = target.absolute().with_name(f".{target.name}.restoring")
     unfinished.mkdir(parents=True, exist_ok=True)
     _remove_others(unfinished, files)
-    with progress("restoring", sum(int(str(one["bytes"])) for one in files.values()), "bytes") as advance:
+    with progress("restoring", sum(int(str(file["bytes"])) for file in files.values()), "bytes") as advance:
         for name, expected in files.items():
             path = unfinished / name
             known = path.is_file() and path.stat().st_size == expected["bytes"]
@@ -138,15 +138,15 @@ def _restore(
     with DirectoryStore(unfinished, exclusive=True) as store:
         for group, positions in manifest.groups.items():
             own = {
-                TopicPartition(one["topic"], one["partition"]): Commit(
-                    (store.describe_topic(one["topic"]).uuid, one["partition"]), one["offset"]
+                TopicPartition(position["topic"], position["partition"]): Commit(
+                    (store.describe_topic(position["topic"]).uuid, position["partition"]), position["offset"]
                 )
-                for one in positions
-                if one["topic"] in topics
+                for position in positions
+                if position["topic"] in topics
             }
             if own:
                 store.group(group).reset(own)
-    for directory in [*(one for one in unfinished.rglob("*") if one.is_dir()), unfinished]:
+    for directory in [*(entry for entry in unfinished.rglob("*") if entry.is_dir()), unfinished]:
         sync_directory(directory)
     if target.exists():
         target.rmdir()

@@ -74,12 +74,17 @@ def _tell(report: StewardReport) -> None:
     if report.skipped:
         people.print(Text.assemble(("· ", "dim"), shown(report.skipped)))
         return
-    rows = [(one, what) for one in report.partitions if (what := _what(one))]
+    rows = [(partition, work) for partition in report.partitions if (work := _work_on(partition))]
     if rows:
         listed = table("partition", "done" if not report.dry_run else "to be done", ">bytes", "begins at")
-        for one, what in rows:
-            style = "bold red" if one.error else ""
-            listed.add_row(shown(f"{one.topic}/{one.partition}"), shown(what, style), size(one.bytes), f"{one.start:,}")
+        for partition, work in rows:
+            style = "bold red" if partition.error else ""
+            listed.add_row(
+                shown(f"{partition.topic}/{partition.partition}"),
+                shown(work, style),
+                size(partition.bytes),
+                f"{partition.start:,}",
+            )
         people.print(listed)
     more = [
         (len(report.expired_groups), "groups forgotten"),
@@ -88,7 +93,7 @@ def _tell(report: StewardReport) -> None:
         (report.finished_transactions, "transactions finished"),
         (report.dropped_stages, "abandoned transactions dropped"),
     ]
-    told = ", ".join(f"{count:,} {what}" for count, what in more if count)
+    told = ", ".join(f"{count:,} {label}" for count, label in more if count)
     if report.clock:
         people.print(Text.assemble(("! ", "bold yellow"), shown(report.clock)))
     for problem in report.errors:
@@ -97,13 +102,13 @@ def _tell(report: StewardReport) -> None:
     done(f"{report.segments:,} segments {verb} deleted; {size(report.bytes_left)} left" + (f"; {told}" if told else ""))
 
 
-def _what(one: CleanedPartition) -> str:
+def _work_on(partition: CleanedPartition) -> str:
     parts = [
-        "segment closed" if one.rolled else "",
-        f"{one.segments:,} segments deleted" if one.segments else "",
-        f"{one.forced:,} of them unread" if one.forced else "",
-        "compacted" if one.compacted else "",
-        f"kept for {', '.join(one.protected_by)}" if one.protected_by else "",
-        f"failed: {one.error}" if one.error else "",
+        "segment closed" if partition.rolled else "",
+        f"{partition.segments:,} segments deleted" if partition.segments else "",
+        f"{partition.forced:,} of them unread" if partition.forced else "",
+        "compacted" if partition.compacted else "",
+        f"kept for {', '.join(partition.protected_by)}" if partition.protected_by else "",
+        f"failed: {partition.error}" if partition.error else "",
     ]
     return ", ".join(part for part in parts if part)

@@ -146,8 +146,8 @@ def _kernel_holders(file: os.stat_result) -> list[int]:
     device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
     holders: dict[bool, list[int]] = {True: [], False: []}
     for line in Path("/proc/locks").read_text().splitlines():
-        _, kind, _, mode, pid, place, *_ = line.replace(" -> ", " ").split()
-        where, _, inode = place.rpartition(":")
+        _, kind, _, mode, pid, file_id, *_ = line.replace(" -> ", " ").split()
+        where, _, inode = file_id.rpartition(":")
         if (kind, mode, inode) == ("FLOCK", "WRITE", str(file.st_ino)) and int(pid) > 1:
             holders[where == device].append(int(pid))
     return holders[True] or holders[False]  # some file systems have a device of their own there

@@ -113,22 +113,24 @@ def list_topics(
     with opened(store) as opened_store:
         names = opened_store.topic_names() if internal else opened_store.topics()
         known = {
-            one.name: one for one in opened_store.statistics().topics
+            statistics.name: statistics for statistics in opened_store.statistics().topics
         }  # of all at once: over a network, that counts
         documents = [_document(opened_store.topic(name), known.get(name)) for name in names]
     if wants_json(as_json):
         write_json({"store": str(opened_store), "topics": documents})
         return
     listed = table("topic", ">partitions", ">records", ">size", "kind", "last append")
-    for one in documents:
-        kind = "raw" if not one["columns"] else ", ".join(column["name"] for column in one["columns"])
-        when = ago(one["last_append_ns"]) if one["last_append_ns"] else "never"
-        name = Text.assemble(shown(one["name"], "bold"), *([(" damaged", "bold red")] if one["unhealthy"] else []))
+    for document in documents:
+        kind = "raw" if not document["columns"] else ", ".join(column["name"] for column in document["columns"])
+        when = ago(document["last_append_ns"]) if document["last_append_ns"] else "never"
+        name = Text.assemble(
+            shown(document["name"], "bold"), *([(" damaged", "bold red")] if document["unhealthy"] else [])
+        )
         listed.add_row(
             name,
-            f"{one['partitions']:,}",
-            f"{one['records']:,}",
-            size(one["bytes"]),
+            f"{document['partitions']:,}",
+            f"{document['records']:,}",
+            size(document["bytes"]),
             shown(kind, "dim", limit=40),
             Text(when, "dim"),
         )
@@ -146,7 +148,7 @@ def _document(topic: Topic, statistics: TopicStatistics | None = None) -> dict[s
         "created_ns": info.created_ns,
         "records": statistics.records,
         "bytes": statistics.bytes,
-        "last_append_ns": max((one.last_append_ns for one in statistics.partitions), default=0),
+        "last_append_ns": max((partition.last_append_ns for partition in statistics.partitions), default=0),
         "unhealthy": list(statistics.unhealthy),
         "columns": [] if schema.raw else column_text.written(schema.payload),
         "config": written(info.config),
@@ -164,16 +166,16 @@ def describe(name: TopicName, store: StoreOption = None, as_json: Json = False) 
         document["parts"] = [
             {
                 "partition": number,
-                "start": one.start,
-                "end": one.end,
-                "durable_end": one.durable_end,
-                "segments": one.segments,
-                "bytes": one.bytes,
-                "last_append_ns": one.last_append_ns,
-                "damaged": one.damaged,
-                "poisoned": one.poisoned,
+                "start": partition.start,
+                "end": partition.end,
+                "durable_end": partition.durable_end,
+                "segments": partition.segments,
+                "bytes": partition.bytes,
+                "last_append_ns": partition.last_append_ns,
+                "damaged": partition.damaged,
+                "poisoned": partition.poisoned,
             }
-            for number, one in enumerate(topic.statistics().partitions)
+            for number, partition in enumerate(topic.statistics().partitions)
         ]
         groups: dict[str, int] = {}
         for lag in lags(opened_store, topics=[name]):
@@ -198,21 +200,23 @@ def _tell(document: dict[str, Any]) -> None:
     if document["columns"]:
         people.print()
         listed = table("column", "type", "")
-        for one in document["columns"]:
-            listed.add_row(shown(one["name"]), shown(one["type"]), Text("" if one["nullable"] else "not null", "dim"))
+        for column in document["columns"]:
+            listed.add_row(
+                shown(column["name"]), shown(column["type"]), Text("" if column["nullable"] else "not null", "dim")
+            )
         people.print(listed)
     people.print()
     listed = table(">partition", ">start", ">end", ">segments", ">size", "last append", "")
-    for one in document["parts"]:
-        sound = not one["damaged"] and not one["poisoned"]
+    for partition in document["parts"]:
+        sound = not partition["damaged"] and not partition["poisoned"]
         verdict = Text("") if sound else Text("damaged: hw check", "bold red")
-        when = ago(one["last_append_ns"]) if one["last_append_ns"] else "never"
+        when = ago(partition["last_append_ns"]) if partition["last_append_ns"] else "never"
         listed.add_row(
-            str(one["partition"]),
-            f"{one['start']:,}",
-            f"{one['end']:,}",
-            f"{one['segments']:,}",
-            size(one["bytes"]),
+            str(partition["partition"]),
+            f"{partition['start']:,}",
+            f"{partition['end']:,}",
+            f"{partition['segments']:,}",
+            size(partition["bytes"]),
             Text(when, "dim"),
             verdict,
         )

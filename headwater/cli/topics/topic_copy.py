@@ -57,8 +57,12 @@ def copy(
             parts = topic.partitions()
             several = len(parts) > 1
             ranges = [
-                (one, nearest(one, span.start, several=several), nearest(one, span.end, several=several))
-                for one in parts
+                (
+                    partition,
+                    nearest(partition, span.start, several=several),
+                    nearest(partition, span.end, several=several),
+                )
+                for partition in parts
             ]
             copied = _target(topic, other, name, partitions, append)
             count = 0
@@ -91,14 +95,14 @@ def _target(topic: Topic, store: Store, name: str, partitions: int | None, appen
     except TopicExists:
         if not append:
             raise HeadwaterError(f"there is a topic {name!r} in {store} already: --append adds to it") from None
-    found = store.topic(name)
-    if found.schema != schema:
+    existing = store.topic(name)
+    if existing.schema != schema:
         raise HeadwaterError(f"topic {name!r} in {store} has other columns than {topic.name!r}: copy to a new one")
-    if partitions is not None and partitions != found.info.partitions:
+    if partitions is not None and partitions != existing.info.partitions:
         raise HeadwaterError(
-            f"topic {name!r} in {store} has {found.info.partitions} partitions: leave --partitions out"
+            f"topic {name!r} in {store} has {existing.info.partitions} partitions: leave --partitions out"
         )
-    return found
+    return existing
 
 
 def _copy(batches: Iterable[pa.RecordBatch], topic: Topic, number: int, spread: bool) -> Iterator[int]:
@@ -110,7 +114,7 @@ def _copy(batches: Iterable[pa.RecordBatch], topic: Topic, number: int, spread: 
         for target, part in _routed(batch, schema.system("key"), number, info.partitions, spread):
             gathered = pending.setdefault(target, [])
             gathered.append(part)
-            if sum(one.nbytes for one in gathered) >= limit:
+            if sum(gathered_part.nbytes for gathered_part in gathered) >= limit:
                 _append(topic, schema, target, pending.pop(target))
         yield batch.num_rows
     for target, gathered in pending.items():
@@ -124,8 +128,8 @@ def _routed(
     if not spread:
         return [(number, batch)]
     rows: dict[int, list[int]] = {}
-    for row, one in enumerate(batch.column(key).to_pylist()):
-        target = number % partitions if one is None else partition_of(one, partitions)
+    for row, record_key in enumerate(batch.column(key).to_pylist()):
+        target = number % partitions if record_key is None else partition_of(record_key, partitions)
         rows.setdefault(target, []).append(row)
     return [(target, batch.take(chosen)) for target, chosen in rows.items()]
 

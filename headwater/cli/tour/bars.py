@@ -63,17 +63,17 @@ def feed(guide: Guide, directory: Path) -> None:
         try:
             with store.consumer(PRICES, group=_GROUP) as inbox:
                 dead = _kill_halfway(producers[_VICTIM])
-                acknowledged = {SYMBOLS[n][0]: _acknowledged(one) for n, one in enumerate(producers)}
+                acknowledged = {SYMBOLS[n][0]: _acknowledged(producer) for n, producer in enumerate(producers)}
                 acknowledged[SYMBOLS[_VICTIM][0]] += dead
-                codes = [one.wait(_PATIENCE) for one in producers]
+                codes = [producer.wait(_PATIENCE) for producer in producers]
                 while sum(inbox.lag().values()):
-                    for found in inbox.poll_batches(timeout=1.0):
-                        seen.update(found.batch.column("symbol").to_pylist())
-                        inbox.ack(found)
+                    for consumed in inbox.poll_batches(timeout=1.0):
+                        seen.update(consumed.batch.column("symbol").to_pylist())
+                        inbox.ack(consumed)
         finally:
-            for one in producers:
-                one.kill()
-                one.wait()
+            for producer in producers:
+                producer.kill()
+                producer.wait()
     for symbol, count in acknowledged.items():
         guide.say(f"{symbol}: {count:,} acknowledged, the group has read {seen[symbol]:,}")
     killed = codes[_VICTIM] == -signal.SIGKILL
@@ -115,12 +115,12 @@ def bars(guide: Guide, directory: Path) -> None:
     if done.returncode:
         guide.promise(False, f"the pipeline ran: {printable(done.stderr.strip()[-300:])}")
         return
-    found = _read(directory)
-    guide.say(f"{len(found)} bars in topic bars, and in Parquet, in {time.monotonic() - began:.0f} s")
-    _check(guide, directory, found)
-    guide.show(_table(found))
+    all_bars = _read(directory)
+    guide.say(f"{len(all_bars)} bars in topic bars, and in Parquet, in {time.monotonic() - began:.0f} s")
+    _check(guide, directory, all_bars)
+    guide.show(_table(all_bars))
     picture = directory / "bars.svg"
-    picture.write_text(draw(found), encoding="utf-8")
+    picture.write_text(draw(all_bars), encoding="utf-8")
     guide.say(Text.assemble("drawn to ", (printable(str(picture)), "bold"), ": open it in a browser"))
 
 
@@ -131,7 +131,7 @@ def _read(directory: Path) -> list[Bar]:
     return sorted((Bar(**row) for row in rows), key=lambda bar: (bar.symbol, bar.minute))
 
 
-def _check(guide: Guide, directory: Path, found: list[Bar]) -> None:
+def _check(guide: Guide, directory: Path, all_bars: list[Bar]) -> None:
     """Compute the same without Spark, and compare."""
     import pyarrow.parquet
 
@@ -140,20 +140,20 @@ def _check(guide: Guide, directory: Path, found: list[Bar]) -> None:
     volumes: Counter[tuple[Any, str]] = Counter()
     for moment, symbol, amount in zip(*(ticks.column(n).to_pylist() for n in range(3)), strict=True):
         volumes[moment.to_pydatetime().replace(second=0, microsecond=0, tzinfo=None), symbol] += amount
-    sums = {(bar.minute.replace(tzinfo=None), bar.symbol): bar.volume for bar in found}
+    sums = {(bar.minute.replace(tzinfo=None), bar.symbol): bar.volume for bar in all_bars}
     right = all(volumes[key] == volume for key, volume in sums.items())
     guide.promise(bool(sums) and right, "each bar has the volume of its ticks, no more and no less")
     table = pyarrow.parquet.read_table(directory / "bars")
-    guide.promise(table.num_rows == len(found), "the topic and the Parquet table have the same bars")
+    guide.promise(table.num_rows == len(all_bars), "the topic and the Parquet table have the same bars")
 
 
-def _table(found: list[Bar]) -> Table:
+def _table(all_bars: list[Bar]) -> Table:
     listed = Table(box=None, pad_edge=False, header_style="bold")
     listed.add_column("  ")
     for heading in ("minute", "symbol", "open", "high", "low", "close", "volume"):
         listed.add_column(heading, justify="left" if heading in ("minute", "symbol") else "right")
     for symbol, _ in SYMBOLS:
-        for bar in [one for one in found if one.symbol == symbol][-3:]:
+        for bar in [bar for bar in all_bars if bar.symbol == symbol][-3:]:
             rose = bar.close >= bar.open
             opened, high, low = (f"{price:,.2f}" for price in (bar.open, bar.high, bar.low))
             close = Text(f"{bar.close:,.2f}", "green" if rose else "red")

@@ -71,5 +71,5 @@ def _panel(bars: list[Bar], symbol: str, top: int) -> list[str]:
 
 
 def _rectangle(left: float, top: float, width: float, height: float, colour: str) -> str:
-    place = f'x="{round(left, 1)}" y="{round(top, 1)}" width="{width}" height="{round(height, 1)}"'
-    return f'<rect {place} fill="{colour}"/>'
+    attributes = f'x="{round(left, 1)}" y="{round(top, 1)}" width="{width}" height="{round(height, 1)}"'
+    return f'<rect {attributes} fill="{colour}"/>'

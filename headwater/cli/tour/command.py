@@ -120,8 +120,10 @@ def run(directory: Path | None, *, spark: bool = True) -> int:
     """Give the tour; the exit code is 1 when a promise was broken."""
     if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise HeadwaterError(f"{directory} is not empty: give the tour a new directory")
-    place = tempfile.TemporaryDirectory(prefix="headwater-tour-") if directory is None else nullcontext(directory)
-    with place as path:
+    tour_directory = (
+        tempfile.TemporaryDirectory(prefix="headwater-tour-") if directory is None else nullcontext(directory)
+    )
+    with tour_directory as path:
         tour = Tour(Path(path), kept=directory is not None, spark=spark)
         return tour.give()
 
@@ -181,9 +183,9 @@ class Tour:
         whole = not self.people.is_terminal  # in a pipe a line is a line
         self.people.print(Text.assemble("   ", text), soft_wrap=whole)
 
-    def show(self, what: RenderableType) -> None:
+    def show(self, renderable: RenderableType) -> None:
         """Show a table."""
-        self.people.print(what)
+        self.people.print(renderable)
 
     def promise(self, kept: bool, text: str) -> None:
         """Tell a promise and whether it was kept; if not, the tour fails in the end."""
@@ -293,12 +295,12 @@ class Tour:
         self.promise(offsets == list(range(len(offsets))), f"{len(offsets):,} records, every offset there once")
         missing = doubled = misplaced = 0
         for writer in self.writers:
-            found = [number for name, number in zip(writers, numbers, strict=True) if name == writer.number]
-            doubled += len(found) - len(set(found))
-            misplaced += found != sorted(found)
-            there = set(found)
+            own_numbers = [number for name, number in zip(writers, numbers, strict=True) if name == writer.number]
+            doubled += len(own_numbers) - len(set(own_numbers))
+            misplaced += own_numbers != sorted(own_numbers)
+            present = set(own_numbers)
             for first, count, base in writer.acknowledged:
-                missing += sum(number not in there for number in range(first, first + count))
+                missing += sum(number not in present for number in range(first, first + count))
                 told = numbers[base : base + count] == list(range(first, first + count))
                 misplaced += not (told and set(writers[base : base + count]) == {writer.number})
         self.promise(missing == 0, f"{acknowledged:,} acknowledged records, {missing} missing")
@@ -369,20 +371,20 @@ class Tour:
         self.people.print(Text(f"✓ every promise was kept ({seconds:.0f} s)", "bold green"))
         self.people.print()
         self.people.print(Text("Try next", "bold"))
-        place = printable(str(self.directory)) if self.kept else "hw-tour"
+        root = printable(str(self.directory)) if self.kept else "hw-tour"
         first = list_segments(self.partition, None)[0][0].path.name
         lines = [] if self.kept else [("hw tour hw-tour", "the same, in a directory that is kept")]
         lines += [
-            (f"hw topic list --store {place}/store", "the topics that were made here"),
-            (f"hw consume prices --from -3 --store {place}/store", "the last prices of each partition"),
-            (f'hw sql "SELECT symbol, avg(price) FROM prices GROUP BY ALL" --store {place}/store', "ask them in SQL"),
-            (f"hw check {place}/flipped", "find the damage again"),
-            (f"hw inspect {place}/partition/{first}", "see the frames of a file"),
-            (f"hw broker {place}/store", "serve the same at hw://127.0.0.1:6174"),
+            (f"hw topic list --store {root}/store", "the topics that were made here"),
+            (f"hw consume prices --from -3 --store {root}/store", "the last prices of each partition"),
+            (f'hw sql "SELECT symbol, avg(price) FROM prices GROUP BY ALL" --store {root}/store', "ask them in SQL"),
+            (f"hw check {root}/flipped", "find the damage again"),
+            (f"hw inspect {root}/partition/{first}", "see the frames of a file"),
+            (f"hw broker {root}/store", "serve the same at hw://127.0.0.1:6174"),
         ]
         width = max(len(command) for command, _ in lines)
-        for command, what in lines:
-            line = Text.assemble((f"  {command:<{width}}", "bold"), (f"  {what}", "dim"))
+        for command, about in lines:
+            line = Text.assemble((f"  {command:<{width}}", "bold"), (f"  {about}", "dim"))
             self.people.print(line, soft_wrap=True)
         return 0
 
@@ -397,7 +399,9 @@ def _parse(table: pa.Table) -> tuple[list[int], list[int]]:
 
 def _some_frame(directory: Path, chance: random.Random) -> tuple[Path, int, int, tuple[int, int]]:
     """A frame at random: its file, where it begins there, its first offset, and the offset and position after it."""
-    segment = chance.choice([found for found in list_segments(directory, None)[0] if found.path.stat().st_size > 1000])
+    segment = chance.choice(
+        [candidate for candidate in list_segments(directory, None)[0] if candidate.path.stat().st_size > 1000]
+    )
     with segment.path.open("rb") as log:
         length = segment.path.stat().st_size
         file = FrameFile(log.fileno(), length, seed_of(segment.header.partition), segment.path)

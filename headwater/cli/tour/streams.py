@@ -31,7 +31,7 @@ class Guide(Protocol):
     def say(self, text: Text | str) -> None:
         """Tell something."""
 
-    def show(self, what: RenderableType) -> None:
+    def show(self, renderable: RenderableType) -> None:
         """Show a table."""
 
     def promise(self, kept: bool, text: str) -> None:
