@@ -67,7 +67,7 @@ class Contexts:
         """One of them; raises an error that names the others."""
         if name not in self.known:
             others = ", ".join(sorted(self.known)) or "none yet: hw context add NAME STORE"
-            raise HeadwaterError(f"there is no context {name!r:.100}; there are {others}")
+            raise HeadwaterError(f"context {name!r:.100} does not exist; the contexts are {others}")
         return self.known[name]
 
     def add(self, name: str, context: Context) -> None:

@@ -120,7 +120,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise HeadwaterError(f"nobody is there to be asked: {question} Give --yes to go ahead")
+        raise HeadwaterError(f"there is no terminal to ask at: {question} Give --yes to go ahead")
     if not typer.confirm(printable(question), err=True):
         raise HeadwaterError("nothing was done")
 

@@ -18,7 +18,7 @@ BrokerAddress = Annotated[
     typer.Argument(
         metavar="ADDRESS",
         envvar="HEADWATER_STORE",
-        help="Where a broker is; several addresses with commas are tried in turn.",
+        help="The address of a broker; several, separated by commas, are tried in turn.",
     ),
 ]
 TlsAuthority = Annotated[

@@ -56,7 +56,9 @@ def find(said: str | None) -> Target:
     if said is None and contexts.current is not None:
         said = _CONTEXT + contexts.current
     if not said:
-        raise HeadwaterError("which store? Give --store PATH or hw://host:6174, set HEADWATER_STORE, or hw context use")
+        raise HeadwaterError(
+            "no store is given: give --store PATH or hw://host:6174, set HEADWATER_STORE, or run hw context use"
+        )
     if not said.startswith(_CONTEXT):
         return Target(said, {})
     context = contexts.get(said.removeprefix(_CONTEXT))
@@ -74,9 +76,9 @@ def connect(said: str | None, *, make: bool = False) -> Store:
 def check_is_store(path: Path) -> None:
     """Raise unless the directory is a store: a mistyped path must not become one."""
     if not path.is_dir():
-        raise HeadwaterError(f"there is no store at {path}: hw topic create makes one")
+        raise HeadwaterError(f"store {path} does not exist: hw topic create creates it")
     if not any((path / mark).exists() for mark in _MARKS):
-        raise HeadwaterError(f"{path} is not a store: hw topic create makes it one")
+        raise HeadwaterError(f"{path} is not a store: hw topic create turns it into one")
 
 
 def _open(target: Target, timeout: float) -> Store:

@@ -37,7 +37,7 @@ class Download:
         self._topic = request.store.topic(request.path["topic"])
         self.format = request.text("format", "ndjson")
         if self.format not in FORMATS:
-            raise InvalidConfiguration(f"downloads are {' or '.join(FORMATS)}, not {self.format!r:.40}")
+            raise InvalidConfiguration(f"the format of a download is {' or '.join(FORMATS)}, not {self.format!r:.40}")
         self._limit = request.number("limit", 100_000, 1, MOST_RECORDS)
         self._schema = self._topic.schema
         self._selection = Selection(

@@ -39,7 +39,7 @@ def shown_group(request: PageRequest) -> dict[str, Any]:
     """One group: its members and each partition's position, owner and lag."""
     name = request.path["group"]
     if name not in request.store.group_names():
-        raise NotFound(f"there is no group {name!r}")
+        raise NotFound(f"group {name!r} does not exist")
     info = request.store.group(name).describe()
     survey = request.watch.survey
     names = _names(request, {uuid for uuid, _ in info.positions})
@@ -113,7 +113,7 @@ def planned_reset(request: PageRequest) -> dict[str, Any]:
     chosen = request.body.get("partitions")
     numbers = chosen or list(range(info.partitions))
     if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
-        raise InvalidConfiguration("partitions is a list of numbers")
+        raise InvalidConfiguration("partitions must be a list of numbers")
     start = start_from_text(request.given("to", str))
     positions = request.store.group(name).committed() if name in request.store.group_names() else {}
     rows = []
@@ -143,12 +143,14 @@ def reset(request: PageRequest) -> dict[str, Any]:
     name, topic = request.path["group"], request.store.topic(request.given("topic", str))
     info = topic.info
     if request.given("uuid", str) != info.uuid.hex():
-        raise InvalidConfiguration(f"topic {topic.name!r} was made anew since the difference was shown: look again")
+        raise InvalidConfiguration(
+            f"topic {topic.name!r} was deleted and created again since the difference was shown: look again"
+        )
     positions = {}
     for text, offset in request.given("positions", dict).items():
         number = int(text) if text.isdecimal() else -1
         if not 0 <= number < info.partitions or not isinstance(offset, int) or isinstance(offset, bool):
-            raise InvalidConfiguration(f"{text!r:.20}: {offset!r:.20} is no position in {topic.name!r}")
+            raise InvalidConfiguration(f"{text!r:.20}: {offset!r:.20} is not a position in {topic.name!r}")
         bounds = topic.partition(number).bounds()
         positions[TopicPartition(topic.name, number)] = Commit(
             (info.uuid, number), min(max(offset, bounds.start), bounds.end)

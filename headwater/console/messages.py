@@ -215,4 +215,4 @@ def one_record(topic: Topic, selection: Selection, partition: int, offset: int) 
     for batch in log.scan(offset, offset + 1, schema=topic.schema):
         for row in selection.rows(batch, partition):
             return row
-    raise NotFound(f"{topic.name}/{partition} has no record {offset}: compaction or damage has taken it")
+    raise NotFound(f"{topic.name}/{partition} has no record {offset}: it was removed by compaction, or is damaged")

@@ -84,12 +84,12 @@ class PageRequest:
         try:
             value = int(text) if text else default
         except ValueError:
-            raise InvalidConfiguration(f"{name} is a whole number, not {text!r:.40}") from None
+            raise InvalidConfiguration(f"{name} must be a whole number, not {text!r:.40}") from None
         return min(max(value, least), most)
 
     def given(self, name: str, kind: type[_Kind]) -> _Kind:
         """A part of the body; raises InvalidConfiguration."""
         value = self.body.get(name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise InvalidConfiguration(f"{name} is missing, or not of the right kind")
+            raise InvalidConfiguration(f"{name} is missing or has the wrong type")
         return value

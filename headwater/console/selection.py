@@ -33,7 +33,7 @@ class Selection:
     def __init__(self, schema: Schema, *, key: str = "", text: str = "", where: str = "") -> None:
         """Raises InvalidConfiguration, or InvalidFilter for a wrong `where`."""
         if max(len(key), len(text)) > _LONGEST:
-            raise InvalidConfiguration(f"the text to look for has at most {_LONGEST} characters")
+            raise InvalidConfiguration(f"the text to search for can have at most {_LONGEST} characters")
         self._schema = schema
         self._key = key.encode()
         self._text = text

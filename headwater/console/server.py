@@ -145,7 +145,9 @@ class Console:
             raise Unauthenticated("a token is needed")
         source = source_of(request.client.host) if request.client is not None else ""
         if self._signing_in[source] >= _SIGNING_IN_OF_SOURCE:
-            raise Unauthenticated(f"an address signs in {_SIGNING_IN_OF_SOURCE} times at a time: try again")
+            raise Unauthenticated(
+                f"at most {_SIGNING_IN_OF_SOURCE} sign-ins of an address run at the same time: try again"
+            )
         self._signing_in[source] += 1
         try:
             value = await anyio.to_thread.run_sync(self._sessions.begin, token.strip(), source, limiter=self._doors)
@@ -247,7 +249,7 @@ class Console:
     ) -> Response:
         if len(self._listening) >= _STREAMS:
             await anyio.to_thread.run_sync(close, limiter=self._threads)
-            return JSONResponse({"error": f"{_STREAMS} pages listen already: close some"}, 429)
+            return JSONResponse({"error": f"{_STREAMS} pages are open already: close some"}, 429)
         listener = object()
         self._listening.add(listener)
 

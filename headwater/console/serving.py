@@ -225,6 +225,7 @@ def _listening(address: Address, connections: Connections) -> socket.socket:
             raise
     except OSError as error:
         raise StoreError(
-            f"nothing can listen at {address}: {error.strerror}; is a console running there? --listen takes another one"
+            f"the console cannot listen at {address}: {error.strerror}; if another console runs there, "
+            "give another address by --listen"
         ) from error
     return listener

@@ -86,7 +86,9 @@ class ConsoleSessions:
             if self._connect is None:
                 self._check_pace(source)
                 self._failures.note(source)
-                raise Unauthenticated("this link is of another start of the console: hw console shows the present one")
+                raise Unauthenticated(
+                    "this link belongs to an earlier start of the console: hw console prints the present one"
+                )
         assert self._connect is not None
         name = hashlib.sha256(token.encode()).hexdigest()
         with self._mutex:
@@ -111,7 +113,7 @@ class ConsoleSessions:
 
     def _check_pace(self, source: str) -> None:
         if self._failures.blocks(source):
-            raise Unauthenticated("too many wrong tokens from your address within a minute: wait for one")
+            raise Unauthenticated("too many wrong tokens from your address: wait a minute")
 
     def _add(self, user: str | None, watch: StoreWatch) -> str:
         value = secrets.token_urlsafe(_TOKEN_BYTES)

@@ -198,7 +198,7 @@ def create(request: PageRequest) -> dict[str, Any]:
     name = request.given("name", str)
     columns = request.body.get("columns") or []
     if not isinstance(columns, list):
-        raise SchemaError("columns is a list")
+        raise SchemaError("columns must be a list")
     schema = None
     if columns:
         schema = pa.schema([_column(column) for column in columns])
@@ -220,7 +220,7 @@ def _options(said: Any) -> dict[str, Any]:
     """Options of a topic by their texts; raises InvalidConfiguration, which names the option."""
     known = {option.name: option for option in options_of(TopicConfig)}
     if not isinstance(said, dict) or not said.keys() <= known.keys():
-        raise InvalidConfiguration(f"config has options of a topic: {', '.join(known)}")
+        raise InvalidConfiguration(f"config takes the options of a topic: {', '.join(known)}")
     options = {}
     for name, text in said.items():
         try:
@@ -235,7 +235,7 @@ def alter(request: PageRequest) -> dict[str, Any]:
     name = request.path["topic"]
     partitions = request.body.get("partitions")
     if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool)):
-        raise InvalidConfiguration("partitions is a whole number")
+        raise InvalidConfiguration("partitions must be a whole number")
     info = request.store.alter_topic(name, partitions=partitions, **_options(request.body.get("config") or {}))
     request.watch.look_now()
     return {"name": name, "partitions": info.partitions, "config": configuration(info.config)}
@@ -247,7 +247,7 @@ def delete(request: PageRequest) -> dict[str, Any]:
     if request.given("confirm", str) != name:
         raise InvalidConfiguration(f"type the name of the topic to delete it: {name}")
     if name.startswith("__"):
-        raise InvalidConfiguration(f"{name} is one of Headwater's own topics, and is not deleted here")
+        raise InvalidConfiguration(f"{name} is one of Headwater's own topics, and cannot be deleted")
     request.store.delete_topic(name)
     request.watch.look_now()
     return {"deleted": name}
@@ -257,12 +257,12 @@ def produce(request: PageRequest) -> dict[str, Any]:
     """Write one record, and wait until it is durable."""
     topic = request.store.topic(request.path["topic"])
     if topic.name.startswith("__"):
-        raise InvalidConfiguration(f"{topic.name} is one of Headwater's own topics, and is not written to here")
+        raise InvalidConfiguration(f"{topic.name} is one of Headwater's own topics, and cannot be written to")
     key = _content(request.body.get("key"), "key")
     partition = request.body.get("partition")
     said = request.body.get("headers") or {}
     if not isinstance(said, dict):
-        raise InvalidConfiguration("headers is an object")
+        raise InvalidConfiguration("headers must be an object")
     headers = {name: _content(value, f"header {name!r:.60}") or b"" for name, value in said.items()}
     value = request.body.get("value")
     with request.store.producer(topic.name, linger=0.0) as out:
@@ -285,12 +285,12 @@ def _content(said: Any, name: str) -> bytes | None:
         if kind == "json":
             json.loads(text)
         elif kind != "text":
-            raise InvalidConfiguration(f"{name} is text, json or hex, not {kind!r:.20}")
+            raise InvalidConfiguration(f"{name} must be text, json or hex, not {kind!r:.20}")
         content: bytes = text.encode()
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidConfiguration(f"{name} is not of the right kind: {error}") from None
+        raise InvalidConfiguration(f"{name} has the wrong type: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidConfiguration(f"{name} is no {kind}: {error}") from None
+        raise InvalidConfiguration(f"{name} is not valid {kind}: {error}") from None
     return content
 
 
@@ -305,7 +305,7 @@ def _row(said: Any, schema: Schema) -> dict[str, Any] | None:
             raise SchemaError(f"a record of this topic is an object with the columns {', '.join(schema.payload.names)}")
         return {name: _converted(value, schema.payload.field(name)) for name, value in document.items()}
     except (ValueError, RecursionError) as error:
-        raise InvalidConfiguration(f"value is no JSON: {error}") from None
+        raise InvalidConfiguration(f"value is not JSON: {error}") from None
 
 
 def _converted(value: Any, field: Any) -> Any:

@@ -183,7 +183,7 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert json.loads(revoked.stdout) == {"revoked": tokens[0]["id"], "user": "billing"}
     assert len(json.loads(hw("broker", "token", "list", "--access", access).stdout)["tokens"]) == 1
     for arguments, message in (
-        (["create", "biling"], "there is no user 'biling' for a token in"),
+        (["create", "biling"], "has no user 'biling'"),
         (["create", "billing", "--expires", "soon"], "--expires must be a number of seconds"),
         (["revoke", "000000000000"], "token '000000000000' does not exist"),
     ):

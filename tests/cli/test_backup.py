@@ -77,7 +77,7 @@ def test_a_backup_goes_on_where_it_was_and_a_restore_is_the_same_store(filled: C
     assert filled.json("check", tmp_path / "restored")["damaged"] is False
     filled.refused("restore", place, tmp_path / "restored", text="is not empty")
     filled.refused("restore", place, "hw://127.0.0.1:1", text="hw topic copy")
-    filled.refused("restore", place, ".", text="is where you are")
+    filled.refused("restore", place, ".", text="is the current directory")
     filled.refused("backup", place, "--topic", "oders", text="there is no topic 'oders'")
     filled("restore", place, "--verify")  # a mistyped name has not spoiled it
     filled.refused("backup", tmp_path / "new", "--topic", "oders", text="there is no topic 'oders'")
@@ -229,7 +229,7 @@ def test_a_backup_of_another_store_is_refused(local_hw: Command, tmp_path: Path)
     local_hw("backup", tmp_path / "backup")
     local_hw.store = str(tmp_path / "twin")
     local_hw("produce", "orders", stdin="drei\nvier\n")
-    local_hw.refused("backup", tmp_path / "backup", text="is another record in the backup")
+    local_hw.refused("backup", tmp_path / "backup", text="is a different record in the backup")
 
 
 # Check and steward.

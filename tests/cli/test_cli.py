@@ -107,8 +107,8 @@ def test_hw_alone_gives_help() -> None:
         (["inspect", "--frames", "many", "x"], 2, "--frames"),
         (["unlock", "."], 1, "is not a partition"),
         (["tour", "."], 1, "is not empty"),
-        (["console", "nowhere"], 1, "there is no directory nowhere"),
-        (["console", "."], 1, "is a directory, but no store"),
+        (["console", "nowhere"], 1, "nowhere is neither a directory nor"),
+        (["console", "."], 1, "is a directory, but not a store"),
         (["console", ".", "--listen", "0.0.0.0:0"], 1, "is not only for this machine"),
         (["bogus"], 2, "No such command 'bogus'"),
         (["check", "--bogus", "x"], 2, "--bogus"),
@@ -369,7 +369,7 @@ def test_inspect_shows_a_schema(tmp_path: Path) -> None:
 
 
 def test_unlock_refuses_when_nobody_holds_the_lock(partition: Path) -> None:
-    assert "nobody holds the lock" in run("unlock", "--kill", "--yes", partition, code=1).stderr
+    assert "no process holds the lock" in run("unlock", "--kill", "--yes", partition, code=1).stderr
 
 
 @pytest.fixture

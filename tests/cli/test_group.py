@@ -37,7 +37,7 @@ def test_groups_are_listed_and_described(filled: Command) -> None:
     assert (listed["name"], listed["lag"], listed["topics"], listed["members"]) == ("billing", 16, ["orders"], 0)
     described = filled.json("group", "describe", "billing")
     assert [(one["position"], one["end"], one["lag"]) for one in described["partitions"]] == [(4, 10, 6), (0, 10, 10)]
-    filled.refused("group", "describe", "bling", text="there is no group 'bling'")
+    filled.refused("group", "describe", "bling", text="group 'bling' does not exist")
     assert len(filled.json("group", "list")["groups"]) == 1, "asking does not make one"
 
 
@@ -93,7 +93,7 @@ def test_a_sparkline_shows_how_it_was() -> None:
 
 
 def test_to_look_at_a_group_does_not_make_it_one(filled: Command) -> None:
-    filled.refused("lag", "bling", text="there is no group 'bling'")
-    filled.refused("lag", "bling", "--max", "5", text="there is no group 'bling'")
+    filled.refused("lag", "bling", text="group 'bling' does not exist")
+    filled.refused("lag", "bling", "--max", "5", text="group 'bling' does not exist")
     assert "bling" not in [one["name"] for one in filled.json("group", "list")["groups"]]
-    filled.refused("group", "describe", "bling", text="there is no group 'bling'")
+    filled.refused("group", "describe", "bling", text="group 'bling' does not exist")

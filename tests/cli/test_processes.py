@@ -237,7 +237,7 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_and_said(store: str) -> Non
     with subprocess.Popen([*HW, "tail", "late"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         assert tail.stdout is not None
         assert tail.stderr is not None
-        assert tail.stderr.readline() == "hw: there is no topic late yet: waiting for it\n"
+        assert tail.stderr.readline() == "hw: topic late does not exist yet: waiting for it\n"
         with headwater.open(store) as opened:
             opened.create_topic("late")
             with opened.producer("late") as out:

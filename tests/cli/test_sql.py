@@ -78,7 +78,7 @@ def test_sql_reaches_nothing_but_topics(local_hw: Command, tmp_path: Path) -> No
 
 def test_what_is_no_format_is_refused(local_hw: Command) -> None:
     local_hw("topic", "create", "trades")
-    local_hw.refused("sql", "FROM trades", "-o", "xml", code=2, text="there is no format 'xml'")
+    local_hw.refused("sql", "FROM trades", "-o", "xml", code=2, text="unknown format 'xml'")
 
 
 def test_damage_is_named_in_one_line(local_hw: Command) -> None:

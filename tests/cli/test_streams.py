@@ -206,7 +206,7 @@ WRONG_INPUT: list[tuple[list[str], bytes, int, str]] = [
     (["-K", "\\"], b"a:b", 2, "--key-separator"),
     (["-K", ""], b"a:b", 2, "--key-separator"),
     (["-H", "\udcff=x"], b"a", 2, "a header's name is text"),
-    (["-i", "xml"], b"a", 2, "there is no format 'xml'"),
+    (["-i", "xml"], b"a", 2, "unknown format 'xml'"),
 ]
 
 
@@ -295,7 +295,7 @@ def test_a_format_says_what_is_written(filled: Command) -> None:
     told = filled(*flags, "-o", r"%p %o %t %k %h %n %s%%\t[\x41]")
     assert told == "0 3 1970-01-01T00:00:03.000000000Z k0 trace=3 orders 29%\t[A]\n"
     assert filled(*flags, "--format", r"%k\c") == "k0"
-    filled.refused(*flags, "--format", "jsn", code=2, text="there is no format 'jsn'; there are json, csv")
+    filled.refused(*flags, "--format", "jsn", code=2, text="unknown format 'jsn'; the formats are json, csv")
     filled("topic", "create", "typed", "-c", "x:int64,y:string")
     filled("produce", "typed", stdin='{"x": 1, "y": "why"}')
     assert filled("consume", "typed", "-o", "%{y} %{x} %v") == 'why 1 {"x": 1, "y": "why"}\n'
@@ -319,8 +319,8 @@ def test_following_ends_with_its_limit(filled: Command) -> None:
 
 
 REFUSED = [
-    (["orders", "--from", "bogus"], "'bogus' is no position"),
-    (["orders", "--from", "5:bogus"], "'5:bogus' is no position"),
+    (["orders", "--from", "bogus"], "'bogus' is not a position"),
+    (["orders", "--from", "5:bogus"], "'5:bogus' is not a position"),
     (["orders", "--from", "1:2", "--to", "3"], "--from '1:2' has an end of its own: leave out --to"),
     (["orders", "-p", "7"], "has partitions 0 to 1, not 7"),
     (["orders", "--where", "bogus = 1"], "there is no column 'bogus'"),
@@ -328,12 +328,12 @@ REFUSED = [
     (["orders", "--where", "key = cust-7"], "text and times are written in single quotes, at character 11"),
     (["orders", "--where", "value ~ '('"], "--where: '(' is no regular expression"),
     (["orders", "--where", "offset > x"], "--where: there is no column 'x'"),
-    (["orders", "--columns", "bogus"], "unknown columns bogus; there are partition, offset"),
+    (["orders", "--columns", "bogus"], "unknown columns bogus; the columns are partition, offset"),
     (["orders", "--where", "timestamp > 'yesterday'"], "'yesterday' is no time"),
     (["orders", "--format", "%q"], "there is no field %q"),
     (["orders", "--format", "%v\\xZZ"], "there is no escape \\x"),
     (["orders", "--format", "%v", "--columns", "key"], "--columns is for json, csv, arrow and parquet"),
-    (["typed", "--format", "%{bogus}"], "there is no column 'bogus'; there are n"),
+    (["typed", "--format", "%{bogus}"], "column 'bogus' does not exist; the columns are n"),
     (["orders", "--limit", "-1"], "'--limit' / '-n'"),
     (["orders", "--format", "%{x}"], "is for typed topics"),
     (["orders", "--to", "5", "--follow"], "leave out --follow"),
@@ -375,7 +375,7 @@ def test_ranges_are_read_as_people_write_them(text: str, start: Any, end: Any) -
 
 @pytest.mark.parametrize("text", ["", "@", "x", "1:2:3", "@tomorrow", "--5"])
 def test_what_is_no_range_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConfiguration, match="is no position"):
+    with pytest.raises(InvalidConfiguration, match="is not a position"):
         parse_span(text, None)
 
 

@@ -43,11 +43,11 @@ def test_a_topic_takes_its_columns_from_a_file(hw: Command, tmp_path: Path) -> N
 MISTAKEN = [
     (["create", "t", "--set", "bogus=1"], "--set takes name=value"),
     (["create", "t", "--set", "sync=soon"], "--set 'sync=soon': must be"),
-    (["create", "t", "-c", "a:bogus"], "there is no type 'bogus'"),
+    (["create", "t", "-c", "a:bogus"], "unknown type 'bogus'"),
     (["create", "t", "-c", "a"], "a column is written name:type"),
     (["create", "t", "-p", "0"], "'--partitions' / '-p'"),
     (["alter", "nope"], "nothing to change"),
-    (["copy", "orders", "t", "--from", "bogus"], "'bogus' is no position"),
+    (["copy", "orders", "t", "--from", "bogus"], "'bogus' is not a position"),
 ]
 REFUSED = [
     (["create", "../t"], "name"),
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_refused_in_one_line(local_hw: Command) -> None:
 
 
 def test_a_mistyped_path_does_not_become_a_store(local_hw: Command, tmp_path: Path) -> None:
-    local_hw.refused("topic", "list", text="there is no store at")
+    local_hw.refused("topic", "list", text="does not exist: hw topic create creates it")
     local_hw.refused("topic", "list", "--store", tmp_path, text="is not a store")
     assert not (tmp_path / "events").exists()
 
@@ -110,8 +110,8 @@ def test_contexts_name_stores(local_hw: Command, tmp_path: Path) -> None:
     hw = local_hw
     hw("topic", "create", "orders")
     place, hw.store = hw.store, ""
-    hw.refused("topic", "list", text="which store?")
-    hw.refused("topic", "list", "--store", "@dev", text="there is no context 'dev'")
+    hw.refused("topic", "list", text="no store is given")
+    hw.refused("topic", "list", "--store", "@dev", text="context 'dev' does not exist")
     hw("context", "add", "dev", place)
     hw("context", "add", "prod", "hw://broker.example:6174", "--tls-ca", "ca.pem", "--token-file", "token")
     hw.refused("context", "add", "a b", place, text="name")

@@ -169,7 +169,7 @@ def test_what_is_wrong_with_a_question_is_told(tmp_path: Path) -> None:
             ("at=1:x", "is not a cursor", everywhere[:2]),
             ("at=-1:5", "is not a cursor", everywhere[:2]),
             ("decode=rot13", "is not a decoder", everywhere[:2]),
-            ("limit=many", "limit is a whole number", ("messages", "download")),
+            ("limit=many", "limit must be a whole number", ("messages", "download")),
         ):
             for path in paths:
                 answer = console.ask("GET", f"/api/topics/orders/{path}?{query}")
@@ -290,7 +290,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("POST", "topics", {"name": "a", "partitions": 1, "columns": [{"name": "x", "type": "blob"}]}, "types"),
     ("POST", "topics", {"name": "a", "partitions": 1, "config": {"retention_age": "soon"}}, "retention_age"),
     ("POST", "topics", {"name": "a", "partitions": 1, "config": {"nothing": 1}}, "options of a topic"),
-    ("POST", "topics", {"name": "a", "partitions": 1, "columns": 5}, "columns is a list"),
+    ("POST", "topics", {"name": "a", "partitions": 1, "columns": 5}, "columns must be a list"),
     ("POST", "topics", {"name": "a", "partitions": 1, "columns": [{"name": "\ud800", "type": "bool"}]}, "types"),
     ("PATCH", "topics/orders", {"partitions": 1}, "can rise"),
     ("PATCH", "topics/orders", {"partitions": "9"}, "whole number"),
@@ -298,16 +298,16 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("POST", "topics/orders/messages", {"value": {"as": "hex", "text": "xyz"}}, "no hex"),
     ("POST", "topics/orders/messages", {"value": {"as": "json", "text": "{"}}, "no json"),
     ("POST", "topics/orders/messages", {"value": {"as": "exe", "text": ""}}, "text, json or hex"),
-    ("POST", "topics/orders/messages", {"value": "x"}, "right kind"),
+    ("POST", "topics/orders/messages", {"value": "x"}, "wrong type"),
     ("POST", "topics/orders/messages", {"value": {"as": "json", "text": "[" * 100_000}}, "no json"),
-    ("POST", "topics/orders/messages", {"value": None, "headers": [1]}, "headers is an object"),
+    ("POST", "topics/orders/messages", {"value": None, "headers": [1]}, "headers must be an object"),
     *(
         ("POST", "topics/trades/messages", {"value": {"as": "json", "text": text}}, "an object with the columns price")
         for text in ("5", "null", '["price"]', '{"cost": 1}')
     ),
     ("POST", "topics/orders/messages", {"value": None}, "needs a key"),
     ("POST", "groups/billing/plan", {"topic": "orders", "to": "soon"}, "is no time"),
-    ("POST", "groups/billing/reset", {"topic": "orders", "uuid": "00", "positions": {}}, "made anew"),
+    ("POST", "groups/billing/reset", {"topic": "orders", "uuid": "00", "positions": {}}, "created again"),
     ("POST", "groups/billing/reset", {"topic": "orders", "uuid": "{uuid}", "positions": {"²": 1}}, "no position"),
 ]
 

@@ -71,7 +71,7 @@ def test_the_launch_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_g
 def test_guessing_is_slow(tmp_path: Path) -> None:
     with served(hw.open(tmp_path / "store"), signed_in=False) as console:
         told = [console.sign_in(f"guess-{number}").json["error"] for number in range(22)]
-        assert "another start" in told[0]
+        assert "an earlier start" in told[0]
         assert "too many" in told[-1]
         assert console.sign_in().status == 200, "on one machine all have one address: guessing keeps out nobody"
 
@@ -204,7 +204,7 @@ def test_the_page_makes_no_markup_of_strings_and_has_no_script_inside() -> None:
         ("0.0.0.0:6175", "events", False, None, "not only for this machine"),
         ("[::]:6175", "hw://127.0.0.1:6174", False, "c.pem", "not only for this machine"),
         ("console.example:6175", "hw://127.0.0.1:6174", True, None, "tokens would cross the network"),
-        ("127.0.0.1:6175", "events", True, None, "--users are those of a broker"),
+        ("127.0.0.1:6175", "events", True, None, "--users needs a broker"),
         ("127.0.0.1:6175", "events", False, None, None),
         ("localhost:6175", "hw://broker:6174", True, None, None),
         ("0.0.0.0:6175", "hw://broker:6174", True, "c.pem", None),

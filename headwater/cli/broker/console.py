@@ -43,13 +43,15 @@ def run(
             metavar="STORE", envvar="HEADWATER_STORE", help="A directory, or hw://host:6174 for a broker or a cluster."
         ),
     ] = "hw://127.0.0.1:6174",
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where browsers find it; port 0 is any.")] = _LISTEN,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The address that browsers connect to; port 0 takes any free port.")
+    ] = _LISTEN,
     write: Annotated[
         bool, typer.Option("--write", help="Let the page change things: topics, records, positions of groups.")
     ] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the link.")] = False,
     users: Annotated[
-        bool, typer.Option("--users", help="Let in users of the broker, each with a token and its rights.")
+        bool, typer.Option("--users", help="Admit users of the broker, each with a token and its rights.")
     ] = False,
     tls: Annotated[
         bool, typer.Option("--tls", help="Connect to the broker by TLS, with the machine's own authorities.")
@@ -111,13 +113,13 @@ def check_exposure(
     if (serve_certificate is None) != (serve_key is None):
         raise InvalidConfiguration("--serve-certificate and --serve-key belong together: give both, or neither")
     if users and not store.startswith(SCHEME):
-        raise InvalidConfiguration(f"--users are those of a broker, whose address begins with {SCHEME}, not {store}")
+        raise InvalidConfiguration(f"--users needs a broker, whose address begins with {SCHEME}; {store} is not one")
     if address.local:
         return
     if not users:
         raise InvalidConfiguration(
-            f"--listen {address} is not only for this machine: let users of a broker in by their tokens (--users, with "
-            "--serve-certificate and --serve-key), or listen on 127.0.0.1"
+            f"--listen {address} is not only for this machine: admit users of a broker by their tokens (--users, "
+            "with --serve-certificate and --serve-key), or listen on 127.0.0.1"
         )
     if serve_certificate is None:
         raise InvalidConfiguration(
@@ -135,9 +137,11 @@ def _opened(store: str, given: dict[str, Any]) -> Store:
         return open_store(store, client=ClientConfig(timeout=_PATIENCE), **given)
     path = Path(store)
     if "://" in store or not path.is_dir():
-        raise InvalidConfiguration(f"there is no directory {store}, and no broker is called so")
+        raise InvalidConfiguration(
+            f"{store} is neither a directory nor the address of a broker, such as hw://host:6174"
+        )
     if not any((entry / "topic.json").exists() for entry in path.iterdir()) and not (path / "store.lock").exists():
-        raise InvalidConfiguration(f"{store} is a directory, but no store: none of its directories is a topic")
+        raise InvalidConfiguration(f"{store} is a directory, but not a store: it contains no topic")
     return open_store(store, **given)
 
 

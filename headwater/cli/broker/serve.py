@@ -130,10 +130,16 @@ def _text(value: str | bool | None) -> str | None:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-_Directory = Annotated[str | None, typer.Argument(metavar="DIRECTORY", help="The store to serve; made if need be.")]
+_Directory = Annotated[
+    str | None, typer.Argument(metavar="DIRECTORY", help="The store to serve; created if it does not exist.")
+]
 _Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Options in YAML or TOML; flags and the environment go over it."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A file of options in YAML or TOML; flags and environment variables override it.",
+    ),
 ]
 
 

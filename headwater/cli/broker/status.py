@@ -26,7 +26,7 @@ def status(
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
     wait: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to go on trying, such as 1min for a broker that is starting.")
+        str, typer.Option(metavar="TIME", help="How long to keep trying, such as 1min for a broker that is starting.")
     ] = _WAIT,
     as_json: Json = False,
 ) -> None:

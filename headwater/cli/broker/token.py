@@ -43,7 +43,7 @@ def create(
     user: Annotated[str, typer.Argument(metavar="USER", help="A user of the access file.")],
     access: _Access,
     expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long it is good, such as 90d; for ever if not given.")
+        str | None, typer.Option(metavar="TIME", help="How long the token is valid, such as 90d; without it, for ever.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, also in a pipe.")] = False,
 ) -> None:
@@ -56,7 +56,7 @@ def create(
     users = read_access(access)
     if user not in users or user == ANONYMOUS.name:
         known = sorted(set(users) - {ANONYMOUS.name})
-        raise InvalidConfiguration(f"there is no user {user!r} for a token in {access}: {suggestion(user, known)}")
+        raise InvalidConfiguration(f"{access} has no user {user!r}: {suggestion(user, known)}")
     until = None if expires is None else time.time() + _length(expires)
     token = create_token(tokens_beside(access), user, until)
     if as_json:

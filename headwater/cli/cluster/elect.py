@@ -23,10 +23,10 @@ _TIMEOUT: Final = 30.0
 
 def elect(
     partition: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION", help="Which partition, such as orders/0.")],
-    broker: Annotated[int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Who is to lead it.")],
+    broker: Annotated[int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="The broker that becomes its leader.")],
     address: BrokerAddress = HERE,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Do not ask: what only others had may be lost.")
+        bool, typer.Option("--accept-loss", help="Do not ask: records that only other replicas had may be lost.")
     ] = False,
     tls_ca: TlsAuthority = None,
     tls_certificate: TlsCertificate = None,
@@ -66,7 +66,9 @@ def elect(
 
 def _confirm(partition: str, broker: int) -> None:
     if not sys.stdin.isatty():
-        raise StoreError("there is no terminal to ask at: give --accept-loss to lose the records that only others had")
+        raise StoreError(
+            "there is no terminal to ask at: --accept-loss accepts losing the records that only other replicas had"
+        )
     if not typer.confirm(
         f"Let broker {broker} lead {partition}, and lose the records that it does not have?", err=True
     ):

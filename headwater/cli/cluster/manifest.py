@@ -257,7 +257,7 @@ def _confirm(doable: Sequence[Difference]) -> None:
     removed = [f"{difference.kind} {difference.name}" for difference in doable if difference.action == "remove"]
     if not sys.stdin.isatty():
         raise StoreError(
-            f"{len(removed)} are removed, and nobody is there to be asked: give --yes, or leave out --prune"
+            f"this removes {len(removed)}, and there is no terminal to ask at: give --yes, or leave out --prune"
         )
     if not typer.confirm(f"Remove {len(removed)}, with all records of topics?", err=True):
         raise StoreError("nothing was done")

@@ -28,7 +28,7 @@ _INTERRUPTED: Final = 130
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
 Cancel = Annotated[bool, typer.Option("--cancel", help="Cancel the moves that are not done.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, a document a line, as in a pipe.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one document per line, as in a pipe.")]
 
 
 def rebalance(
@@ -54,7 +54,7 @@ def rebalance(
 
 
 def remove_broker(
-    broker: Annotated[int, typer.Argument(min=0, max=2**31 - 1, metavar="ID", help="Which broker.")],
+    broker: Annotated[int, typer.Argument(min=0, max=2**31 - 1, metavar="ID", help="The id of the broker.")],
     address: BrokerAddress = HERE,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -147,7 +147,7 @@ class _Mover:
 
     def _confirm(self) -> None:
         if not sys.stdin.isatty():
-            raise StoreError("nobody is there to be asked: give --yes to move them, or --dry-run to see the plan")
+            raise StoreError("there is no terminal to ask at: give --yes to move them, or --dry-run to see the plan")
         if not typer.confirm("Move them?", err=True):
             raise StoreError("nothing was done")
 

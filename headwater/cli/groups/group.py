@@ -37,7 +37,7 @@ _WHENEVER: Final = (1 << 63) - 1
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="See how far groups are, and set them elsewhere.",
+    help="Show the positions and lag of groups, and reset them.",
     epilog="[bold]Examples[/]\n\n"
     "  hw group list\n"
     "  hw group describe billing\n"
@@ -56,7 +56,7 @@ def check_is_group(store: Store, name: str) -> None:
     """Raise unless there is such a group: looking at one would make it."""
     if not store.has_group(name):
         others = ", ".join(known_groups(store)) or "none"
-        raise HeadwaterError(f"there is no group {name!r} in {store}; there are {others}")
+        raise HeadwaterError(f"group {name!r} does not exist in {store}; the groups are {others}")
 
 
 def _described(store: Store, name: str) -> GroupInfo:
@@ -183,7 +183,11 @@ def reset(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            "--topic", "-t", metavar="TOPIC", help="Only here; else all it reads.", autocompletion=complete_topic
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Only this topic; without it, all that the group reads.",
+            autocompletion=complete_topic,
         ),
     ] = None,
     partition: Annotated[
@@ -203,7 +207,7 @@ def reset(
         known = {lag.tp: lag.position for lag in lags(opened_store, [name])} if opened_store.has_group(name) else {}
         topics = topic or sorted({tp.topic for tp in known})
         if not topics:
-            raise HeadwaterError(f"there is no group {name!r} in {opened_store} that reads anything: name a --topic")
+            raise HeadwaterError(f"group {name!r} has no positions in {opened_store}: name a --topic")
         changes: dict[TopicPartition, tuple[int | None, Commit]] = {}
         for topic_name in topics:
             info = opened_store.describe_topic(topic_name)

@@ -35,14 +35,16 @@ _KEPT: Final = 40
 def lag(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[GROUP…]", help="These groups; else all.", autocompletion=complete_group),
+        typer.Argument(metavar="[GROUP…]", help="Only these groups; without any, all.", autocompletion=complete_group),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 1.0,
     most: Annotated[
-        int | None, typer.Option("--max", min=0, metavar="N", help="End with 1 if a group has more than N to read.")
+        int | None, typer.Option("--max", min=0, metavar="N", help="Exit with 1 if the lag of a group is more than N.")
     ] = None,
-    partitions: Annotated[bool, typer.Option("--partitions", "-p", help="Each partition, not only topics.")] = False,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", "-p", help="Show each partition, not only topics.")
+    ] = False,
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:

@@ -47,7 +47,7 @@ def _parse_type(text: str) -> Any:
         return pa.type_for_alias(_ALIASES.get(text, text))
     except ValueError:
         raise Mistake(
-            f"there is no type {text!r:.60}: use string, int64, float64, bool, binary, date32, timestamp[us, UTC], "
+            f"unknown type {text!r:.60}: use string, int64, float64, bool, binary, date32, timestamp[us, UTC], "
             f"decimal(12,2), list<int64> or another of Arrow's"
         ) from None
 

@@ -43,7 +43,8 @@ def consume(
     start: From = None,
     end: To = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; more than once.")
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition; repeat it for several."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N records.")] = None,
@@ -72,9 +73,11 @@ def consume(
     """
     span, filters = parse_span(start, end), parse_where(where)
     if span.ends and (follow or group):
-        raise Mistake("--to, or a range, ends: leave out --follow and --group")
+        raise Mistake("--to or a range ends the reading: leave out --follow and --group")
     if group and output == "parquet":
-        raise Mistake("a group's records are done when written, and Parquet is written at the end: use arrow")
+        raise Mistake(
+            "--group acknowledges records when they are written, and Parquet is written at the end: use --format arrow"
+        )
     with opened(store) as opened_store:
         selection = ConsumeSelection.of(opened_store.topic(topic), partition, filters, columns)
         writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
@@ -107,7 +110,7 @@ class ConsumeSelection:
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         unknown = [name for name in chosen or () if name not in available]
         if unknown:
-            raise Mistake(f"unknown columns {', '.join(unknown)}; there are {', '.join(available)}")
+            raise Mistake(f"unknown columns {', '.join(unknown)}; the columns are {', '.join(available)}")
         wrong = [number for number in partitions or () if number >= info.partitions]
         if wrong:
             raise Mistake(f"topic {info.name!r} has partitions 0 to {info.partitions - 1}, not {wrong[0]}")

@@ -34,11 +34,12 @@ _STDIN = Path("-")
 def produce(
     topic: TopicName,
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE…]", help="Files; without any, or as -, standard input.")
+        list[Path] | None,
+        typer.Argument(metavar="[FILE…]", help="Files to read; without any, or with -, standard input."),
     ] = None,
     input_format: Annotated[
         str | None,
-        typer.Option("--input", "-i", metavar="FORMAT", help=f"{', '.join(FORMATS)}; else by the files' names."),
+        typer.Option("--input", "-i", metavar="FORMAT", help=f"{', '.join(FORMATS)}; without it, by the files' names."),
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", "-k", metavar="FIELD", help="The field or column that is the key.")
@@ -48,10 +49,12 @@ def produce(
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="In lines: the text before it is the key."),
+        typer.Option(
+            "--key-separator", "-K", metavar="TEXT", help="For lines: the text before this separator is the key."
+        ),
     ] = None,
     delete_empty: Annotated[
-        bool, typer.Option("--delete-empty", help="In lines with keys: an empty value is a delete marker.")
+        bool, typer.Option("--delete-empty", help="For lines with keys: an empty value is a tombstone.")
     ] = False,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record.")
@@ -70,7 +73,7 @@ def produce(
     it takes `value`, `key`, `timestamp` and `headers`, or each row as a JSON object.
     """
     if input_format is not None and input_format not in FORMATS:
-        raise typer.BadParameter(f"there is no format {input_format!r:.60}; there are {', '.join(FORMATS)}")
+        raise typer.BadParameter(f"unknown format {input_format!r:.60}; the formats are {', '.join(FORMATS)}")
     chosen = cast("Format | None", input_format)
     sources = files or [_STDIN]
     headers = dict(map(_header, header or []))
@@ -146,7 +149,7 @@ def _topic(store: Store, name: str, first: Path, chosen: Format | None, create: 
     except UnknownTopic:
         if not create:
             raise HeadwaterError(
-                f"there is no topic {name!r} in {store}: hw topic create {name}, or give --create"
+                f"topic {name!r} does not exist in {store}: run hw topic create {name}, or give --create"
             ) from None
     kind = chosen or (None if first == _STDIN else format_of(first))
     columnar = kind in ("csv", "parquet", "arrow") and first != _STDIN
@@ -192,10 +195,10 @@ def _separator(text: str | None) -> bytes | None:
     if text is None:
         return None
     if not text:
-        raise typer.BadParameter("it is at least one character", param_hint="--key-separator")
+        raise typer.BadParameter("the separator needs at least one character", param_hint="--key-separator")
     try:
         return os.fsencode(text).decode("unicode_escape").encode("latin-1")
     except UnicodeError:
         raise typer.BadParameter(
-            f"{text!r:.60} is no text with escapes: use \\t, \\xNN, \\\\", param_hint="--key-separator"
+            f"{text!r:.60} has an invalid escape: use \\t, \\xNN, \\\\", param_hint="--key-separator"
         ) from None

@@ -228,7 +228,7 @@ class Reading:
         if name is None:
             return None
         if name not in table.column_names:
-            raise InvalidRecord(f"there is no column {name!r:.60}; there are {', '.join(table.column_names)}")
+            raise InvalidRecord(f"column {name!r:.60} does not exist; the columns are {', '.join(table.column_names)}")
         return table.column(name)
 
 
@@ -336,7 +336,7 @@ def schema_of_file(path: Path, format: Format | None = None) -> pa.Schema | None
     """Return the columns of a file without Headwater's own; None if the file was written from a raw topic."""
     kind = format or format_of(path)
     if kind not in ("csv", "parquet", "arrow"):
-        raise HeadwaterError(f"{path}: columns are known of CSV, Parquet and Arrow files, not of {kind}")
+        raise HeadwaterError(f"{path}: only CSV, Parquet and Arrow files have columns, not {kind}")
     reading = Reading(Schema(pa.schema([("value", pa.binary())])))
     with open_file(path) as (source, _):
         read = {"csv": reading._csv, "parquet": reading._parquet, "arrow": reading._arrow}[kind]
@@ -345,7 +345,7 @@ def schema_of_file(path: Path, format: Format | None = None) -> pa.Schema | None
         except (pa.ArrowException, OSError) as error:
             raise InvalidRecord(f"{path}: {error}") from error
     if first is None:
-        raise HeadwaterError(f"{path} is empty: it says nothing of its columns")
+        raise HeadwaterError(f"{path} is empty, so its columns are unknown")
     return None if {*first.schema.names} == {"partition", *RAW.full.names} else plain_schema(first.schema)
 
 

@@ -22,7 +22,7 @@ From = Annotated[
     typer.Option("--from", metavar="POSITION", help=f"Where to begin: {GRAMMAR}, or A:B for both ends."),
 ]
 To = Annotated[
-    str | None, typer.Option("--to", metavar="POSITION", help="Where to end, without it; the same positions.")
+    str | None, typer.Option("--to", metavar="POSITION", help="Where to end, exclusive; the same positions.")
 ]
 
 
@@ -43,7 +43,7 @@ def parse_position(text: str) -> Start:
     try:
         return time(text[1:]) if text.startswith("@") else int(text)
     except (ValueError, HeadwaterError, OverflowError):
-        raise Mistake(f"{text!r:.100} is no position: use {GRAMMAR}") from None
+        raise Mistake(f"{text!r:.100} is not a position: use {GRAMMAR}") from None
 
 
 def parse_span(first: str | None, last: str | None, default: Start = "earliest") -> PositionRange:

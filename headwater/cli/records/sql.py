@@ -63,7 +63,7 @@ _TYPED: Final = "SELECT * REPLACE (TRY(decode(_key)) AS _key) FROM {source}"
     "  hw sql --format parquet 'FROM trades' > trades.parquet",
 )
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to ask; - reads it from standard input.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The query; - reads it from standard input.")],
     files: Annotated[
         bool, typer.Option("--files", help="Let the query read and write files, and reach the network.")
     ] = False,
@@ -82,7 +82,7 @@ def sql(
     value_bytes whatever they are. A typed one has its columns, and Headwater's own with an underscore.
     """
     if output is not None and output not in _FORMATS:
-        raise Mistake(f"there is no format {output!r:.60}; there are {', '.join(_FORMATS)}")
+        raise Mistake(f"unknown format {output!r:.60}; the formats are {', '.join(_FORMATS)}")
     duck = _duckdb()
     text = sys.stdin.read() if query == "-" else query
     with opened(store) as opened_store:
@@ -204,7 +204,7 @@ def _write(reader: pa.RecordBatchReader, output: str | None, limit: int, as_json
         _show(reader, limit)
         return
     if output in ("arrow", "parquet") and terminal:
-        raise HeadwaterError(f"{output} is not for terminals: send it to a file, as by > rows.{output}")
+        raise HeadwaterError(f"{output} is not for terminals: redirect it to a file, such as > rows.{output}")
     writer: RecordWriter = JsonColumns()
     if output == "csv":
         writer = CsvWriter(reader.schema)

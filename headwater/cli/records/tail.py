@@ -59,7 +59,7 @@ def tail(
 ) -> None:
     """Watch topics live, until Ctrl-C or q. The space bar pauses, and goes on with all that came meanwhile."""
     if output in ("arrow", "parquet", "csv"):
-        raise HeadwaterError(f"{output} needs an end, and a tail has none: hw consume --format {output}")
+        raise HeadwaterError(f"{output} needs an end, and a tail has none: use hw consume --format {output}")
     filters = parse_where(where)
     with opened(store) as opened_store:
         names = [name for name in opened_store.topics() if TopicFilter(topics)(name)]
@@ -69,7 +69,7 @@ def tail(
             if not pattern.startswith("__") and not any(map(TopicFilter([pattern]), names))
         ]
         if missing:
-            sys.stderr.write(f"hw: there is no topic {printable(', '.join(missing))} yet: waiting for it\n")
+            sys.stderr.write(f"hw: topic {printable(', '.join(missing))} does not exist yet: waiting for it\n")
         writer = writer_of(output, RAW.full, chosen=False, as_json=as_json, topics=len(names) != 1)
         TopicTail(opened_store, writer, filters).run(topics, names, lines)
 

@@ -211,7 +211,7 @@ class _Field(NamedTuple):
 def _unknown_column(name: str, columns: Collection[str]) -> str:
     if not columns:
         return "--format: %{column} is for typed topics; a raw one has %v"
-    return f"--format: there is no column {name!r:.60}; there are {', '.join(columns)}"
+    return f"--format: column {name!r:.60} does not exist; the columns are {', '.join(columns)}"
 
 
 def _parsed(text: str) -> list[bytes | _Field]:
@@ -225,16 +225,16 @@ def _parsed(text: str) -> list[bytes | _Field]:
             return parts
         if escape is not None:
             if escape not in _ESCAPES and len(escape) == 1:
-                raise Mistake(f"--format: there is no escape \\{escape}; use \\n \\t \\r \\0 \\xNN")
+                raise Mistake(f"--format: unknown escape \\{escape}; use \\n \\t \\r \\0 \\xNN")
             parts.append(_ESCAPES[escape] if escape in _ESCAPES else bytes.fromhex(escape[1:]))
         elif field == "%":
             parts.append(b"%")
         elif column is not None or field in _FIELDS:
             parts.append(_Field(f"{{{column}" if column is not None else field))
         else:
-            raise Mistake(f"--format: there is no field %{field}; there are {HELP.partition('with ')[2]}")
+            raise Mistake(f"--format: unknown field %{field}; the fields are {HELP.partition('with ')[2]}")
     if not _FIELD.search(text):
-        raise Mistake(f"--format: there is no format {text!r:.60}; there are {HELP}")
+        raise Mistake(f"--format: unknown format {text!r:.60}; the formats are {HELP}")
     return [*parts, text[at:].encode(), b"\n"]
 
 
@@ -324,7 +324,7 @@ def writer_of(
     terminal = sys.stdout.isatty()
     if format in ("arrow", "parquet"):
         if terminal:
-            raise HeadwaterError(f"{format} is not for terminals: send it to a file, as by > records.{format}")
+            raise HeadwaterError(f"{format} is not for terminals: redirect it to a file, such as > records.{format}")
         return ArrowWriter(output, parquet=format == "parquet")
     if format == "csv":
         return CsvWriter(output)
@@ -333,6 +333,8 @@ def writer_of(
     if format is not None:
         written = FormatWriter(format)
         if chosen:
-            raise Mistake("--columns is for json, csv, arrow and parquet: a text names its own, as by %{column}")
+            raise Mistake(
+                "--columns is for json, csv, arrow and parquet: a text format names columns itself, such as %{column}"
+            )
         return written
     return CsvWriter(output) if chosen else PrettyWriter(topics=topics)

@@ -40,7 +40,7 @@ Store = Annotated[Path, typer.Option("--store", metavar="DIRECTORY", help="The s
 Master = Annotated[
     str, typer.Option("--master", metavar="WHERE", help="Where Spark runs: local[4], spark://host:7077.")
 ]
-Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 4g.")]
+Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="The memory of Spark's driver, such as 4g.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 Roll = Annotated[bool, typer.Option("--roll", help="Close the growing segments first, so that all of it is included.")]
 
@@ -56,17 +56,21 @@ OnProgress = Callable[[int, int], None]
 )
 def archive_command(
     topic: TopicName,
-    to: Annotated[Path, typer.Option("--to", metavar="DIRECTORY", help="The archive; made if need be.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIRECTORY", help="The archive; created if it does not exist.")],
     store: Store,
     roll: Roll = False,
     trim: Annotated[
         bool, typer.Option("--trim", help="Remove from the log the records that are archived and read.")
     ] = False,
     grace: Annotated[
-        str, typer.Option("--grace", metavar="TIME", help="How long the log keeps it still: 90s, 12h, 7d.")
+        str,
+        typer.Option("--grace", metavar="TIME", help="How long the log still keeps archived records: 90s, 12h, 7d."),
     ] = "1d",
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on where retention was faster, and leave a gap.")
+        bool,
+        typer.Option(
+            "--skip-lost", help="Skip records that retention removed before they were archived; this leaves a gap."
+        ),
     ] = False,
     master: Master = "local[*]",
     memory: Memory = "1g",
@@ -172,7 +176,7 @@ def replay_command(
     end: Annotated[str, typer.Option("--to", metavar="WHERE", help="latest, or as above; exclusive.")] = "latest",
     sql: Annotated[str | None, typer.Option("--sql", help="A SELECT from the view 'source'.")] = None,
     archive: Annotated[Path | None, typer.Option("--archive", help="Where the older part of the topic is.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="It is done once under this name.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The name of this replay, which runs once.")] = None,
     master: Master = "local[*]",
     memory: Memory = "1g",
     as_json: Json = False,

@@ -19,7 +19,7 @@ from headwater.core.errors import InvalidPipeline, PipelineRunning
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Topics and files through SQL and Python to topics and tables, from one file.",
+    help="Run pipelines: topics and files through SQL and Python to topics and tables, from one file.",
     epilog="[bold]Examples[/]\n\n"
     "  hw pipeline validate revenue.yaml     is it right? Spark is not needed\n"
     "  hw pipeline explain revenue.yaml      the graph\n"

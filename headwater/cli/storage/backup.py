@@ -61,7 +61,11 @@ def backup(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            "--topic", "-t", metavar="TOPIC", help="Only this one; more than once.", autocompletion=complete_topic
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Only this topic; repeat it for several.",
+            autocompletion=complete_topic,
         ),
     ] = None,
     store: StoreOption = None,
@@ -164,7 +168,7 @@ def _replicate_compacted(source: RemotePartition, target: Partition, end: int, *
             return
         finished = False
         time.sleep(_AGAIN)
-    raise HeadwaterError(f"{source} is compacted all the time, or its leader changes: back it up again later")
+    raise HeadwaterError(f"{source} was compacted or changed its leader during every attempt: back it up again later")
 
 
 def _replicate(source: Partition, target: Partition, end: int, *, compacted_until: int = 0) -> Iterator[int]:
@@ -192,7 +196,7 @@ def _replicate(source: Partition, target: Partition, end: int, *, compacted_unti
             target.truncate(frame.header.base_offset)  # compaction has joined what was copied with what was not
         if frame.header.base_offset > max(at, compacted_until):
             raise HeadwaterError(
-                f"{source} was compacted, so it has gaps that cannot be fetched: back up the directory that it serves"
+                f"{source} was compacted, so it has gaps that cannot be fetched: back up the broker's directory instead"
             )
         pending.append(frame)
         at = frame.header.next_offset
@@ -265,7 +269,7 @@ def _check_same(source: Partition, target: DirectoryPartition, start: int) -> No
         return
     ours, theirs = (list(partition.records(last, last + 1)) for partition in (target, source))
     if ours and theirs and ours != theirs:
-        raise HeadwaterError(f"offset {last} of {source} is another record in the backup: back up elsewhere")
+        raise HeadwaterError(f"offset {last} of {source} is a different record in the backup: choose another directory")
 
 
 def _describe(target: DirectoryStore, manifest: BackupManifest) -> None:

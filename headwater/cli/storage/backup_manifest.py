@@ -60,7 +60,7 @@ class BackupManifest:
         except ValueError as error:
             raise Damaged(f"the manifest is damaged: {error}", file=path) from None
         if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-            raise Damaged("the manifest is of another version", file=path)
+            raise Damaged("the manifest has a version that this hw does not know", file=path)
         checksum = content.pop("checksum", None)
         if checksum != _checksum(content):
             raise Damaged("the manifest does not match its own checksum", file=path)

@@ -39,12 +39,16 @@ def check(
         str | None,
         typer.Argument(
             metavar="[PATH]",
-            help="The directory of a partition, topic or store; else the store of HEADWATER_STORE or the context.",
+            help="A directory of a partition, topic or store; without it, the store of HEADWATER_STORE or context.",
             show_default=False,
         ),
     ] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Open each for writing first, which rebuilds and cuts what can be.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="First open each partition for writing, which rebuilds indexes and cuts off unfinished writes.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -59,7 +63,7 @@ def check(
 
 def _local(said: str) -> Path:
     if said.startswith(SCHEME):
-        raise HeadwaterError(f"files are checked where they are: run hw check PATH on the machine of {said}")
+        raise HeadwaterError(f"hw check reads files, not brokers: run hw check PATH on the machine of {said}")
     return Path(said)
 
 

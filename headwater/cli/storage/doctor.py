@@ -62,7 +62,7 @@ class Diagnosis(NamedTuple):
 )
 def doctor(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", help="Where a store is, or is to be; it must be there.")
+        Path, typer.Argument(metavar="DIRECTORY", help="An existing directory with a store, or for a new store.")
     ] = Path(),
     as_json: Json = False,
 ) -> None:
@@ -71,7 +71,7 @@ def doctor(
     It writes a small file to the directory to see how long a sync takes, and removes it.
     """
     if not directory.is_dir():
-        raise HeadwaterError(f"{directory} is not a directory: name one where a store is to be")
+        raise HeadwaterError(f"{directory} is not a directory: name an existing directory for the store")
     findings = list(examine(directory))
     if wants_json(as_json):
         write_json({"healthy": _healthy(findings), "findings": [finding._asdict() for finding in findings]})

@@ -53,7 +53,9 @@ def inspect(
         Path,
         typer.Argument(metavar="FILE", help="A segment, index, list, state, producers, mark, schema or lock file."),
     ],
-    frames: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many frames or entries; 0 is all.")] = 40,
+    frames: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Show at most N frames or entries; 0 shows all.")
+    ] = 40,
     records: Annotated[int, typer.Option(min=0, metavar="N", help="Show the first N records of a segment.")] = 0,
     as_json: Json = False,
 ) -> None:

@@ -30,13 +30,15 @@ app = typer.Typer(add_completion=False)
     "  hw topic copy orders --store /backups/events/store --to-store hw://broker.example:6174",
 )
 def restore(
-    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="What hw backup has made.", show_default=False)],
+    backup: Annotated[
+        Path, typer.Argument(metavar="BACKUP", help="A backup that hw backup has made.", show_default=False)
+    ],
     target: Annotated[
         str | None,
         typer.Argument(metavar="[DIRECTORY]", help="A new directory for the store.", show_default=False),
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this one; more than once.")
+        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic; repeat it for several.")
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Only check every file of the backup.")] = False,
     as_json: Json = False,
@@ -49,7 +51,7 @@ def restore(
     manifest = BackupManifest.load(backup)
     unknown = [name for name in topic or () if name not in manifest.topics]
     if unknown:
-        raise HeadwaterError(f"there is no topic {unknown[0]!r} in {backup}; there are {', '.join(manifest.topics)}")
+        raise HeadwaterError(f"{backup} has no topic {unknown[0]!r}; its topics are {', '.join(manifest.topics)}")
     chosen = topic or list(manifest.topics)
     files = {
         name: expected
@@ -58,7 +60,7 @@ def restore(
     }
     if verify or target is None:
         if not verify:
-            raise HeadwaterError("where to? Name a new directory, or give --verify")
+            raise HeadwaterError("name a new directory to restore to, or give --verify")
         _verify(backup, files)
         _check_segments(backup / STORE, manifest, chosen)
     else:
@@ -86,12 +88,14 @@ def restore(
 def _new_directory(target: str) -> Path:
     if target.startswith(SCHEME):
         raise HeadwaterError(
-            "a running broker takes topics by hw topic copy --store BACKUP/store TOPIC --to-store hw://…; to have the "
-            "same offsets, restore to a directory and serve that"
+            "hw restore cannot restore to a running broker: hw topic copy --store BACKUP/store TOPIC --to-store hw://… "
+            "copies a topic; to keep the offsets, restore to a directory and serve that"
         )
     target_directory = Path(target)
     if target_directory.resolve() in (Path.cwd(), *Path.cwd().parents):
-        raise HeadwaterError(f"{target_directory} is where you are, and cannot be replaced: name a new directory")
+        raise HeadwaterError(
+            f"{target_directory} is the current directory or above it, and cannot be replaced: name a new directory"
+        )
     if target_directory.exists() and (not target_directory.is_dir() or any(target_directory.iterdir())):
         raise HeadwaterError(f"{target_directory} is not empty: restore to a new directory")
     return target_directory

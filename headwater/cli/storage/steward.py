@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False)
 )
 def steward(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    forever: Annotated[bool, typer.Option("--forever", help="Again and again, until Ctrl-C or SIGTERM.")] = False,
+    forever: Annotated[bool, typer.Option("--forever", help="Repeat until Ctrl-C or SIGTERM.")] = False,
     settings: Settings = None,
     store: StoreOption = None,
     as_json: Json = False,
@@ -40,7 +40,7 @@ def steward(
     is 1 if something went wrong, or if somebody else is cleaning.
     """
     if dry_run and forever:
-        raise typer.BadParameter("--dry-run is done once: leave out --forever")
+        raise typer.BadParameter("--dry-run runs once: leave out --forever")
     with opened(store) as opened_store:
         cleaner = opened_store.steward(**parse_settings(StewardConfig, settings))
         if forever:

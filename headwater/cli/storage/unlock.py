@@ -73,7 +73,7 @@ def unlock(
         raise HeadwaterError(f"{partition} is not a partition: it has no lock")
     with _opened(path) as fd:
         if _becomes_free(fd, _PATIENCE):
-            raise HeadwaterError(f"nobody holds the lock of {partition}: there is nothing to unlock")
+            raise HeadwaterError(f"no process holds the lock of {partition}: there is nothing to unlock")
         holder = find_holder(path, fd)
         _check_serves_nobody(partition, holder)
         json_wanted = wants_json(as_json)
@@ -211,7 +211,7 @@ def _confirm(holder: Holder, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise HeadwaterError("nobody is there to be asked: give --yes to end the process")
+        raise HeadwaterError("there is no terminal to ask at: give --yes to end the process")
     if not typer.confirm(f"End process {holder.pid}?", err=True):
         raise HeadwaterError("nothing was done")
 
@@ -223,7 +223,7 @@ def _end(path: Path, fd: int, holder: Holder) -> None:
     try:
         now = find_holder(path, fd)
         if _becomes_free(fd, 0) or (now.pid, now.since) != (holder.pid, holder.since):
-            raise HeadwaterError("the lock has changed hands in the meantime: nothing was done")
+            raise HeadwaterError("another process holds the lock by now: nothing was done")
         if process is not None:
             signal.pidfd_send_signal(process, signal.SIGKILL)  # the process that was looked at, not one of its number
         else:
@@ -232,7 +232,7 @@ def _end(path: Path, fd: int, holder: Holder) -> None:
         if process is not None:
             os.close(process)
     if not _becomes_free(fd, _DEATH_TIMEOUT):
-        raise HeadwaterError(f"process {holder.pid} was killed and the lock is still held: someone else was waiting")
+        raise HeadwaterError(f"process {holder.pid} was killed, and another process that was waiting took the lock")
 
 
 def _document(partition: Path, holder: Holder, killed: bool) -> dict[str, Any]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Make, look at, change, copy and delete topics.",
+    help="Create, show, change, copy and delete topics.",
     epilog="[bold]Examples[/]\n\n"
     "  hw topic create orders --partitions 4 --store events\n"
     "  hw topic list\n"
@@ -49,7 +49,9 @@ _NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the 
 _Partitions = Annotated[int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many partitions.")]
 _Columns = Annotated[
     list[str] | None,
-    typer.Option("--column", "-c", metavar="NAME:TYPE", help="A column of a typed topic; ! behind it: not null."),
+    typer.Option(
+        "--column", "-c", metavar="NAME:TYPE", help="A column of a typed topic; a ! at its end means not null."
+    ),
 ]
 
 
@@ -68,7 +70,7 @@ def create(
         Path | None, typer.Option(metavar="FILE", help="Take the columns of a Parquet, Arrow or CSV file.")
     ] = None,
     settings: Settings = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Do not mind if there is one already.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Do not fail if the topic exists.")] = False,
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
@@ -105,7 +107,7 @@ def _counted(number: int, noun: str) -> str:
     epilog="[bold]Examples[/]\n\n  hw topic list\n  hw topic list | jq -r '.topics[].name'",
 )
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Headwater's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Show Headwater's own topics too.")] = False,
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
@@ -245,7 +247,7 @@ def alter(
     partitions: _Partitions = None,
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", "-c", metavar="NAME:TYPE", help="One more column, which is nullable."),
+        typer.Option("--column", "-c", metavar="NAME:TYPE", help="A new column, which is nullable."),
     ] = None,
     settings: Settings = None,
     store: StoreOption = None,

@@ -29,15 +29,17 @@ _FRAME_BYTES: Final = 1024 * 1024
 def copy(
     source: TopicName,
     target: Annotated[
-        str | None, typer.Argument(metavar="TARGET", help="Its new name; without it, the same.", show_default=False)
+        str | None,
+        typer.Argument(metavar="TARGET", help="The name of the copy; without it, the same name.", show_default=False),
     ] = None,
     to_store: Annotated[
         str | None, typer.Option("--to-store", metavar="STORE", help="Another store: a directory, hw://…, or @name.")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="Spread by key over so many.")
+        int | None,
+        typer.Option("--partitions", "-p", min=1, metavar="N", help="Spread the records by key over N partitions."),
     ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Add to a topic that is there already.")] = False,
+    append: Annotated[bool, typer.Option("--append", help="Append to a topic that exists.")] = False,
     start: From = None,
     end: To = None,
     store: StoreOption = None,
@@ -94,10 +96,10 @@ def _target(topic: Topic, store: Store, name: str, partitions: int | None, appen
         return store.create_topic(name, partitions or info.partitions, None if schema.raw else schema.payload, **config)
     except TopicExists:
         if not append:
-            raise HeadwaterError(f"there is a topic {name!r} in {store} already: --append adds to it") from None
+            raise HeadwaterError(f"topic {name!r} exists in {store}: --append appends to it") from None
     existing = store.topic(name)
     if existing.schema != schema:
-        raise HeadwaterError(f"topic {name!r} in {store} has other columns than {topic.name!r}: copy to a new one")
+        raise HeadwaterError(f"topic {name!r} in {store} has other columns than {topic.name!r}: copy to a new topic")
     if partitions is not None and partitions != existing.info.partitions:
         raise HeadwaterError(
             f"topic {name!r} in {store} has {existing.info.partitions} partitions: leave --partitions out"

@@ -105,7 +105,7 @@ def tour(
         Path | None, typer.Argument(metavar="DIRECTORY", help="Where to work: a new or empty directory, which is kept.")
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="With the pipeline, where Spark is installed.")
+        bool, typer.Option("--spark/--no-spark", help="Run the pipeline too, if Spark is installed.")
     ] = True,
 ) -> None:
     """Show what Headwater does: many writers, a killed one, recovery, a flipped bit, groups, and a pipeline on Spark.
