@@ -46,23 +46,28 @@ COMMANDS: Final = {
         Command("produce", "Write lines, JSON, CSV, Parquet or Arrow to a topic.", STREAMS, "records.produce"),
         Command("consume", "Read a topic: as text, JSON, CSV, Parquet or Arrow.", STREAMS, "records.consume"),
         Command("tail", "Watch topics live; the space bar pauses.", STREAMS, "records.tail"),
-        Command("sql", "Ask topics in SQL, by DuckDB.", STREAMS, "records.sql"),
+        Command("sql", "Query topics in SQL, by DuckDB.", STREAMS, "records.sql"),
         Command("group", "Show the positions of groups, and reset them.", STREAMS, "groups.group"),
-        Command("lag", "Records that groups have yet to read, live if you like.", STREAMS, "groups.lag"),
+        Command("lag", "Show how many records groups have yet to read, once or live.", STREAMS, "groups.lag"),
         Command("check", "Verify every frame of a partition.", CARE, "storage.check"),
         Command("inspect", "Show the content of one of Headwater's files.", CARE, "storage.inspect"),
-        Command("backup", "Copy a store, verified; only what is new since the last time.", CARE, "storage.backup"),
+        Command("backup", "Back up a store, verified; only new records after the first time.", CARE, "storage.backup"),
         Command("restore", "Restore a store from a backup.", CARE, "storage.restore"),
         Command(
             "steward", "Clean a store: retention, compaction, leftovers (the log cleaner).", CARE, "storage.steward"
         ),
         Command("unlock", "Show the process that holds a partition's lock, and end it.", CARE, "storage.unlock"),
         Command("broker", "Serve a store over the network.", SERVING, "broker.serve"),
-        Command("cluster", "Brokers that replicate each other.", SERVING, "cluster.commands"),
+        Command("cluster", "Show and change a cluster, or try one on this machine.", SERVING, "cluster.commands"),
         Command("console", "See the streams in a browser.", SERVING, "broker.console"),
-        Command("pipeline", "Topics and files through SQL to topics and tables.", SERVING, "spark.pipeline"),
+        Command(
+            "pipeline",
+            "Run pipelines from topics and files through SQL to topics and tables.",
+            SERVING,
+            "spark.pipeline",
+        ),
         Command("spark", "Archive, compact and replay topics with Spark.", SERVING, "spark.jobs"),
-        Command("tour", "See it work, in a temporary directory.", HERE, "tour.command"),
+        Command("tour", "See Headwater work, in a temporary directory.", HERE, "tour.command"),
         Command("cheat", "Every command on one page.", HERE, "cheat"),
         Command("context", "Give stores names, and choose one.", HERE, "context"),
         Command("doctor", "Check this machine, with advice.", HERE, "storage.doctor"),
@@ -179,11 +184,11 @@ def _fill_streams() -> None:
 def _told(error: Exception) -> str:
     """Return an error without the noise that Python puts around some of them, with advice for the command line."""
     if isinstance(error, UnknownTopic):
-        return str(error).replace("create it first", "hw topic list shows those that there are")
+        return str(error).replace("create it first", "hw topic list shows the topics")
     if isinstance(error, TopicExists):
         return str(error).replace("pass exist_ok=True", "give --exist-ok")
     if isinstance(error, FrameDamaged):
-        return f"{error}; hw check names all that is damaged"
+        return f"{error}; hw check lists all damage"
     if isinstance(error, HeadwaterError):
         return str(error)
     if isinstance(error, OSError):

@@ -57,7 +57,7 @@ def add(
     use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Give a store a name, or another store a name that is known. The first one is used from then on."""
+    """Give a store a name, or give a known name to another store. The first context is used from then on."""
     contexts = Contexts.load(os.environ)
     if store.startswith(SCHEME):
         parse_store(store)
@@ -73,7 +73,7 @@ def add(
 
 @app.command(epilog="[bold]Examples[/]\n\n  hw context use prod")
 def use(name: _Name, as_json: Json = False) -> None:
-    """Let commands work on this store where nothing else is said."""
+    """Use this store in commands that name no other."""
     contexts = Contexts.load(os.environ)
     contexts.get(name)
     contexts.current = name

@@ -52,7 +52,7 @@ MISTAKEN = [
 REFUSED = [
     (["create", "../t"], "name"),
     (["create", "orders"], "already: choose another name or give --exist-ok"),
-    (["describe", "nope"], "hw topic list shows those that there are"),
+    (["describe", "nope"], "hw topic list shows the topics"),
     (["copy", "nope"], "there is no topic 'nope'"),
     (["copy", "orders", "t", "--from", "7"], "is not there yet"),
 ]

@@ -67,8 +67,8 @@ def run(
 ) -> None:
     """Show a store in the browser: topics, messages as they come, groups and their lag, files, pipelines, the cluster.
 
-    It only reads unless --write is given. The link that it prints opens it; nobody else gets in. Beyond this machine it
-    listens for users of a broker only, and with a certificate.
+    It only reads unless --write is given. Without --users, only the link that it prints opens it. To listen beyond this
+    machine, it needs --users and a certificate.
     """
     try:
         from headwater.console.server import Console

@@ -181,7 +181,7 @@ def check_config(
     *,
     flags: dict[str, str | None],
 ) -> None:
-    """Show the configuration that a broker would have, and the source of each option; refuse what it would refuse.
+    """Show the configuration that a broker would have, and the source of each option; refuse what it refuses.
 
     The access file and the certificates are read too. Nothing is served.
     """

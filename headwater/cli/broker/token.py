@@ -47,7 +47,7 @@ def create(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, also in a pipe.")] = False,
 ) -> None:
-    """Make a token for a user. It is shown once: the broker keeps a hash of it, in a file beside the access file."""
+    """Create a token for a user. It is shown once: the broker keeps a hash of it, in a file beside the access file."""
     from headwater.broker.security.access import ANONYMOUS
     from headwater.broker.security.access_file import read_access
     from headwater.broker.security.tokens import create_token, tokens_beside

@@ -33,11 +33,11 @@ def elect(
     tls_key: TlsKey = None,
     as_json: Json = False,
 ) -> None:
-    """Let a broker lead a partition that nobody may lead any more, because one that was in sync is lost for good.
+    """Make a broker the leader of a partition that has none because an in-sync replica is lost for good.
 
-    Everything that was acknowledged beyond the end of its log is lost, also if the lost one comes back. Start all who
-    were in sync instead, if that can be done: then one of them leads by itself. It needs the right to administer the
-    topic; a token is taken from HEADWATER_CLIENT_TOKEN.
+    All acknowledged records beyond the end of its log are lost, even if a lost replica comes back. If you can, start
+    the in-sync replicas instead: then one of them becomes the leader by itself. The command needs the right to
+    administer the topic; it takes a token from HEADWATER_CLIENT_TOKEN.
     """
     from headwater.client.cluster_status import call
     from headwater.v1 import broker_pb2 as pb

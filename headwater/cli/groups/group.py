@@ -200,7 +200,7 @@ def reset(
 ) -> None:
     """Set a group's positions, forwards or backwards, after showing the difference. Running members go on from there.
 
-    Work that they have not committed counts no more: it is done again, or left out, as the new position says.
+    Work that members have not committed is done again or skipped, depending on the new position.
     """
     position = parse_position(to)
     with opened(store) as opened_store:
@@ -256,7 +256,7 @@ def _difference(changes: dict[TopicPartition, tuple[int | None, Commit]]) -> Any
 
 @app.command(epilog="[bold]Examples[/]\n\n  hw group delete billing\n  hw group delete billing --yes")
 def delete(name: GroupName, yes: Yes = False, store: StoreOption = None, as_json: Json = False) -> None:
-    """Forget a group without living members, with its positions: it protects nothing then, and begins anew."""
+    """Delete a group without living members, with its positions. Then it protects no records, and begins anew."""
     with opened(store) as opened_store:
         _described(opened_store, name)
         confirm(f"Forget group {name}, and how far it is?", yes)

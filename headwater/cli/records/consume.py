@@ -66,10 +66,10 @@ def consume(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Read a topic: its present records, a range of them, or new ones too. Groups keep their positions.
+    """Read a topic: its present records, a range of them, or new ones too.
 
-    With --group it reads as a member. Partitions are read one after the other; new records are shown as they come. In a
-    pipe records are lines of JSON.
+    With --group it reads as a member of that group, which keeps its positions. Partitions are read one after the other;
+    new records are shown as they come. In a pipe records are lines of JSON.
     """
     span, filters = parse_span(start, end), parse_where(where)
     if span.ends and (follow or group):

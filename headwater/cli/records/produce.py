@@ -67,10 +67,10 @@ def produce(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write to a topic: each line a record, or each row of what has columns. It returns when all of it is durable.
+    """Write to a topic: each line, or each row of input with columns, is a record. It returns when all is durable.
 
-    A typed topic takes JSON objects, CSV, Parquet and Arrow by its columns. A raw one takes lines; of what has columns
-    it takes `value`, `key`, `timestamp` and `headers`, or each row as a JSON object.
+    A typed topic takes JSON objects, CSV, Parquet and Arrow by its columns. A raw topic takes lines. From input with
+    columns it takes `value`, `key`, `timestamp` and `headers`, or each row as a JSON object.
     """
     if input_format is not None and input_format not in FORMATS:
         raise typer.BadParameter(f"unknown format {input_format!r:.60}; the formats are {', '.join(FORMATS)}")

@@ -76,10 +76,10 @@ def sql(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Ask topics in SQL. They are tables, with the records that were there when the query began; DuckDB does the work.
+    """Query topics in SQL, by DuckDB. Each topic is a table of the records that it had when the query began.
 
-    A raw topic has partition, offset, timestamp, key, headers and value, key and value as text, and as key_bytes and
-    value_bytes whatever they are. A typed one has its columns, and Headwater's own with an underscore.
+    A raw topic has the columns partition, offset, timestamp, key, headers and value. Key and value are text; key_bytes
+    and value_bytes are the bytes. A typed topic has its columns, and Headwater's own with an underscore.
     """
     if output is not None and output not in _FORMATS:
         raise Mistake(f"unknown format {output!r:.60}; the formats are {', '.join(_FORMATS)}")

@@ -57,7 +57,7 @@ def tail(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Watch topics live, until Ctrl-C or q. The space bar pauses, and goes on with all that came meanwhile."""
+    """Watch topics live, until Ctrl-C or q. The space bar pauses and resumes; no record is skipped."""
     if output in ("arrow", "parquet", "csv"):
         raise HeadwaterError(f"{output} needs an end, and a tail has none: use hw consume --format {output}")
     filters = parse_where(where)

@@ -78,7 +78,7 @@ def archive_command(
 ) -> None:
     """Copy the closed segments of a topic to Parquet, proven against the log row for row.
 
-    Run it again to go on, also after it was killed. Compacted topics are refused.
+    Run it again to resume, also after it was killed. Compacted topics are refused.
     """
     seconds = _length(grace)
     with _session(master, memory) as spark, _progress("archiving") as on_progress:
@@ -181,7 +181,7 @@ def replay_command(
     memory: Memory = "1g",
     as_json: Json = False,
 ) -> None:
-    """Write a range of a topic to another one, changed by SQL or not: all of it, and once.
+    """Write a range of a topic to another topic, exactly once; SQL may change the records.
 
     The same command again does nothing, even if the first was killed: give another --name to do it twice.
     """

@@ -110,7 +110,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline: go on from where it was, each row once, until it is done, Ctrl-C or SIGTERM.
+    """Run a pipeline: resume where it was and write each row once, until it is done, Ctrl-C or SIGTERM.
 
     The exit code is 1 when a sink failed for good.
     """

@@ -55,7 +55,7 @@ def check(
     """Verify every frame of every segment, and name all damage.
 
     Nothing is changed and no lock is taken: the store may be in use. The exit code is 1 when there is damage. --repair
-    rebuilds indexes and the state, and cuts an append that was broken off. Damaged records come back only from a backup
+    rebuilds indexes and the state, and cuts off an unfinished append. Damaged records come back only from a backup
     or another replica.
     """
     raise typer.Exit(run(_store() if path is None else _local(path), as_json, repair=repair))

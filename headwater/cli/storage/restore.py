@@ -43,9 +43,9 @@ def restore(
     verify: Annotated[bool, typer.Option("--verify", help="Only check every file of the backup.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a store of a backup: every file is checked on its way, and the store is there as a whole, or not at all.
+    """Restore a store from a backup. Every file is checked, and the store appears as a whole or not at all.
 
-    Offsets and the positions of groups are as they were. A restore that was interrupted goes on where it was.
+    Offsets and the positions of groups are as they were. Run an interrupted restore again to resume it.
     """
     began = time.monotonic()
     manifest = BackupManifest.load(backup)

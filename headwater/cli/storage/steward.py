@@ -36,8 +36,8 @@ def steward(
 ) -> None:
     """Clean a store as its topics are configured: retention, compaction, undone transactions, groups long gone.
 
-    There is one steward at a time, and a broker has its own. Options are those of docs/configuration.md. The exit code
-    is 1 if something went wrong, or if somebody else is cleaning.
+    A store has one steward at a time, and a broker runs its own. Options are those of docs/configuration.md. The exit
+    code is 1 if something went wrong, or if another process is cleaning.
     """
     if dry_run and forever:
         raise typer.BadParameter("--dry-run runs once: leave out --forever")

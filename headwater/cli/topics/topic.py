@@ -74,7 +74,7 @@ def create(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, raw or typed by its columns, and its store if there is none.
+    """Create a topic, raw or typed by its columns, and its store if that does not exist.
 
     Options are those of docs/configuration.md: retention_age=7d, retention_bytes=10GiB, compact=true, sync=1s, …
     """
