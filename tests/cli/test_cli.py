@@ -173,13 +173,13 @@ def test_ctrl_c_on_a_terminal_ends_it_quietly(tmp_path: Path) -> None:
 
 
 def test_check_finds_nothing_in_a_sound_partition(partition: Path) -> None:
-    found = json.loads(run("check", partition).stdout)
-    assert (found["damaged"], found["findings"]) == (False, [])
-    assert (found["start"], found["end"], found["records"], found["frames"]) == (0, 603, 603, 62)
-    assert [segment["base"] for segment in found["segments"]] == [
+    report = json.loads(run("check", partition).stdout)
+    assert (report["damaged"], report["findings"]) == (False, [])
+    assert (report["start"], report["end"], report["records"], report["frames"]) == (0, 603, 603, 62)
+    assert [segment["base"] for segment in report["segments"]] == [
         int(path.stem) for path in sorted(partition.glob("*.log"))
     ]
-    assert found["bytes"] == sum(path.stat().st_size for path in partition.glob("*.log"))
+    assert report["bytes"] == sum(path.stat().st_size for path in partition.glob("*.log"))
 
 
 def test_check_on_a_terminal_shows_a_table(partition: Path) -> None:
@@ -196,8 +196,8 @@ def test_check_finds_a_flipped_bit_anywhere_in_a_segment(partition: Path, positi
     before = {path.name: path.read_bytes() for path in partition.iterdir() if path.is_file()}
     flip(first_segment(partition), position)
     flipped = first_segment(partition).read_bytes()
-    found = json.loads(run("check", partition, code=1).stdout)
-    damage = [finding for finding in found["findings"] if finding["kind"] == "damage"]
+    report = json.loads(run("check", partition, code=1).stdout)
+    damage = [finding for finding in report["findings"] if finding["kind"] == "damage"]
     assert len(damage) == 1
     assert damage[0]["file"] == first_segment(partition).name
     assert first_segment(partition).read_bytes() == flipped
@@ -216,32 +216,32 @@ def test_check_names_the_records_that_are_lost(partition: Path) -> None:
 def test_check_finds_a_missing_segment(partition: Path) -> None:
     second = sorted(partition.glob("*.log"))[1]
     second.unlink()
-    found = json.loads(run("check", partition, code=1).stdout)
-    lost = [finding for finding in found["findings"] if finding["kind"] == "damage"]
+    report = json.loads(run("check", partition, code=1).stdout)
+    lost = [finding for finding in report["findings"] if finding["kind"] == "damage"]
     assert [finding["offset"] for finding in lost] == [int(second.stem)]
 
 
 def test_check_finds_the_end_missing(partition: Path) -> None:
     last = max(partition.glob("*.log"))
     os.truncate(last, last.stat().st_size - 8)
-    found = json.loads(run("check", partition, code=1).stdout)
-    assert [(finding["offset"], finding["next_offset"]) for finding in found["findings"]] == [(602, 603)]
+    report = json.loads(run("check", partition, code=1).stdout)
+    assert [(finding["offset"], finding["next_offset"]) for finding in report["findings"]] == [(602, 603)]
 
 
 @pytest.mark.parametrize("name", ["state", "*.index", "*.producers"])
 def test_what_the_engine_makes_anew_is_no_damage(partition: Path, name: str) -> None:
     for path in partition.glob(name):
         path.write_bytes(b"\0" * path.stat().st_size)
-    found = json.loads(run("check", partition).stdout)
-    assert {finding["kind"] for finding in found["findings"]} == {"note"}
+    report = json.loads(run("check", partition).stdout)
+    assert {finding["kind"] for finding in report["findings"]} == {"note"}
 
 
 def test_an_unfinished_append_is_no_damage(partition: Path) -> None:
     last = max(partition.glob("*.log"))
     with last.open("ab") as file:
         file.write(b"HWF1 half a frame")
-    found = json.loads(run("check", partition).stdout)
-    assert ["behind the published end" in finding["reason"] for finding in found["findings"]] == [True]
+    report = json.loads(run("check", partition).stdout)
+    assert ["behind the published end" in finding["reason"] for finding in report["findings"]] == [True]
 
 
 def test_check_accepts_what_cleaning_leaves(partition: Path) -> None:
@@ -250,17 +250,17 @@ def test_check_accepts_what_cleaning_leaves(partition: Path) -> None:
         log.truncate(555)
         log.delete_before(105)
         log.append(encode([b"more"]))
-    found = json.loads(run("check", partition).stdout)
-    assert (found["findings"], found["start"], found["end"]) == ([], 105, 556)
-    assert any(segment["compacted"] for segment in found["segments"])
+    report = json.loads(run("check", partition).stdout)
+    assert (report["findings"], report["start"], report["end"]) == ([], 105, 556)
+    assert any(segment["compacted"] for segment in report["segments"])
 
 
 def test_a_partition_in_use_can_be_checked(partition: Path) -> None:
     with DirectoryPartition(partition, CONFIG) as log:
         with log._owner.locked():
-            found = json.loads(run("check", partition).stdout)
+            report = json.loads(run("check", partition).stdout)
         log.append(encode([b"more"]))
-    assert found["damaged"] is False
+    assert report["damaged"] is False
 
 
 def test_a_typed_frame_without_its_schema_is_damage(tmp_path: Path) -> None:
@@ -269,22 +269,22 @@ def test_a_typed_frame_without_its_schema_is_damage(tmp_path: Path) -> None:
         log.append(encode_batch(pa.RecordBatch.from_pydict({"x": [1, 2]}), schema))
     assert json.loads(run("check", tmp_path / "p").stdout)["records"] == 2
     shutil.rmtree(tmp_path / "p" / "schemas")
-    found = json.loads(run("check", tmp_path / "p", code=1).stdout)
-    assert f"{schema.id:016x}" in found["findings"][0]["reason"]
+    report = json.loads(run("check", tmp_path / "p", code=1).stdout)
+    assert f"{schema.id:016x}" in report["findings"][0]["reason"]
 
 
 # hw inspect
 
 
 def test_inspect_shows_the_frames_of_a_segment(partition: Path) -> None:
-    found = json.loads(run("inspect", "--frames", 0, first_segment(partition)).stdout)
-    assert found["kind"] == "segment"
-    assert found["header"]["base"] == 0
-    assert found["frames"][0]["position"] == 80
-    assert found["frames"][0]["next_offset"] == 2
-    assert {frame["codec"] for frame in found["frames"]} == {"none", "zstd"}
-    assert found["frames"][1]["producer_id"] == b"pppppppppppppppp".hex()
-    assert found["count"] == len(found["frames"])
+    document = json.loads(run("inspect", "--frames", 0, first_segment(partition)).stdout)
+    assert document["kind"] == "segment"
+    assert document["header"]["base"] == 0
+    assert document["frames"][0]["position"] == 80
+    assert document["frames"][0]["next_offset"] == 2
+    assert {frame["codec"] for frame in document["frames"]} == {"none", "zstd"}
+    assert document["frames"][1]["producer_id"] == b"pppppppppppppppp".hex()
+    assert document["count"] == len(document["frames"])
 
 
 def test_inspect_on_a_terminal_draws_a_map(partition: Path) -> None:
@@ -326,10 +326,10 @@ def test_control_characters_are_spelled_out(data: bytes | str, text: str) -> Non
 
 def test_inspect_shows_a_segment_whose_header_is_damaged(partition: Path) -> None:
     flip(first_segment(partition), 20)
-    found = json.loads(run("inspect", first_segment(partition)).stdout)
-    assert found["header"] is None
-    assert "checksum" in found["problem"]
-    assert found["frames"]
+    document = json.loads(run("inspect", first_segment(partition)).stdout)
+    assert document["header"] is None
+    assert "checksum" in document["problem"]
+    assert document["frames"]
 
 
 @pytest.mark.parametrize(
@@ -347,11 +347,11 @@ def test_inspect_shows_the_other_files(partition: Path, name: str, kind: str) ->
 
 def test_inspect_shows_both_copies_of_the_state(partition: Path) -> None:
     path = partition / "state"
-    found = json.loads(run("inspect", path).stdout)
-    newest = found["copies"][found["newest"]]
+    document = json.loads(run("inspect", path).stdout)
+    newest = document["copies"][document["newest"]]
     assert (newest["end"], newest["durable_end"]) == (603, 603)
-    flip(path, 512 * found["newest"] + 60)
-    assert json.loads(run("inspect", path).stdout)["copies"][found["newest"]] is None
+    flip(path, 512 * document["newest"] + 60)
+    assert json.loads(run("inspect", path).stdout)["copies"][document["newest"]] is None
 
 
 def test_inspect_shows_a_schema(tmp_path: Path) -> None:
@@ -400,9 +400,9 @@ def test_unlock_leaves_alone_who_has_the_whole_store(tmp_path: Path) -> None:
 
 
 def test_unlock_shows_the_holder(partition: Path, holder: subprocess.Popen[bytes]) -> None:
-    found = json.loads(run("unlock", partition).stdout)
-    assert (found["pid"], found["condition"], found["killed"]) == (holder.pid, "stopped", False)
-    assert found["held_seconds"] >= 1
+    document = json.loads(run("unlock", partition).stdout)
+    assert (document["pid"], document["condition"], document["killed"]) == (holder.pid, "stopped", False)
+    assert document["held_seconds"] >= 1
     code, shown = run_on_terminal("unlock", partition)
     assert code == 0
     assert f"is locked by process {holder.pid}" in re.sub(r"\s+", " ", COLOURS.sub("", shown))
@@ -425,8 +425,8 @@ def test_unlock_kills_the_holder_and_others_go_on(partition: Path, holder: subpr
 
 
 def test_the_tour_keeps_every_promise(tmp_path: Path) -> None:
-    place = tmp_path / "tour"
-    text = run("tour", "--no-spark", place).stdout
+    directory = tmp_path / "tour"
+    text = run("tour", "--no-spark", directory).stdout
     assert "every promise was kept" in text
     assert "BROKEN" not in text
     assert "\x1b" not in text
@@ -434,8 +434,8 @@ def test_the_tour_keeps_every_promise(tmp_path: Path) -> None:
     assert "cut 3300 bytes of an unfinished append" in text
     assert "adopted 50 records" in text
     assert re.search(r"[\d,]+ acknowledged records, 0 missing", text)
-    run("check", place / "partition")
-    run("check", place / "flipped", code=1)
+    run("check", directory / "partition")
+    run("check", directory / "flipped", code=1)
 
 
 def test_the_tour_fails_when_an_acknowledged_record_is_missing(tmp_path: Path) -> None:

@@ -29,14 +29,17 @@ def filled(hw: Command) -> Command:
 
 
 def positions(hw: Command, group: str) -> list[int]:
-    return [one["position"] for one in hw.json("group", "describe", group)["partitions"]]
+    return [partition["position"] for partition in hw.json("group", "describe", group)["partitions"]]
 
 
 def test_groups_are_listed_and_described(filled: Command) -> None:
     (listed,) = filled.json("group", "list")["groups"]
     assert (listed["name"], listed["lag"], listed["topics"], listed["members"]) == ("billing", 16, ["orders"], 0)
     described = filled.json("group", "describe", "billing")
-    assert [(one["position"], one["end"], one["lag"]) for one in described["partitions"]] == [(4, 10, 6), (0, 10, 10)]
+    assert [(partition["position"], partition["end"], partition["lag"]) for partition in described["partitions"]] == [
+        (4, 10, 6),
+        (0, 10, 10),
+    ]
     filled.refused("group", "describe", "bling", text="group 'bling' does not exist")
     assert len(filled.json("group", "list")["groups"]) == 1, "asking does not make one"
 
@@ -44,7 +47,7 @@ def test_groups_are_listed_and_described(filled: Command) -> None:
 def test_a_reset_shows_the_difference_and_then_does_it(filled: Command) -> None:
     reset = ["group", "reset", "billing"]
     changes = filled.json(*reset, "--to", "-3", "--dry-run")["changes"]
-    assert [(one["from"], one["to"]) for one in changes] == [(4, 7), (0, 7)]
+    assert [(change["from"], change["to"]) for change in changes] == [(4, 7), (0, 7)]
     assert positions(filled, "billing") == [4, 0]
     filled.refused(*reset, "--to", "-3", text="Give --yes")
     assert positions(filled, "billing") == [4, 0]
@@ -67,13 +70,13 @@ def test_a_reset_moves_a_member_that_runs(filled: Command) -> None:
         filled("group", "reset", "live", "--to", "8", "--yes")
         again: list[tuple[int, int]] = []
         while len(again) < 4:
-            again += [(one.partition, one.offset) for one in inbox.poll(timeout=300)]
+            again += [(record.partition, record.offset) for record in inbox.poll(timeout=300)]
     assert sorted(again) == [(0, 8), (0, 9), (1, 8), (1, 9)]
 
 
 def test_lag_is_told_by_group_and_by_its_exit_code(filled: Command) -> None:
-    found = filled.json("lag")["groups"]
-    assert {name: one["lag"] for name, one in found.items()} == {"billing": 16}
+    groups = filled.json("lag")["groups"]
+    assert {name: group["lag"] for name, group in groups.items()} == {"billing": 16}
     assert filled.json("lag", "billing", "--max", 16)
     filled.verdict("lag", "--max", 15)
 
@@ -83,7 +86,7 @@ def test_a_group_is_forgotten_where_it_is_kept(filled: Command) -> None:
     with filled.open() as store, store.consumer("orders", group="live"):
         filled.refused("group", "delete", "live", "--yes", text="has living members")
     filled("group", "delete", "billing", "--yes")
-    assert [one["name"] for one in filled.json("group", "list")["groups"]] == []
+    assert [group["name"] for group in filled.json("group", "list")["groups"]] == []
 
 
 def test_a_sparkline_shows_how_it_was() -> None:
@@ -95,5 +98,5 @@ def test_a_sparkline_shows_how_it_was() -> None:
 def test_to_look_at_a_group_does_not_make_it_one(filled: Command) -> None:
     filled.refused("lag", "bling", text="group 'bling' does not exist")
     filled.refused("lag", "bling", "--max", "5", text="group 'bling' does not exist")
-    assert "bling" not in [one["name"] for one in filled.json("group", "list")["groups"]]
+    assert "bling" not in [group["name"] for group in filled.json("group", "list")["groups"]]
     filled.refused("group", "describe", "bling", text="group 'bling' does not exist")

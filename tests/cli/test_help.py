@@ -23,18 +23,18 @@ ROOT = Path(__file__).parents[2]
 def every_command() -> dict[str, Any]:
     """Each command by its whole name, groups included."""
     root = typer.main.get_command(app)
-    found: dict[str, Any] = {}
+    commands: dict[str, Any] = {}
 
     def walk(group: Any, above: str) -> None:
         context = typer.Context(group)
         for name in group.list_commands(context):
             command = group.get_command(context, name)
-            found[f"{above}{name}"] = command
+            commands[f"{above}{name}"] = command
             if hasattr(command, "list_commands"):
                 walk(command, f"{above}{name} ")
 
     walk(root, "")
-    return found
+    return commands
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +118,7 @@ def test_the_cheat_sheet_names_commands_that_exist() -> None:
                     assert " ".join(words) in known
                 flags = set(re.findall(r"--[a-z-]+", line))
                 own = [known[" ".join(words)]] if " ".join(words) in known else [known[words[0]]]
-                assert flags <= {flag for command in own for one in command.params for flag in one.opts}
+                assert flags <= {flag for command in own for parameter in command.params for flag in parameter.opts}
 
 
 def test_the_manuals_name_every_command() -> None:

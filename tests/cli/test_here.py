@@ -18,13 +18,13 @@ __all__ = ["local_hw"]
 
 def test_the_doctor_looks_at_everything(local_hw: Command, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
-    found = local_hw.json("doctor", tmp_path)
-    verdicts = {one["about"]: one["verdict"] for one in found["findings"]}
-    assert found["healthy"] is True
+    document = local_hw.json("doctor", tmp_path)
+    verdicts = {finding["about"]: finding["verdict"] for finding in document["findings"]}
+    assert document["healthy"] is True
     assert {"Python", "file system", "sync", "disk", "inotify", "clock", "Java", "etcd", "port 6174"} <= set(verdicts)
     assert (verdicts["Python"], verdicts["packages"], verdicts["sync"]) == ("good", "good", "good")
-    assert sorted(one for one in tmp_path.iterdir() if one.name != "config") == [
-        one for one in before if one.name != "config"
+    assert sorted(path for path in tmp_path.iterdir() if path.name != "config") == [
+        path for path in before if path.name != "config"
     ]
     local_hw.refused("doctor", tmp_path / "nowhere", text="is not a directory")
 
@@ -54,7 +54,7 @@ def test_the_cheat_sheet_is_a_page(local_hw: Command) -> None:
 
 def test_a_chart_has_a_candle_for_each_bar() -> None:
     minutes = [datetime(2026, 1, 5, 14, 30 + number, tzinfo=UTC) for number in range(4)]
-    bars = [Bar(one, symbol, 1.0, 3.0, 0.5, 2.0, 10) for symbol in ("A", "<B>") for one in minutes]
+    bars = [Bar(minute, symbol, 1.0, 3.0, 0.5, 2.0, 10) for symbol in ("A", "<B>") for minute in minutes]
     drawn = xml.dom.minidom.parseString(draw(bars))
     assert len(drawn.getElementsByTagName("rect")) == 1 + len(bars)
     assert "&lt;B&gt;" in draw(bars), "a symbol is text, whatever it is"

@@ -32,13 +32,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """A store with a topic, as HEADWATER_STORE says it."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with contextlib.ExitStack() as stack:
-        place = str(tmp_path / "events")
+        address = str(tmp_path / "events")
         if request.param == "broker":
-            place = stack.enter_context(served(tmp_path / "events"))
-        monkeypatch.setenv("HEADWATER_STORE", place)
-        with headwater.open(place) as opened:
+            address = stack.enter_context(served(tmp_path / "events"))
+        monkeypatch.setenv("HEADWATER_STORE", address)
+        with headwater.open(address) as opened:
             opened.create_topic("orders")
-        yield place
+        yield address
 
 
 def produce(store: str, *values: bytes) -> None:

@@ -24,8 +24,8 @@ from tests.support.command import Command, hw, local_hw
 __all__ = ["hw", "local_hw"]
 
 
-def values(found: list[Any]) -> list[Any]:
-    return [one["value"] for one in found]
+def values(records: list[Any]) -> list[Any]:
+    return [record["value"] for record in records]
 
 
 # Producing.
@@ -34,17 +34,17 @@ def values(found: list[Any]) -> list[Any]:
 def test_lines_become_records(hw: Command) -> None:
     hw("topic", "create", "orders")
     assert hw.json("produce", "orders", stdin="two teas\n\nlast")["records"] == 3
-    found = hw.lines("consume", "orders")
-    assert values(found) == ["two teas", "", "last"]
-    assert [one["offset"] for one in found] == [0, 1, 2]
+    records = hw.lines("consume", "orders")
+    assert values(records) == ["two teas", "", "last"]
+    assert [record["offset"] for record in records] == [0, 1, 2]
 
 
 def test_lines_have_keys_headers_and_delete_markers(hw: Command) -> None:
     hw("topic", "create", "users")
     hw("produce", "users", "-K", ":", "--delete-empty", "-H", "by=me", stdin="ann:1\nann:\nno key\n")
-    found = hw.lines("consume", "users")
-    assert [(one["key"], one["value"]) for one in found] == [("ann", "1"), ("ann", None), (None, "no key")]
-    assert found[0]["headers"] == {"by": "me"}
+    records = hw.lines("consume", "users")
+    assert [(record["key"], record["value"]) for record in records] == [("ann", "1"), ("ann", None), (None, "no key")]
+    assert records[0]["headers"] == {"by": "me"}
 
 
 def test_a_million_lines_need_few_frames(local_hw: Command) -> None:
@@ -61,9 +61,9 @@ def test_all_is_synced_when_it_returns_also_where_syncs_are_rare(
     synced: dict[int, int] = {}
 
     def watched(disk: Disk, fd: int) -> None:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
         sync(disk, fd)
-        synced[found.st_ino] = found.st_size
+        synced[status.st_ino] = status.st_size
 
     sync = Disk.sync
     monkeypatch.setattr(Disk, "sync", watched)
@@ -79,10 +79,10 @@ def test_json_objects_fill_columns_and_give_keys(hw: Command) -> None:
     hw("topic", "create", "trades", "-p", 2, "-c", "symbol:string!,price:float64,at:timestamp[us, UTC]")
     lines = '{"symbol": "A", "price": 1.5}\n\n{"symbol": "B", "at": "2026-01-01T00:00:00Z"}\n'
     assert hw.json("produce", "trades", "-k", "symbol", stdin=lines)["records"] == 2
-    found = sorted(hw.lines("consume", "trades"), key=lambda one: str(one["key"]))
-    assert [one["key"] for one in found] == ["A", "B"]
-    assert found[0]["value"] == {"symbol": "A", "price": 1.5, "at": None}
-    assert found[1]["value"]["at"] == "2026-01-01T00:00:00+00:00"
+    records = sorted(hw.lines("consume", "trades"), key=lambda record: str(record["key"]))
+    assert [record["key"] for record in records] == ["A", "B"]
+    assert records[0]["value"] == {"symbol": "A", "price": 1.5, "at": None}
+    assert records[1]["value"]["at"] == "2026-01-01T00:00:00+00:00"
     hw.refused("produce", "trades", stdin='{"symbol": "A"}\n\n{"price": "x"}\n', text="standard input:3: ")
     hw.refused("produce", "trades", stdin='{"price": 1}\n', text="required field")
     hw.refused("produce", "trades", stdin='{"symbol": "A", "prize": 1}\n', text="unexpected field")
@@ -93,8 +93,8 @@ def test_json_in_a_raw_topic_stays_as_it_is(hw: Command) -> None:
     hw("topic", "create", "orders")
     line = '{"customer": {"id": 7}, "at": "2026-01-01T00:00:00.000000001Z"}'
     hw("produce", "orders", "-i", "json", "-k", "customer.id", "--timestamp", "at", stdin=line + "\n")
-    (found,) = hw.lines("consume", "orders")
-    assert (found["key"], found["value"], found["timestamp"]) == ("7", line, "2026-01-01T00:00:00.000000001Z")
+    (record,) = hw.lines("consume", "orders")
+    assert (record["key"], record["value"], record["timestamp"]) == ("7", line, "2026-01-01T00:00:00.000000001Z")
     hw.refused("produce", "orders", "-i", "json", stdin="{}\n{]\n", text="standard input:2: this is not JSON")
     assert len(hw.lines("consume", "orders")) == 2, "what came before the wrong line is there"
 
@@ -113,11 +113,16 @@ def test_files_with_columns_become_typed_topics(hw: Command, tmp_path: Path, for
         make = pa.ipc.new_file if format == "arrow" else pa.ipc.new_stream
         with make(file, table.schema) as sink:
             sink.write_table(table)
-    hw.refused("produce", "trades", file, text="give --create" if hw.store.startswith("hw") else "there is no store")
+    hw.refused(
+        "produce",
+        "trades",
+        file,
+        text="give --create" if hw.store.startswith("hw") else "does not exist: hw topic create",
+    )
     assert hw.json("produce", "trades", file, file, "--create", "-k", "size")["records"] == 6
-    found = hw.lines("consume", "trades")
-    assert values(found)[:2] == [{"symbol": "A", "size": 1}, {"symbol": "B", "size": 2}]
-    assert found[0]["key"] == "1"
+    records = hw.lines("consume", "trades")
+    assert values(records)[:2] == [{"symbol": "A", "size": 1}, {"symbol": "B", "size": 2}]
+    assert records[0]["key"] == "1"
     with hw.open() as store:
         assert store.topic("trades").statistics().partitions[0].total_frames == 2, "a frame for each file"
 
@@ -126,7 +131,10 @@ def test_rows_become_json_in_a_raw_topic(hw: Command, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
     hw("topic", "create", "rows")
     hw("produce", "rows", tmp_path / "rows.csv")
-    assert [json.loads(one) for one in values(hw.lines("consume", "rows"))] == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert [json.loads(value) for value in values(hw.lines("consume", "rows"))] == [
+        {"a": 1, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
 
 
 HOSTILE = b"\x1b]0;owned\x07[red]\xff"
@@ -157,7 +165,7 @@ def test_what_is_consumed_can_be_produced(hw: Command, format: str) -> None:
         hw("topic", "copy", name, "again", "--to", "start")
         hw("produce", "again", "--input", format, stdin=content)
         with hw.open() as store:
-            before, after = (list(store.topic(one).partition(0).records()) for one in (name, "again"))
+            before, after = (list(store.topic(topic).partition(0).records()) for topic in (name, "again"))
             assert after == before
         hw("topic", "delete", "again", "--yes")
 
@@ -192,7 +200,7 @@ def test_an_object_is_as_large_as_a_value_may_be(local_hw: Command) -> None:
     local_hw("topic", "create", "texts", "-c", "text:string")
     large = "x" * 5_000_000
     local_hw("produce", "texts", stdin=json.dumps({"text": large}) + '\n{"text": "y"}\n')
-    assert [one["value"]["text"] for one in local_hw.lines("consume", "texts")] == [large, "y"]
+    assert [record["value"]["text"] for record in local_hw.lines("consume", "texts")] == [large, "y"]
 
 
 WRONG_INPUT: list[tuple[list[str], bytes, int, str]] = [
@@ -274,13 +282,13 @@ CHOSEN: list[tuple[list[str], list[int]]] = [
 
 def test_a_range_and_conditions_choose_records(filled: Command) -> None:
     for flags, offsets in CHOSEN:
-        found = [one["offset"] for one in filled.lines("consume", "orders", *flags)]
-        assert found == offsets, flags
+        consumed = [record["offset"] for record in filled.lines("consume", "orders", *flags)]
+        assert consumed == offsets, flags
 
 
 def test_columns_are_chosen(filled: Command) -> None:
-    found = filled.lines("consume", "orders", "--columns", "offset,partition,key", "-n", "1", "-w", "value.n = 2")
-    assert found == [{"offset": 2, "partition": 0, "key": "k2"}]
+    records = filled.lines("consume", "orders", "--columns", "offset,partition,key", "-n", "1", "-w", "value.n = 2")
+    assert records == [{"offset": 2, "partition": 0, "key": "k2"}]
     lines = filled("consume", "orders", "--columns", "key,offset", "--format", "csv", "-n", "2").splitlines()
     assert lines == ["key,offset", "k0,0", "k1,1"]
     table = pa.parquet.read_table(
@@ -307,14 +315,16 @@ def test_a_group_goes_on_where_it_was(filled: Command) -> None:
     rest = filled.lines(*flags)
     assert (len(first), len(rest)) == (7, 13)
     assert filled.lines(*flags) == []
-    places = [(one["partition"], one["offset"]) for one in first + rest]
-    assert sorted(places) == [(partition, offset) for partition in range(2) for offset in range(10)]
+    positions = [(record["partition"], record["offset"]) for record in first + rest]
+    assert sorted(positions) == [(partition, offset) for partition in range(2) for offset in range(10)]
     assert filled.json("topic", "describe", "orders")["groups"] == {"billing": 0}
 
 
 def test_following_ends_with_its_limit(filled: Command) -> None:
-    found = filled.lines("consume", "orders", "--follow", "--from", "-3", "--limit", "6")
-    assert sorted((one["partition"], one["offset"]) for one in found) == [(p, o) for p in (0, 1) for o in (7, 8, 9)]
+    records = filled.lines("consume", "orders", "--follow", "--from", "-3", "--limit", "6")
+    assert sorted((record["partition"], record["offset"]) for record in records) == [
+        (p, o) for p in (0, 1) for o in (7, 8, 9)
+    ]
     assert len(filled.lines("consume", "orders", "-f", "-p", "1", "--from", "start", "-n", "10")) == 10
 
 

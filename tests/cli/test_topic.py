@@ -18,7 +18,7 @@ def test_topics_are_made_listed_described_changed_and_deleted(hw: Command) -> No
     assert (made["partitions"], made["config"]["retention_age"], made["columns"]) == (3, "7d", [])
     hw("topic", "create", "trades", "-c", "symbol:string!", "-c", "price:float64,at:timestamp[us, UTC]")
     listed = hw.json("topic", "list")["topics"]
-    assert [one["name"] for one in listed] == ["orders", "trades"]
+    assert [topic["name"] for topic in listed] == ["orders", "trades"]
     assert listed[1]["columns"] == [
         {"name": "symbol", "type": "string", "nullable": False},
         {"name": "price", "type": "double", "nullable": True},
@@ -28,7 +28,7 @@ def test_topics_are_made_listed_described_changed_and_deleted(hw: Command) -> No
     hw("topic", "alter", "trades", "-c", "venue:string")
     described = hw.json("topic", "describe", "orders")
     assert (len(described["parts"]), described["config"]["compression"]) == (4, "zstd")
-    assert [one["name"] for one in hw.json("topic", "describe", "trades")["columns"]][-1] == "venue"
+    assert [column["name"] for column in hw.json("topic", "describe", "trades")["columns"]][-1] == "venue"
     hw.refused("topic", "delete", "orders", text="Give --yes")
     hw("topic", "delete", "orders", "trades", "--yes")
     assert hw.json("topic", "list")["topics"] == []
@@ -37,7 +37,7 @@ def test_topics_are_made_listed_described_changed_and_deleted(hw: Command) -> No
 def test_a_topic_takes_its_columns_from_a_file(hw: Command, tmp_path: Path) -> None:
     pa.parquet.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "f.parquet")
     made = hw.json("topic", "create", "t", "--like", tmp_path / "f.parquet")
-    assert [(one["name"], one["type"]) for one in made["columns"]] == [("a", "int64"), ("b", "string")]
+    assert [(column["name"], column["type"]) for column in made["columns"]] == [("a", "int64"), ("b", "string")]
 
 
 MISTAKEN = [
@@ -64,7 +64,9 @@ def test_what_cannot_be_is_refused_in_one_line(local_hw: Command) -> None:
         local_hw.refused("topic", *arguments, code=2, text=says)
     for arguments, says in REFUSED:
         local_hw.refused("topic", *arguments, text=says)
-    assert [one["name"] for one in local_hw.json("topic", "list")["topics"]] == ["orders"], "nothing is left of them"
+    assert [topic["name"] for topic in local_hw.json("topic", "list")["topics"]] == ["orders"], (
+        "nothing is left of them"
+    )
 
 
 def test_a_mistyped_path_does_not_become_a_store(local_hw: Command, tmp_path: Path) -> None:
@@ -88,35 +90,39 @@ def test_a_copy_has_the_same_records(hw: Command, tmp_path: Path) -> None:
     assert hw.json("topic", "copy", "orders", "same")["records"] == 501
     assert hw.json("topic", "copy", "orders", "wide", "--partitions", 5)["records"] == 501
     assert hw.json("topic", "copy", "orders", "part", "--from", "10:20")["records"] == 20
-    last = min(one.end for one in hw_bounds(hw, "orders"))
+    last = min(bounds.end for bounds in hw_bounds(hw, "orders"))
     assert hw.json("topic", "copy", "orders", "rest", "--from", last)["records"] == 501 - 2 * last, (
         "where there are any"
     )
     with served(tmp_path / "elsewhere") as address:
         assert hw.json("topic", "copy", "orders", "--to-store", address)["records"] == 501
         with headwater.open(address) as other, hw.open() as store:
-            original = [list(one.records()) for one in store.topic("orders").partitions()]
-            assert [list(one.records()) for one in store.topic("same").partitions()] == original
-            assert [list(one.records()) for one in other.topic("orders").partitions()] == original
-            spread = [record for one in store.topic("wide").partitions() for record in one.records()]
-            everything = sorted((one.timestamp, one.key, one.value) for part in original for one in part if one.value)
-            assert sorted((one.timestamp, one.key, one.value) for one in spread if one.value) == everything
+            original = [list(partition.records()) for partition in store.topic("orders").partitions()]
+            assert [list(partition.records()) for partition in store.topic("same").partitions()] == original
+            assert [list(partition.records()) for partition in other.topic("orders").partitions()] == original
+            spread = [record for partition in store.topic("wide").partitions() for record in partition.records()]
+            everything = sorted(
+                (record.timestamp, record.key, record.value) for part in original for record in part if record.value
+            )
+            assert (
+                sorted((record.timestamp, record.key, record.value) for record in spread if record.value) == everything
+            )
             assert store.topic("same").info.config.compression == "zstd"
-    hw.refused("topic", "copy", "orders", "same", text="--append adds to it")
+    hw.refused("topic", "copy", "orders", "same", text="--append appends to it")
     hw("topic", "copy", "orders", "same", "--append")
 
 
 def test_contexts_name_stores(local_hw: Command, tmp_path: Path) -> None:
     hw = local_hw
     hw("topic", "create", "orders")
-    place, hw.store = hw.store, ""
+    path, hw.store = hw.store, ""
     hw.refused("topic", "list", text="no store is given")
     hw.refused("topic", "list", "--store", "@dev", text="context 'dev' does not exist")
-    hw("context", "add", "dev", place)
+    hw("context", "add", "dev", path)
     hw("context", "add", "prod", "hw://broker.example:6174", "--tls-ca", "ca.pem", "--token-file", "token")
-    hw.refused("context", "add", "a b", place, text="name")
+    hw.refused("context", "add", "a b", path, text="name")
     hw.refused("context", "add", "x", "hw://a b", text="address")
-    assert [one["name"] for one in hw.json("topic", "list")["topics"]] == ["orders"], "the first one is used"
+    assert [topic["name"] for topic in hw.json("topic", "list")["topics"]] == ["orders"], "the first one is used"
     listed = hw.json("context", "list")
     assert (listed["current"], sorted(listed["contexts"])) == ("dev", ["dev", "prod"])
     file = Path(listed["file"])

@@ -280,10 +280,10 @@ def test_a_group_is_reset_after_the_difference_was_shown(opened: Opened) -> None
     browser.click("button", "Reset…")
     browser.click("dialog button", "Show the difference")
     browser.find("dialog .plan", "100 records will be handled again.")
-    assert [one.offset for one in store.group("billing").committed().values()] == [50, 50]
+    assert [position.offset for position in store.group("billing").committed().values()] == [50, 50]
     browser.click("dialog button", "Set these positions")
     browser.find(".toast", "2 positions of billing were set.")
-    assert [one.offset for one in store.group("billing").committed().values()] == [0, 0]
+    assert [position.offset for position in store.group("billing").committed().values()] == [0, 0]
     browser.find(".figure .value", "100")  # by itself
 
 

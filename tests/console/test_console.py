@@ -29,10 +29,10 @@ TRADES = pa.schema([("symbol", pa.string()), ("price", pa.float64()), ("at", pa.
 
 def until(condition: Callable[[], Any]) -> Any:
     patience = Patience(PATIENCE)
-    while not (found := condition()):
+    while not (result := condition()):
         assert not patience.exhausted()
         time.sleep(0.02)
-    return found
+    return result
 
 
 def filled(store: hw.Store) -> hw.Store:
@@ -77,13 +77,13 @@ def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Asking]:
 
 
 def test_the_store_in_numbers(console: Asking) -> None:
-    found = console.get("/api/overview")
-    assert (found["topics"], found["partitions"], found["records"]) == (3, 5, 350)
-    assert (found["groups"], found["members"], found["lag"]) == (1, 0, 200)
-    assert found["behind"] == [{"name": "billing", "lag": 200, "members": 0}]
-    assert [one["text"] for one in found["attention"]] == ["group billing is 200 behind, and has no members"]
-    assert found["stewarded"] is False
-    topics = {one["name"]: one for one in console.get("/api/topics")["topics"]}
+    overview = console.get("/api/overview")
+    assert (overview["topics"], overview["partitions"], overview["records"]) == (3, 5, 350)
+    assert (overview["groups"], overview["members"], overview["lag"]) == (1, 0, 200)
+    assert overview["behind"] == [{"name": "billing", "lag": 200, "members": 0}]
+    assert [problem["text"] for problem in overview["attention"]] == ["group billing is 200 behind, and has no members"]
+    assert overview["stewarded"] is False
+    topics = {topic["name"]: topic for topic in console.get("/api/topics")["topics"]}
     assert list(topics) == ["empty", "orders", "trades"]
     assert (topics["orders"]["records"], topics["orders"]["lag"], topics["orders"]["groups"]) == (300, 200, 1)
     assert (topics["empty"]["records"], topics["empty"]["lag"], topics["empty"]["last"]) == (0, None, None)
@@ -92,19 +92,19 @@ def test_the_store_in_numbers(console: Asking) -> None:
 
 
 def test_a_topic_with_all_that_belongs_to_it(console: Asking) -> None:
-    found = console.get("/api/topics/orders")
-    assert [one["end"] for one in found["partitions"]] == [
-        one.end for one in console.store.topic("orders").bounds().values()
+    topic = console.get("/api/topics/orders")
+    assert [partition["end"] for partition in topic["partitions"]] == [
+        bounds.end for bounds in console.store.topic("orders").bounds().values()
     ]
-    assert found["raw"]
-    assert [(one["name"], one["lag"]) for one in found["groups"]] == [("billing", 200)]
+    assert topic["raw"]
+    assert [(group["name"], group["lag"]) for group in topic["groups"]] == [("billing", 200)]
     typed = console.get("/api/topics/trades")
-    assert [(one["name"], one["type"]) for one in typed["schemas"][-1]["columns"]] == [
+    assert [(column["name"], column["type"]) for column in typed["schemas"][-1]["columns"]] == [
         ("symbol", "string"),
         ("price", "double"),
         ("at", "timestamp[us, tz=UTC]"),
     ]
-    kept = {one["name"]: one["value"] for one in console.get("/api/topics/empty")["config"]}
+    kept = {option["name"]: option["value"] for option in console.get("/api/topics/empty")["config"]}
     assert kept["retention_age"] == "1h"
     (producer,) = console.get("/api/topics/orders/producers")["producers"]
     assert (producer["records"], sorted(producer["partitions"])) == (300, [0, 1, 2])
@@ -113,15 +113,17 @@ def test_a_topic_with_all_that_belongs_to_it(console: Asking) -> None:
 
 def test_messages_page_by_page_in_either_direction_miss_and_repeat_nothing(console: Asking) -> None:
     expected = {
-        (p, o) for p, one in enumerate(console.get("/api/topics/orders")["partitions"]) for o in range(one["end"])
+        (p, o)
+        for p, partition in enumerate(console.get("/api/topics/orders")["partitions"])
+        for o in range(partition["end"])
     }
     for start, direction in (("latest", "older"), ("earliest", "newer")):
-        found = console.get("/api/topics/orders/messages", **{"from": start, "direction": direction, "limit": 64})
-        rows, looked_at = found["rows"], found["looked_at"]
-        while not found["done"]:
-            found = console.get("/api/topics/orders/messages", at=found["at"], direction=direction, limit=64)
-            rows += found["rows"]
-            looked_at += found["looked_at"]
+        page = console.get("/api/topics/orders/messages", **{"from": start, "direction": direction, "limit": 64})
+        rows, looked_at = page["rows"], page["looked_at"]
+        while not page["done"]:
+            page = console.get("/api/topics/orders/messages", at=page["at"], direction=direction, limit=64)
+            rows += page["rows"]
+            looked_at += page["looked_at"]
         assert len(rows) == looked_at == 300  # none is counted twice, though pages look ahead
         assert {(row["p"], row["o"]) for row in rows} == expected
         times = [row["t"] for row in rows]
@@ -182,48 +184,50 @@ def test_a_tail_goes_on_where_it_was_left(own: Asking) -> None:
 
     def read(tail: Iterator[dict[str, Any]], wanted: int, *, whole: bool) -> str:
         """So many records at least; `whole`: until a poll was told to its end, else it is left in the middle of one."""
-        place, ended = "", False
+        event_id, ended = "", False
         while len(seen) < wanted or (whole and not ended):
             event = next(tail)
             if event["event"] == "records":
                 seen.extend((row["p"], row["o"]) for row in event["data"]["rows"])
-                place, ended = event["id"], not event["data"]["rows"]
-        return place
+                event_id, ended = event["id"], not event["data"]["rows"]
+        return event_id
 
     with store.producer("orders") as out:
         with own.tail("orders", **{"from": "latest"}) as tail:
             for number in range(700):
                 out.send(b"first %d" % number, partition=number % 3)
             out.flush()
-            place = read(tail, 400, whole=False)
+            event_id = read(tail, 400, whole=False)
         for number in range(900):  # nobody listens
             out.send(b"second %d" % number, partition=number % 3)
         out.flush()
-        with own.tail("orders", at=place) as tail:
-            place = read(tail, 1600, whole=True)
+        with own.tail("orders", at=event_id) as tail:
+            event_id = read(tail, 1600, whole=True)
         for number in range(50):
             out.send(b"third %d" % number, partition=number % 3)
         out.flush()
-        with own.tail("orders", at=place) as tail:
+        with own.tail("orders", at=event_id) as tail:
             read(tail, 1650, whole=True)
-    ends = [one["end"] for one in own.get("/api/topics/orders")["partitions"]]
+    ends = [partition["end"] for partition in own.get("/api/topics/orders")["partitions"]]
     assert len(seen) == len(set(seen)) == 1650
     assert {p: max(o for q, o in seen if q == p) + 1 for p in range(3)} == dict(enumerate(ends))
 
 
 def test_a_tail_only_shows_what_is_wanted(console: Asking) -> None:
     with console.tail("trades", **{"from": "earliest", "where": "price >= 12"}) as tail:
-        event = next(one for one in tail if one["event"] == "records")
+        event = next(event for event in tail if event["event"] == "records")
     assert [json.loads(row["v"]["text"])["price"] for row in event["data"]["rows"]] == [12.0, 12.25]
 
 
 def test_a_tail_of_one_partition_goes_on_without_reading_the_others_again(console: Asking) -> None:
     end = console.get("/api/topics/orders")["partitions"][1]["end"]
     with console.tail("orders", partition=1, at=f"1:{end - 2}") as tail:
-        event = next(one for one in tail if one["event"] == "records")
+        event = next(event for event in tail if event["event"] == "records")
     assert [(row["p"], row["o"]) for row in event["data"]["rows"]] == [(1, end - 2), (1, end - 1)]
-    places = dict(one.split(":") for one in event["id"].split(","))
-    assert places == {str(one["number"]): str(one["end"]) for one in console.get("/api/topics/orders")["partitions"]}
+    cursor = dict(pair.split(":") for pair in event["id"].split(","))
+    assert cursor == {
+        str(partition["number"]): str(partition["end"]) for partition in console.get("/api/topics/orders")["partitions"]
+    }
 
 
 def test_downloads_are_whole(console: Asking) -> None:
@@ -245,9 +249,9 @@ def test_topics_are_made_changed_and_deleted(own: Asking) -> None:
         "POST", "/api/topics", {"name": "made", "partitions": 2, "columns": columns, "config": {"compact": "true"}}
     )
     own.change("PATCH", "/api/topics/made", {"partitions": 4, "config": {"retention_age": "7d"}})
-    found = own.get("/api/topics/made")
-    options = {one["name"]: one["value"] for one in found["config"]}
-    assert (len(found["partitions"]), options["retention_age"], options["compact"]) == (4, "7d", "true")
+    topic = own.get("/api/topics/made")
+    options = {option["name"]: option["value"] for option in topic["config"]}
+    assert (len(topic["partitions"]), options["retention_age"], options["compact"]) == (4, "7d", "true")
     receipt = own.change(
         "POST",
         "/api/topics/made/messages",
@@ -263,7 +267,7 @@ def test_topics_are_made_changed_and_deleted(own: Asking) -> None:
     assert own.ask("DELETE", "/api/topics/made", {}).status == 400
     own.change("DELETE", "/api/topics/made", {"confirm": "made"})
     assert own.ask("GET", "/api/topics/made").status == 404
-    until(lambda: "made" not in [one["name"] for one in own.get("/api/topics")["topics"]])
+    until(lambda: "made" not in [topic["name"] for topic in own.get("/api/topics")["topics"]])
 
 
 def test_what_cannot_be_done_is_told(tmp_path: Path) -> None:
@@ -319,9 +323,9 @@ def test_a_reset_does_what_was_shown_before(own: Asking) -> None:
     assert sum(row["change"] or 0 for row in plan["rows"]) == -100
     positions = {str(row["partition"]): row["after"] for row in plan["rows"]}
     own.change("POST", "/api/groups/billing/reset", {"topic": "orders", "uuid": plan["uuid"], "positions": positions})
-    found = own.get("/api/groups/billing")
-    assert [one["offset"] for one in found["partitions"]] == [0, 0, 0]
-    assert found["lag"] == 300
+    group = own.get("/api/groups/billing")
+    assert [partition["offset"] for partition in group["partitions"]] == [0, 0, 0]
+    assert group["lag"] == 300
     until(lambda: own.get("/api/overview")["lag"] == 300)
 
 
@@ -346,10 +350,10 @@ def test_members_and_what_they_have_are_shown(own: Asking) -> None:
     store = own.store
     with store.consumer("orders", group="billing") as inbox:
         inbox.poll(1, timeout=PATIENCE)
-        found = own.get("/api/groups/billing")
-        (member,) = found["members"]
+        group = own.get("/api/groups/billing")
+        (member,) = group["members"]
         assert member["partitions"] == ["orders/0", "orders/1", "orders/2"]
-        assert {one["owner"] for one in found["partitions"]} == {member["id"]}
+        assert {partition["owner"] for partition in group["partitions"]} == {member["id"]}
     assert own.ask("GET", "/api/groups/nothing").status == 404
 
 
@@ -365,9 +369,9 @@ def test_charts_begin_with_the_history_of_the_store(tmp_path: Path) -> None:
         writer.note(now - (20 - number) * 10 * 10**9)
     with served(store) as console:
         until(lambda: len(console.get("/api/history", of="topic", name="a")["times"]) >= 2)
-        found = console.get("/api/history", of="topic", name="a", minutes=60)
-    assert found["recorded"]
-    rates = {one["name"]: one["values"] for one in found["series"]}
+        history = console.get("/api/history", of="topic", name="a", minutes=60)
+    assert history["recorded"]
+    rates = {series["name"]: series["values"] for series in history["series"]}
     assert rates["records/s"][0] == pytest.approx(1.0)
 
 
@@ -375,8 +379,8 @@ def test_a_store_that_nobody_stewards_is_charted_from_now_on(tmp_path: Path) -> 
     store = hw.open(tmp_path / "store")
     store.create_topic("a")
     with served(store) as console:
-        found = console.get("/api/history")
-        assert (found["recorded"], found["stewarded"]) == (False, False)
+        history = console.get("/api/history")
+        assert (history["recorded"], history["stewarded"]) == (False, False)
         until(lambda: len(console.get("/api/history")["times"]) >= 1)
 
 
@@ -419,14 +423,14 @@ def test_pipelines_are_shown_by_their_journal(tmp_path: Path) -> None:
     journal.ended(Summary("revenue", {"lake": SinkSummary()}, error="<b>no room</b>"))
     journal.close()
     with served(store) as console:
-        (found,) = console.get("/api/pipelines")["pipelines"]
-    assert (found["name"], found["state"], found["last_error"]) == ("revenue", "failed", "<b>no room</b>")
-    assert [(one["kind"], one["name"], one["inputs"]) for one in found["graph"]] == [
+        (pipeline,) = console.get("/api/pipelines")["pipelines"]
+    assert (pipeline["name"], pipeline["state"], pipeline["last_error"]) == ("revenue", "failed", "<b>no room</b>")
+    assert [(node["kind"], node["name"], node["inputs"]) for node in pipeline["graph"]] == [
         ("source", "orders", []),
         ("step", "totals", ["orders"]),
         ("sink", "lake", ["totals"]),
     ]
-    assert (found["sinks"]["lake"]["rows"], found["violations"]) == (10, {"positive": 2})
+    assert (pipeline["sinks"]["lake"]["rows"], pipeline["violations"]) == (10, {"positive": 2})
 
 
 def test_a_damaged_segment_is_shown_as_such(tmp_path: Path) -> None:
@@ -435,16 +439,16 @@ def test_a_damaged_segment_is_shown_as_such(tmp_path: Path) -> None:
         for number in range(10):
             with store.producer("orders") as out:
                 out.send_batch([b"record %d of %d" % (index, number) * 10 for index in range(20)])  # one frame
-        (base,) = [one.base for one in store.topic("orders").partition(0).segments()]
+        (base,) = [segment.base for segment in store.topic("orders").partition(0).segments()]
     (file,) = (tmp_path / "store" / "orders" / "0").glob("*.log")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     with served(hw.open(tmp_path / "store")) as console:
-        found = console.get(f"/api/topics/orders/segments/0/{base}")
-        assert (found["damaged"], found["frames"], found["records"]) == (1, 9, 180)
-        assert "d" in found["cells"]
-        assert found["damage"][0]["reason"] == "the body of a frame does not match its checksum"
+        segment = console.get(f"/api/topics/orders/segments/0/{base}")
+        assert (segment["damaged"], segment["frames"], segment["records"]) == (1, 9, 180)
+        assert "d" in segment["cells"]
+        assert segment["damage"][0]["reason"] == "the body of a frame does not match its checksum"
         page = console.get("/api/topics/orders/messages", limit=500)
         assert (len(page["rows"]), page["done"]) == (180, True)
         assert len(page["damage"]) == 1
@@ -457,19 +461,19 @@ def test_a_damaged_segment_is_shown_as_such(tmp_path: Path) -> None:
         facts = pq.ParquetFile(pa.BufferReader(parquet)).metadata
         assert facts.num_rows == 180
         assert json.loads(facts.metadata[b"headwater.damaged"]) == [told]
-        until(lambda: [one["level"] for one in console.get("/api/overview").get("attention", [])] == ["bad"])
+        until(lambda: [problem["level"] for problem in console.get("/api/overview").get("attention", [])] == ["bad"])
         assert console.ask("GET", "/api/topics/orders/segments/0/7").status == 404
 
 
 def test_what_serves_the_store_is_shown(console: Asking) -> None:
-    found = console.get("/api/cluster")
-    if found["kind"] == "broker":
-        assert found["status"]["state"] == "serving"
+    cluster = console.get("/api/cluster")
+    if cluster["kind"] == "broker":
+        assert cluster["status"]["state"] == "serving"
     else:
-        assert found["kind"] == "embedded"
+        assert cluster["kind"] == "embedded"
     segments = console.get("/api/topics/orders/segments/0")["segments"]
-    assert [one["base"] for one in segments] == [0]
-    if found["kind"] == "broker":
+    assert [segment["base"] for segment in segments] == [0]
+    if cluster["kind"] == "broker":
         assert console.get("/api/topics/orders/segments/0/0")["served"]
 
 
@@ -478,11 +482,11 @@ def test_a_chart_is_as_dense_where_the_console_looked_as_where_the_steward_did()
     noted = [Sample(number * minute) for number in range(60)]
     seen = [Sample(60 * minute + number * second // 3) for number in range(600)]
     chosen = _spread(noted + seen)
-    times = [one.time_ns for one in chosen]
-    assert times[:60] == [one.time_ns for one in noted]
+    times = [sample.time_ns for sample in chosen]
+    assert times[:60] == [sample.time_ns for sample in noted]
     assert len(times) - 60 in (13, 14)  # 200 s, fifteen seconds apart
     assert min(after - before for before, after in pairwise(times)) > 5 * second
-    later = [one.time_ns for one in _spread([*noted, *seen, Sample(60 * minute + 201 * second)])]
+    later = [sample.time_ns for sample in _spread([*noted, *seen, Sample(60 * minute + 201 * second)])]
     assert later[: len(times) - 1] == times[:-1]
     assert _spread([]) == []
     assert _spread(noted[:2]) == noted[:2]

@@ -33,23 +33,23 @@ PAIRS = [
 
 def luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(first: str, second: str) -> float:
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_everything_that_is_written_can_be_read(theme: int) -> None:
-    found = {
+    unreadable = {
         f"{text} on {ground}": round(contrast(COLOURS[text][theme], COLOURS[ground][theme]), 2)
         for text, ground, least in PAIRS
         if contrast(COLOURS[text][theme], COLOURS[ground][theme]) < least
     }
-    assert found == {}
+    assert unreadable == {}
 
 
 def test_every_colour_has_a_name_and_both_themes() -> None:

@@ -33,16 +33,16 @@ from headwater.core.errors import InvalidConfiguration
     ],
 )
 def test_a_value_is_shown_as_what_it_looks_like(value: Any, kind: str, text: str | None) -> None:
-    found = shown(value)
-    assert found is not None
-    assert (found["kind"], found["cut"]) == (kind, False)
+    value_shown = shown(value)
+    assert value_shown is not None
+    assert (value_shown["kind"], value_shown["cut"]) == (kind, False)
     if text is not None:
-        assert (found["text"], found["size"]) == (text, len(value))
+        assert (value_shown["text"], value_shown["size"]) == (text, len(value))
 
 
 def test_a_long_value_is_cut_between_characters() -> None:
-    found = shown(("é" * 5000).encode(), limit=401)
-    assert found == {"kind": "text", "text": "é" * 401, "size": 10_000, "cut": True}
+    value_shown = shown(("é" * 5000).encode(), limit=401)
+    assert value_shown == {"kind": "text", "text": "é" * 401, "size": 10_000, "cut": True}
     assert shown(None) is None
 
 
@@ -51,9 +51,9 @@ def test_a_long_value_is_cut_between_characters() -> None:
     [("hex", b"tea", "hex"), ("text", b"\xfftea", "text"), ("json", b'{"a":1}', "json"), ("json", b"tea", "text")],
 )
 def test_a_decoder_is_chosen_by_its_name(decoder: str, value: bytes, kind: str) -> None:
-    found = shown(value, decoder_named(decoder))
-    assert found is not None
-    assert found["kind"] == kind
+    value_shown = shown(value, decoder_named(decoder))
+    assert value_shown is not None
+    assert value_shown["kind"] == kind
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_decoder_is_chosen_by_its_name(decoder: str, value: bytes, kind: str) 
     ],
 )
 def test_json_that_no_text_can_hold_is_shown_as_it_came(value: bytes, kind: str, text: str) -> None:
-    found = shown(value, "json")
-    assert found is not None
-    assert (found["kind"], found["text"]) == (kind, text)
-    found["text"].encode()
+    value_shown = shown(value, "json")
+    assert value_shown is not None
+    assert (value_shown["kind"], value_shown["text"]) == (kind, text)
+    value_shown["text"].encode()
 
 
 def test_a_decoder_that_is_none_or_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,24 +93,24 @@ def test_a_decoder_that_is_none_or_not_installed_is_told(monkeypatch: pytest.Mon
 def test_messagepack_is_shown_as_json_and_what_is_none_as_what_it_looks_like(
     value: bytes, kind: str, text: str | None
 ) -> None:
-    found = shown(value, "msgpack")
-    assert found is not None
-    assert (found["kind"], found["size"]) == (kind, len(value))
-    assert text is None or found["text"] == text
+    value_shown = shown(value, "msgpack")
+    assert value_shown is not None
+    assert (value_shown["kind"], value_shown["size"]) == (kind, len(value))
+    assert text is None or value_shown["text"] == text
 
 
 def test_what_json_has_no_word_for_becomes_text() -> None:
     odd = {1: math.nan, "d": Decimal("1.50"), "t": timedelta(seconds=1), "b": [b"\x00", b"tea"], "x": object}
-    found = plain(odd)
-    assert found["1"] == "nan"
-    assert (found["d"], found["b"]) == ("1.50", ["0x00", "tea"])
-    json.dumps(found, allow_nan=False)
+    document = plain(odd)
+    assert document["1"] == "nan"
+    assert (document["d"], document["b"]) == ("1.50", ["0x00", "tea"])
+    json.dumps(document, allow_nan=False)
 
 
 @given(st.binary(max_size=200), st.sampled_from(["auto", "text", "json", "hex", "msgpack"]))
 def test_whatever_the_bytes_are_they_can_be_sent(content: bytes, decoder: Decoder) -> None:
-    found = shown(content, decoder, limit=50)
-    assert found is not None
-    assert json.loads(json.dumps(found)) == found
-    assert len(found["text"]) <= 50
-    found["text"].encode()
+    value_shown = shown(content, decoder, limit=50)
+    assert value_shown is not None
+    assert json.loads(json.dumps(value_shown)) == value_shown
+    assert len(value_shown["text"]) <= 50
+    value_shown["text"].encode()

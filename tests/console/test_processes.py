@@ -33,15 +33,15 @@ def ask(port: int, method: str, path: str, body: object = None, cookie: str = ""
 
 def topics_by(link: str) -> list[str]:
     """The topics that someone sees who opens the link."""
-    found = LINK.search(link)
-    assert found is not None, link
-    port, token = int(found[1]), found[2]
+    match = LINK.search(link)
+    assert match is not None, link
+    port, token = int(match[1]), match[2]
     status, headers, _ = ask(port, "POST", "/api/session", {"token": token})
     assert status == 200
     cookie = headers["set-cookie"].partition(";")[0]
     status, _, content = ask(port, "GET", "/api/topics", cookie=cookie)
     assert status == 200
-    return [one["name"] for one in json.loads(content)["topics"]]
+    return [topic["name"] for topic in json.loads(content)["topics"]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -71,11 +71,11 @@ def test_a_broker_serves_it_beside_itself_and_takes_it_along(tmp_path: Path) -> 
         assert topics_by(link) == ["orders"]
         child.kill()  # it can tell nobody: the console notices by itself
         child.wait()
-    found = LINK.search(link)
-    assert found is not None
+    match = LINK.search(link)
+    assert match is not None
     with pytest.raises(OSError):  # noqa: PT012, PT011 - as soon as it is gone
         while True:
-            ask(int(found[1]), "GET", "/")
+            ask(int(match[1]), "GET", "/")
 
 
 def test_a_broker_does_not_show_everything_to_everyone() -> None:

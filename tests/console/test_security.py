@@ -41,7 +41,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
 
 
 def concrete(path: str) -> str:
-    return re.sub(r"\{\w+(:\w+)?\}", lambda found: "0" if found[1] else "a", path)
+    return re.sub(r"\{\w+(:\w+)?\}", lambda match: "0" if match[1] else "a", path)
 
 
 def test_without_a_session_there_is_nothing_but_the_page(console: Asking) -> None:
@@ -59,7 +59,7 @@ def test_the_launch_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_g
     for wrong in ("", "x", "x" * 2000, "\ud800", str(console.sessions.launch_token)[:-1]):
         assert console.ask("POST", "/api/session", {"token": wrong}, Cookie="").status == 401
     answer = console.ask("POST", "/api/session", {"token": console.sessions.launch_token}, Cookie="")
-    parts = [one.strip().lower() for one in answer.headers["set-cookie"].split(";")]
+    parts = [attribute.strip().lower() for attribute in answer.headers["set-cookie"].split(";")]
     assert parts[0].startswith(f"headwater-{console.port}=")
     assert set(parts[1:]) == {"httponly", "path=/", "samesite=strict"}
     cookie = answer.headers["set-cookie"].partition(";")[0]
@@ -118,7 +118,9 @@ def test_a_link_to_the_page_may_be_anywhere(console: Asking) -> None:
 def test_every_answer_forbids_what_the_page_does_not_need(console: Asking) -> None:
     for path in ("/", "/app.js", "/api/topics", "/nothing", "/api/topics/nothing"):
         headers = console.ask("GET", path).headers
-        policy = dict(one.strip().partition(" ")[::2] for one in headers["content-security-policy"].split(";"))
+        policy = dict(
+            directive.strip().partition(" ")[::2] for directive in headers["content-security-policy"].split(";")
+        )
         assert policy["default-src"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
         assert policy["frame-ancestors"] == policy["form-action"] == policy["base-uri"] == "'none'"
@@ -242,7 +244,7 @@ def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path, interval: fl
                 assert console.sign_in("hw_000000000000_" + "x" * 43).status == 401
                 assert console.ask("GET", "/api/session").json["by_token"]
                 assert console.sign_in(tokens["reader"]).status == 200
-                assert [one["name"] for one in console.get("/api/topics")["topics"]] == ["orders"]
+                assert [topic["name"] for topic in console.get("/api/topics")["topics"]] == ["orders"]
                 assert console.ask("GET", "/api/topics/payroll").status == 404
                 assert console.ask("GET", "/api/topics/payroll/messages").status == 404
                 assert console.ask("GET", "/api/topics/__history/messages").status == 404
@@ -259,5 +261,5 @@ def test_users_of_a_broker_see_and_do_what_they_may(tmp_path: Path, interval: fl
                 wait_until(lambda: not console.ask("GET", "/api/session").json["known"])
                 assert console.sign_in(tokens["owner"]).status == 200
                 console.change("POST", "/api/topics/payroll/messages", record)
-        assert [one.end for one in store.topic("payroll").bounds().values()] == [1]
+        assert [bounds.end for bounds in store.topic("payroll").bounds().values()] == [1]
         assert store.topics() == ["orders", "payroll"]

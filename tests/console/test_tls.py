@@ -62,10 +62,10 @@ class Guarded:
         """Wait until the console serves, and have topics that not all may see."""
         self.broker.ready()
         patience = Patience(PATIENCE)
-        while not (found := LINK.search(self.broker.log.read_text())):
+        while not (match := LINK.search(self.broker.log.read_text())):
             assert not patience.exhausted(), self.broker.log.read_text()
             time.sleep(0.05)
-        self.link, self.port = found[1], int(found[2])
+        self.link, self.port = match[1], int(match[2])
         how: dict[str, Any] = {"token": self.tokens["owner"], "tls_ca": str(self.authority.certificate)}
         if self._client is not None:
             how |= {"tls_certificate": str(self._client.certificate), "tls_key": str(self._client.key)}
@@ -96,10 +96,10 @@ class Guarded:
 
 @contextmanager
 def guarded(directory: Path, *, mutual: bool) -> Iterator[Guarded]:
-    found = Guarded(directory, mutual=mutual)
-    with found.broker:
-        found.ready()
-        yield found
+    console = Guarded(directory, mutual=mutual)
+    with console.broker:
+        console.ready()
+        yield console
 
 
 @needs_browser
@@ -167,8 +167,8 @@ def test_the_certificate_may_be_of_an_authority_that_this_machine_does_not_know(
         for user, sees in (("reader", ["orders"]), ("owner", ["orders", "payroll"])):
             status, cookie = console.sign_in(console.tokens[user])
             assert status == 200
-            _, _, found = console.ask("GET", "/api/topics", cookie=cookie.partition(";")[0])
-            assert [one["name"] for one in found["topics"]] == sees
+            _, _, answer = console.ask("GET", "/api/topics", cookie=cookie.partition(";")[0])
+            assert [topic["name"] for topic in answer["topics"]] == sees
 
 
 def test_without_users_nothing_is_served_beyond_this_machine(tmp_path: Path) -> None:

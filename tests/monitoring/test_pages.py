@@ -90,7 +90,9 @@ def test_silent_connections_are_few_and_the_oldest_go(tmp_path: Path, secured: b
                 stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=300))
                 for _ in range(200)
             ]
-            assert [one.recv(1) for one in silent[:168]] == [b""] * 168, "which does not wait for their time to be up"
+            assert [connection.recv(1) for connection in silent[:168]] == [b""] * 168, (
+                "which does not wait for their time to be up"
+            )
             assert len(server._server._connections) <= 32
     finally:
         server.close()

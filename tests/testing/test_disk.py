@@ -27,18 +27,18 @@ def images(tmp_path: Path, script: Script, *, torn: bool = False, reordered: boo
     disk = RecordingDisk(tmp_path)
     script(disk, tmp_path)
     device = Device().follow(disk.trace)
-    found: list[Image] = []
+    possible: list[Image] = []
     random = Random(1)
     for _ in range(DRAWS):
         drawn = device.image(random, torn=torn, reordered=reordered)
         image = {str(path): content for path, content in drawn.items() if path != PurePath()}
-        if image not in found:
-            found.append(image)
-    return found
+        if image not in possible:
+            possible.append(image)
+    return possible
 
 
-def same(found: list[Image], expected: list[Image]) -> bool:
-    return all(image in expected for image in found) and all(image in found for image in expected)
+def same(possible: list[Image], expected: list[Image]) -> bool:
+    return all(image in expected for image in possible) and all(image in possible for image in expected)
 
 
 def put(disk: RecordingDisk, path: Path, content: bytes, *, sync: bool = True) -> None:
@@ -206,8 +206,8 @@ def test_a_created_file_needs_a_sync_of_its_directory(tmp_path: Path) -> None:
 
 
 def test_a_name_that_survived_says_nothing_of_the_data(tmp_path: Path) -> None:
-    found = images(tmp_path, lambda disk, root: put(disk, root / "a", b"x", sync=False))
-    assert same(found, [{"a": b""}, {"a": b"\0"}, {"a": b"x"}])
+    possible = images(tmp_path, lambda disk, root: put(disk, root / "a", b"x", sync=False))
+    assert same(possible, [{"a": b""}, {"a": b"\0"}, {"a": b"x"}])
 
 
 def test_a_rename_over_a_name_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_a_rename_into_another_directory_may_leave_both_names_or_none(tmp_path: 
         put(disk, root / "from" / "a", b"x")
         disk.rename(root / "from" / "a", root / "to" / "b")
 
-    found = [{path for path, content in image.items() if content is not None} for image in images(tmp_path, script)]
-    assert all(names in found for names in (set(), {"from/a"}, {"to/b"}, {"from/a", "to/b"}))
+    possible = [{path for path, content in image.items() if content is not None} for image in images(tmp_path, script)]
+    assert all(names in possible for names in (set(), {"from/a"}, {"to/b"}, {"from/a", "to/b"}))
 
 
 def test_a_rename_before_the_sync_of_the_file_may_name_nothing(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_opening_or_creating_counts_when_it_creates(tmp_path: Path) -> None:
         fd = disk.open_or_create(tmp_path / "a")
         disk.write(fd, b"a", 0)
         disk.close(fd)
-    assert [one.operation for one in disk.operations] == ["create", "pwritev", "pwritev"]
+    assert [operation.operation for operation in disk.operations] == ["create", "pwritev", "pwritev"]
     assert (tmp_path / "a").read_bytes() == b"a"
 
 
