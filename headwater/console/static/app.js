@@ -208,7 +208,7 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => disp
 // Keys.
 
 function help() {
-  dialog('Keyboard', () => h('dl.keys', {}, KEYS.map(([key, what]) => [h('dt', {}, key.split(' ').map((one) => (/^(then|or)$/.test(one) ? ` ${one} ` : h('kbd', {}, one)))), h('dd', {}, what)])));
+  dialog('Keyboard', () => h('dl.keys', {}, KEYS.map(([key, action]) => [h('dt', {}, key.split(' ').map((word) => (/^(then|or)$/.test(word) ? ` ${word} ` : h('kbd', {}, word)))), h('dd', {}, action)])));
 }
 
 document.getElementById('help').addEventListener('click', help);

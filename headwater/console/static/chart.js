@@ -11,9 +11,9 @@ export const SPANS = [['15 min', 15], ['1 h', 60], ['6 h', 360], ['24 h', 1440],
 export function colour(name) {
   const probe = h('span', { style: { color: `var(--${name})` }, hidden: true });
   document.body.append(probe);
-  const found = getComputedStyle(probe).color;
+  const colour = getComputedStyle(probe).color;
   probe.remove();
-  return found;
+  return colour;
 }
 
 const DAY = 86400;
@@ -48,8 +48,8 @@ export class Chart {
 
   /** Show times in seconds, and a line of values for each name. */
   set(times, series) {
-    const names = series.map((one) => one.name);
-    this.data = [times, ...series.map((one) => one.values)];
+    const names = series.map((line) => line.name);
+    this.data = [times, ...series.map((line) => line.values)];
     this.series = series;
     if (this.plot && names.join('\n') === this.names.join('\n')) {
       this.plot.setData(this.data);
@@ -85,7 +85,7 @@ export class Chart {
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: { x: { time: true }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max((high ?? 0) * 1.1, 1)] } },
       axes: [
-        { ...axis, size: 26, gap: 4, space: 80, values: (plot, ticks) => ticks.map((one) => tick(one, plot.scales.x.max - plot.scales.x.min)) },
+        { ...axis, size: 26, gap: 4, space: 80, values: (plot, ticks) => ticks.map((time) => tick(time, plot.scales.x.max - plot.scales.x.min)) },
         { ...axis, size: 66, gap: 6, space: 34, ...(this.binary ? { incrs: BINARY } : {}), values: (_, ticks) => ticks.map(this.format) },
       ],
       series: [{}, ...this.names.map((name, index) => ({
@@ -104,14 +104,14 @@ export class Chart {
   /** Where nobody has looked there is no line: the console was not there, or nobody stewarded the store. */
   gaps(plot, first, last) {
     const times = plot.data[0];
-    const steps = times.slice(1).map((time, index) => time - times[index]).sort((one, other) => one - other);
+    const steps = times.slice(1).map((time, index) => time - times[index]).sort((left, right) => left - right);
     const longest = Math.max(5 * steps[steps.length >> 1], 60);
     const at = (index) => plot.valToPos(times[index], 'x', true);
-    const found = [];
+    const gaps = [];
     for (let index = first + 1; index <= last; index += 1) {
-      if (times[index] - times[index - 1] > longest) found.push([at(index - 1), at(index)]);
+      if (times[index] - times[index - 1] > longest) gaps.push([at(index - 1), at(index)]);
     }
-    return found;
+    return gaps;
   }
 
   /** The values under the pointer, or the last ones. */
@@ -127,7 +127,7 @@ export class Chart {
   /** What a line says at a point; without a point, what it has said last. */
   value(line, index) {
     const values = this.data[line] ?? [];
-    return index === null || index === undefined ? values.findLast((one) => one !== null) ?? null : values[index] ?? null;
+    return index === null || index === undefined ? values.findLast((value) => value !== null) ?? null : values[index] ?? null;
   }
 
   resize() {
@@ -149,11 +149,11 @@ export class History {
   constructor(query, charts) {
     this.query = query;
     this.minutes = Number(localStorage.getItem('headwater-span')) || 60;
-    this.charts = charts.map((one) => ({ ...one, chart: new Chart(one.title, one.format) }));
+    this.charts = charts.map((chart) => ({ ...chart, chart: new Chart(chart.title, chart.format) }));
     this.note = h('p.note', {});
     this.spans = h('div.segmented', { role: 'group', 'aria-label': 'Time shown' });
     this.element = h('section.history', {}, h('div.history-head', {}, this.note, this.spans),
-      h('div.charts', {}, this.charts.map((one) => one.chart.element)));
+      h('div.charts', {}, this.charts.map((entry) => entry.chart.element)));
     this.asked = 0;
     this.drawSpans();
   }
@@ -173,20 +173,20 @@ export class History {
   }
 
   async refresh() {
-    if (Date.now() - this.asked < EVERY && this.found) return;
+    if (Date.now() - this.asked < EVERY && this.history) return;
     this.asked = Date.now();
-    let found;
+    let history;
     try {
-      found = await get('/api/history', { ...this.query, minutes: this.minutes });
+      history = await get('/api/history', { ...this.query, minutes: this.minutes });
     } catch {
       return;
     }
-    this.found = found;
-    for (const { chart, pick } of this.charts) chart.set(found.times, found.series.filter((one) => pick(one.name)));
-    const since = new Date(found.since).toLocaleTimeString('en-GB');
-    this.note.textContent = found.recorded
-      ? found.stewarded ? '' : 'Nobody stewards this store any more: older points are from its history, newer ones from this console.'
-      : found.stewarded === null ? `Its history is not for you to read: charts begin at ${since}, when the console did.`
+    this.history = history;
+    for (const { chart, pick } of this.charts) chart.set(history.times, history.series.filter((line) => pick(line.name)));
+    const since = new Date(history.since).toLocaleTimeString('en-GB');
+    this.note.textContent = history.recorded
+      ? history.stewarded ? '' : 'Nobody stewards this store any more: older points are from its history, newer ones from this console.'
+      : history.stewarded === null ? `Its history is not for you to read: charts begin at ${since}, when the console did.`
         : `Nobody stewards this store: charts begin at ${since}, when the console did.`;
   }
 

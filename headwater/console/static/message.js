@@ -41,13 +41,13 @@ export class Drawer {
     this.row = row;
     this.element.hidden = false;
     await trying(async () => {
-      const found = await get(`/api/topics/${part(this.topic)}/messages/${row.p}/${row.o}`, { decode: this.decode() });
+      const message = await get(`/api/topics/${part(this.topic)}/messages/${row.p}/${row.o}`, { decode: this.decode() });
       if (this.row !== row) return;
       fill(this.element,
-        h('div.drawer-head', {}, h('h2', {}, `${this.topic}/${found.p} @ ${found.o}`), h('button.icon', { type: 'button', 'aria-label': 'Close', onclick: () => this.close() }, '×')),
-        h('p.muted', { title: `${found.ns} ns since 1970` }, exactly(found.t)),
-        block('Key', found.k), block('Value', found.v),
-        found.h.length ? h('section.block', {}, h('h3', {}, 'Headers'), h('dl.headers', {}, found.h.map(([name, value]) => [h('dt', {}, name), h('dd', {}, value ? value.text : 'null')]))) : null);
+        h('div.drawer-head', {}, h('h2', {}, `${this.topic}/${message.p} @ ${message.o}`), h('button.icon', { type: 'button', 'aria-label': 'Close', onclick: () => this.close() }, '×')),
+        h('p.muted', { title: `${message.ns} ns since 1970` }, exactly(message.t)),
+        block('Key', message.k), block('Value', message.v),
+        message.h.length ? h('section.block', {}, h('h3', {}, 'Headers'), h('dl.headers', {}, message.h.map(([name, value]) => [h('dt', {}, name), h('dd', {}, value ? value.text : 'null')]))) : null);
     });
   }
 
@@ -62,18 +62,18 @@ export class Drawer {
 
 /** A form that writes one record; `written` is called when it is. */
 export function produce(topic, about, written) {
-  const kinds = (first) => h('select', { 'aria-label': `How the ${first} is written` }, ['text', 'json', 'hex'].map((one) => h('option', { value: one }, one === 'json' ? 'JSON' : one === 'hex' ? 'hexadecimal' : 'text')));
+  const kinds = (first) => h('select', { 'aria-label': `How the ${first} is written` }, ['text', 'json', 'hex'].map((kind) => h('option', { value: kind }, kind === 'json' ? 'JSON' : kind === 'hex' ? 'hexadecimal' : 'text')));
   const keyKind = kinds('key');
   const valueKind = kinds('value');
   const key = h('input', { name: 'key', placeholder: 'none' });
   const value = h('textarea', { name: 'value', rows: 8, spellcheck: 'false', autofocus: true });
   const nothing = h('input', { type: 'checkbox' });
-  const partition = h('select', { name: 'partition' }, h('option', { value: '' }, 'by the key'), about.partitions.slice(0, 1000).map((one) => h('option', { value: String(one.number) }, String(one.number))));
+  const partition = h('select', { name: 'partition' }, h('option', { value: '' }, 'by the key'), about.partitions.slice(0, 1000).map((row) => h('option', { value: String(row.number) }, String(row.number))));
   const headers = h('textarea', { name: 'headers', rows: 2, spellcheck: 'false', placeholder: 'trace: 1' });
   if (!about.raw) {
     valueKind.value = 'json';
     valueKind.disabled = true;
-    value.value = JSON.stringify(Object.fromEntries(about.schemas.at(-1).columns.map((one) => [one.name, null])), null, 2);
+    value.value = JSON.stringify(Object.fromEntries(about.schemas.at(-1).columns.map((column) => [column.name, null])), null, 2);
   }
   form(`New record in ${topic}`, [
     field('Value', h('div.stack', {}, value, h('div.row', {}, valueKind, h('label.check', {}, nothing, 'null (a delete marker)')))),

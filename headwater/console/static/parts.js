@@ -33,7 +33,7 @@ export const size = (value) => h('span', { title: `${count(value)} bytes` }, byt
 
 /** A table that is short. columns: {title, end?, wide?}. */
 export const grid = (label, columns, rows, empty = 'Nothing here yet.') => h('div.grid-wrap', {}, rows.length
-  ? h('table.grid', { 'aria-label': label }, h('thead', {}, h('tr', {}, columns.map((one) => h('th', { scope: 'col', class: `${one.end ? 'end' : ''} ${one.wide ? 'wide' : ''}` }, one.title)))),
+  ? h('table.grid', { 'aria-label': label }, h('thead', {}, h('tr', {}, columns.map((column) => h('th', { scope: 'col', class: `${column.end ? 'end' : ''} ${column.wide ? 'wide' : ''}` }, column.title)))),
     h('tbody', {}, rows.map((row) => h('tr', {}, row.map((cell, index) => h('td', { class: `${columns[index].end ? 'end' : ''} ${columns[index].wide ? 'wide' : ''}` }, cell))))))
   : h('p.muted', {}, empty));
 

@@ -61,7 +61,7 @@ export class Table {
   set(rows) {
     this.rows = rows;
     this.shown = rows;
-    const column = this.sorting && this.all.find((one) => one.title === this.sorting[0]);
+    const column = this.sorting && this.all.find((candidate) => candidate.title === this.sorting[0]);
     if (column) {
       const way = this.sorting[1];
       const keyed = rows.map((row) => [column.sort(row), row]);
@@ -102,7 +102,7 @@ export class Table {
     }
     this.element.setAttribute('aria-rowcount', String(total));
     const now = this.spacer.children;
-    if (elements.length !== now.length || elements.some((one, index) => one !== now[index])) this.spacer.replaceChildren(...elements);
+    if (elements.length !== now.length || elements.some((element, index) => element !== now[index])) this.spacer.replaceChildren(...elements);
   }
 
   rowElement(index) {

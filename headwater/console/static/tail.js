@@ -12,10 +12,10 @@ export class Tail {
     this.onChange = onChange;
     this.clear();
     this.stream = new Stream(() => this.address(), {
-      records: (found, place) => this.take(found, place),
+      records: (page, cursor) => this.take(page, cursor),
       note: (note) => this.noted(note),
       quiet: () => {},
-      failed: (found) => this.fail(found.error),
+      failed: (failure) => this.fail(failure.error),
     }, (state) => {
       this.open = state === 'open';
       this.change();
@@ -26,7 +26,7 @@ export class Tail {
     this.rows = new Array(MOST);
     this.seen = 0;
     this.lookedAt = 0;
-    this.place = '';
+    this.cursor = '';
     this.next = new Map();
     this.missing = 0;
     this.notes = [];
@@ -37,7 +37,7 @@ export class Tail {
 
   address() {
     const { from, ...rest } = this.query();
-    return withQuery(`/api/topics/${part(this.topic)}/tail`, this.place ? { ...rest, at: this.place } : { ...rest, from });
+    return withQuery(`/api/topics/${part(this.topic)}/tail`, this.cursor ? { ...rest, at: this.cursor } : { ...rest, from });
   }
 
   start() {
@@ -55,12 +55,12 @@ export class Tail {
 
   /** Begin with a page of the newest: what comes after it comes by the stream, without a gap. */
   begin(page) {
-    for (const one of page.damage) this.notes.push(`${one.partition}: ${one.offset} to ${one.next_offset - 1}: ${one.reason}`);
+    for (const stretch of page.damage) this.notes.push(`${stretch.partition}: ${stretch.offset} to ${stretch.next_offset - 1}: ${stretch.reason}`);
     this.take({ rows: page.rows.reverse(), looked_at: page.looked_at }, page.began);
   }
 
-  take(found, place) {
-    for (const row of found.rows) {
+  take(page, cursor) {
+    for (const row of page.rows) {
       const expected = this.next.get(row.p);
       if (expected !== undefined && row.o !== expected) this.missing += Math.abs(row.o - expected);
       this.next.set(row.p, row.o + 1);
@@ -68,8 +68,8 @@ export class Tail {
       this.seen += 1;
       this.added += 1;
     }
-    this.lookedAt += found.looked_at;
-    this.place = place;
+    this.lookedAt += page.looked_at;
+    this.cursor = cursor;
     this.change();
   }
 
@@ -108,7 +108,7 @@ export class Tail {
 
   /** How many records of these partitions are behind the place where it is. */
   behind(partitions) {
-    const at = new Map(this.place.split(',').filter(Boolean).map((one) => one.split(':').map(Number)));
-    return partitions.reduce((sum, one) => sum + (at.has(one.number) ? Math.max(one.end - at.get(one.number), 0) : 0), 0);
+    const at = new Map(this.cursor.split(',').filter(Boolean).map((pair) => pair.split(':').map(Number)));
+    return partitions.reduce((sum, partition) => sum + (at.has(partition.number) ? Math.max(partition.end - at.get(partition.number), 0) : 0), 0);
   }
 }

@@ -11,7 +11,7 @@ export function groups() {
   const table = new Table([
     { title: 'Group', width: 'minmax(0, 2fr)', sort: (row) => row.name, render: (row) => h('a', { href: groupLink(row.name) }, row.name) },
     { title: 'Members', width: 'minmax(0, .7fr)', end: true, sort: (row) => row.members, render: (row) => (row.members ? count(row.members) : h('span.tag', {}, 'none')) },
-    { title: 'Topics', width: 'minmax(0, 2fr)', wide: true, sort: (row) => row.topics?.length, render: (row) => (row.topics ?? []).slice(0, 4).map((one, index) => [index ? ', ' : '', h('a', { href: topicLink(one) }, one)]).concat(row.topics?.length > 4 ? ` and ${row.topics.length - 4} more` : '') },
+    { title: 'Topics', width: 'minmax(0, 2fr)', wide: true, sort: (row) => row.topics?.length, render: (row) => (row.topics ?? []).slice(0, 4).map((topic, index) => [index ? ', ' : '', h('a', { href: topicLink(topic) }, topic)]).concat(row.topics?.length > 4 ? ` and ${row.topics.length - 4} more` : '') },
     { title: 'Lag', width: 'minmax(0, .8fr)', end: true, sort: (row) => row.lag, render: (row) => lag(row.lag) },
     { title: 'Worst partition', width: 'minmax(0, .9fr)', end: true, wide: true, sort: (row) => row.worst, render: (row) => lag(row.worst) },
     { title: 'Last commit', width: 'minmax(0, .9fr)', end: true, wide: true, sort: (row) => row.last, render: (row) => h('span.muted', { title: date(row.last) }, ago(row.last)) },
@@ -23,9 +23,9 @@ export function groups() {
 
   function draw() {
     const word = search.value.toLowerCase().trim();
-    const found = all.filter((one) => one.name.toLowerCase().includes(word) || (one.topics ?? []).some((topic) => topic.toLowerCase().includes(word)));
-    table.set(found);
-    fill(total, word ? `${count(found.length)} of ${plural(all.length, 'group')}` : plural(all.length, 'group'));
+    const matches = all.filter((group) => group.name.toLowerCase().includes(word) || (group.topics ?? []).some((topic) => topic.toLowerCase().includes(word)));
+    table.set(matches);
+    fill(total, word ? `${count(matches.length)} of ${plural(all.length, 'group')}` : plural(all.length, 'group'));
   }
 
   return {

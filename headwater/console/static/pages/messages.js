@@ -41,9 +41,9 @@ export function messages({ session, query }, name) {
 
   // The inputs.
   const partition = h('select', { 'aria-label': 'Partition', onchange: () => restart() }, h('option', { value: '' }, 'all partitions'));
-  const from = h('select', { 'aria-label': 'Where to begin', onchange: () => { place.hidden = !['offset', 'time'].includes(from.value); place.placeholder = from.value === 'time' ? '-1h or 2026-01-31T12:00' : 'offset, -100 from the end'; if (place.hidden) restart(); else place.focus(); } },
+  const from = h('select', { 'aria-label': 'Where to begin', onchange: () => { position.hidden = !['offset', 'time'].includes(from.value); position.placeholder = from.value === 'time' ? '-1h or 2026-01-31T12:00' : 'offset, -100 from the end'; if (position.hidden) restart(); else position.focus(); } },
     [['latest', 'newest first'], ['earliest', 'oldest first'], ['offset', 'from offset'], ['time', 'from time']].map(([value, text]) => h('option', { value }, text)));
-  const place = h('input.place', { hidden: true, 'aria-label': 'Offset or time', onchange: () => restart() });
+  const position = h('input.position', { hidden: true, 'aria-label': 'Offset or time', onchange: () => restart() });
   const typed = afterTyping(() => restart(), 400);
   const text = h('input', { type: 'search', placeholder: 'Text in the value', 'aria-label': 'Text in the value', oninput: typed });
   const key = h('input', { placeholder: 'Key', 'aria-label': 'Text in the key', oninput: typed });
@@ -52,7 +52,7 @@ export function messages({ session, query }, name) {
     h('option', { value: 'msgpack', disabled: !session.msgpack }, session.msgpack ? 'MessagePack' : 'MessagePack: pip install msgpack'));
   const wrong = h('p.problem', { role: 'alert', hidden: true });
   const asked = () => ({ partition: partition.value, text: text.value, key: key.value, where: where.value, decode: decode.value });
-  const beginning = () => (['offset', 'time'].includes(from.value) ? place.value : from.value);
+  const beginning = () => (['offset', 'time'].includes(from.value) ? position.value : from.value);
 
   // The list.
   const drawer = new Drawer(name, () => decode.value, () => table.focus());
@@ -75,7 +75,7 @@ export function messages({ session, query }, name) {
   const element = h('div.fill', {}, heading(name, [['Topics', '#/topics']], downloads,
     session.write && !name.startsWith('__') && h('button.primary', { type: 'button', onclick: () => trying(async () => produce(name, await get(path), () => live || restart())) }, 'New record')),
   topicTabs(name, 'Messages'),
-  h('div.toolbar', {}, modes, partition, from, place, text, key, decode),
+  h('div.toolbar', {}, modes, partition, from, position, text, key, decode),
   h('div.toolbar', {}, where, h('button.icon', { type: 'button', 'aria-label': 'About filters', title: 'About filters', onclick: explain }, '?'), h('span.grow', {}), toggle, status),
   wrong, h('div.split', {}, table.element, drawer.element));
 
@@ -84,7 +84,7 @@ export function messages({ session, query }, name) {
       type: 'button', 'aria-pressed': String(live === value), onclick: () => { if (live !== value) { live = value; restart(); } },
     }, title)));
     from.hidden = live;
-    place.hidden = live || !['offset', 'time'].includes(from.value);
+    position.hidden = live || !['offset', 'time'].includes(from.value);
     toggle.hidden = !live;
     toggle.textContent = paused ? 'Resume' : 'Pause';
   }
@@ -110,9 +110,9 @@ export function messages({ session, query }, name) {
       table.setVirtual(0, () => null);
       toggle.disabled = true; // there is nothing to hold still yet
       const mine = asking;
-      recent().then((found) => {
-        if (!found || mine !== asking) return;
-        tail.begin(found);
+      recent().then((page) => {
+        if (!page || mine !== asking) return;
+        tail.begin(page);
         tail.start();
         toggle.disabled = false;
       });
@@ -175,7 +175,7 @@ export function messages({ session, query }, name) {
     status.dataset.open = String(tail.open);
     status.dataset.done = String(done);
     if (live) {
-      const chosen = (one) => !partition.value || partition.value === String(one.number);
+      const chosen = (row) => !partition.value || partition.value === String(row.number);
       const waits = paused && about ? tail.behind(about.partitions.filter(chosen)) : 0;
       const filtered = text.value || key.value || where.value;
       fill(status, h(`span.dot.${paused ? 'warn' : 'good'}`, {}), paused ? `paused${waits ? `, ${count(waits)} waiting` : ''}` : 'live',
@@ -183,7 +183,7 @@ export function messages({ session, query }, name) {
         tail.notes.length ? h('span.tag.bad', { title: tail.notes.join('\n') }, plural(tail.notes.length, 'note')) : null);
     } else {
       fill(status, h('span.muted', {}, `${plural(pageRows.length, 'message')}${lookedAt > pageRows.length ? ` of ${count(lookedAt)} looked at` : ''}${done ? ', that is all' : ''}`),
-        damage.length ? h('span.tag.bad', { title: damage.map((one) => `${one.partition}: ${one.offset} to ${one.next_offset - 1}: ${one.reason}`).join('\n') }, `${plural(damage.length, 'stretch', 'stretches')} damaged`) : null,
+        damage.length ? h('span.tag.bad', { title: damage.map((stretch) => `${stretch.partition}: ${stretch.offset} to ${stretch.next_offset - 1}: ${stretch.reason}`).join('\n') }, `${plural(damage.length, 'stretch', 'stretches')} damaged`) : null,
         !done && pageRows.length === 0 && h('button.small', { type: 'button', onclick: () => more() }, 'Look further'));
     }
   }
@@ -196,13 +196,13 @@ export function messages({ session, query }, name) {
     const mine = asking;
     try {
       const direction = from.value === 'latest' ? 'older' : 'newer';
-      const found = await get(`${path}/messages`, { ...asked(), direction, limit: PAGE, ...(cursor ? { at: cursor } : { from: beginning() }) });
+      const page = await get(`${path}/messages`, { ...asked(), direction, limit: PAGE, ...(cursor ? { at: cursor } : { from: beginning() }) });
       if (mine !== asking) return;
-      pageRows = pageRows.concat(found.rows);
-      cursor = found.at;
-      done = found.done;
-      lookedAt += found.looked_at;
-      damage = damage.concat(found.damage);
+      pageRows = pageRows.concat(page.rows);
+      cursor = page.at;
+      done = page.done;
+      lookedAt += page.looked_at;
+      damage = damage.concat(page.damage);
       table.options.empty = done ? 'No messages.' : 'Nothing found so far.';
       table.set(pageRows);
       drawStatus();
@@ -237,19 +237,19 @@ export function messages({ session, query }, name) {
   function explain() {
     dialog('Filters', () => h('div', {}, h('p', {}, 'A filter chooses records by their columns, as the where of SQL does. Text is in single quotes.'),
       h('dl.examples', {}, FILTERS.map(([code, about_]) => [h('dt', {}, h('code', {}, code)), h('dd', {}, about_)])),
-      about && h('p.note', {}, `Columns here: ${about.raw ? 'partition, offset, timestamp, key, value' : ['_partition', '_offset', '_timestamp', '_key', ...about.schemas.at(-1).columns.map((one) => one.name)].join(', ')}`)), { wide: true });
+      about && h('p.note', {}, `Columns here: ${about.raw ? 'partition, offset, timestamp, key, value' : ['_partition', '_offset', '_timestamp', '_key', ...about.schemas.at(-1).columns.map((column) => column.name)].join(', ')}`)), { wide: true });
   }
 
-  const began = get(path).then((found) => {
-    about = found;
-    partition.append(...found.partitions.slice(0, 2000).map((one) => h('option', { value: String(one.number) }, `partition ${one.number}`)));
+  const began = get(path).then((topic) => {
+    about = topic;
+    partition.append(...topic.partitions.slice(0, 2000).map((row) => h('option', { value: String(row.number) }, `partition ${row.number}`)));
     partition.value = query.get('partition') ?? '';
     for (const [input, said] of [[text, 'text'], [key, 'key'], [where, 'where']]) input.value = query.get(said) ?? '';
     if (decode.querySelector(`option[value="${CSS.escape(query.get('decode') ?? '')}"]:enabled`)) decode.value = query.get('decode');
-    if (found.raw) where.placeholder = "Filter: key = 'customer-7' and length(value) > 100";
+    if (topic.raw) where.placeholder = "Filter: key = 'customer-7' and length(value) > 100";
     if (query.get('from')) {
       from.value = /^(latest|earliest)$/.test(query.get('from')) ? query.get('from') : /^-?\d+$/.test(query.get('from')) ? 'offset' : 'time';
-      place.value = query.get('from');
+      position.value = query.get('from');
     }
     element.dataset.drawn = 'yes';
     restart();

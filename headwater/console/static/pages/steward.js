@@ -7,24 +7,24 @@ import { bytes, count, date, plural } from '../format.js';
 import { card, grid, heading, topicLink, waiting } from '../parts.js';
 
 /** A pass in a sentence. */
-function sentence(one) {
+function sentence(pass) {
   const parts = [
-    one.segments && `${plural(one.segments, 'segment')} deleted, ${bytes(one.bytes)}`,
-    one.partitions?.filter((each) => each.rolled).length && `${plural(one.partitions.filter((each) => each.rolled).length, 'segment')} closed`,
-    one.partitions?.filter((each) => each.compacted).length && `${plural(one.partitions.filter((each) => each.compacted).length, 'partition')} compacted`,
-    one.expired_groups?.length && `${plural(one.expired_groups.length, 'group')} expired`,
-    one.swept_topics && `${plural(one.swept_topics, 'deleted topic')} swept`,
-    one.finished_transactions && `${plural(one.finished_transactions, 'transaction')} finished`,
-    one.dropped_stages && `${plural(one.dropped_stages, 'abandoned transaction')} dropped`,
-    one.errors?.length && `${plural(one.errors.length, 'error')}`,
+    pass.segments && `${plural(pass.segments, 'segment')} deleted, ${bytes(pass.bytes)}`,
+    pass.partitions?.filter((partition) => partition.rolled).length && `${plural(pass.partitions.filter((partition) => partition.rolled).length, 'segment')} closed`,
+    pass.partitions?.filter((partition) => partition.compacted).length && `${plural(pass.partitions.filter((partition) => partition.compacted).length, 'partition')} compacted`,
+    pass.expired_groups?.length && `${plural(pass.expired_groups.length, 'group')} expired`,
+    pass.swept_topics && `${plural(pass.swept_topics, 'deleted topic')} swept`,
+    pass.finished_transactions && `${plural(pass.finished_transactions, 'transaction')} finished`,
+    pass.dropped_stages && `${plural(pass.dropped_stages, 'abandoned transaction')} dropped`,
+    pass.errors?.length && `${plural(pass.errors.length, 'error')}`,
   ].filter(Boolean);
   return parts.join(' · ') || 'nothing';
 }
 
 const rows = (list) => grid('Partitions', [{ title: 'Partition' }, { title: 'Deletes', end: true }, { title: 'Size', end: true }, { title: 'Also' }],
-  list.map((one) => [h('a', { href: topicLink(one.topic) }, `${one.topic}/${one.partition}`), one.segments ? plural(one.segments, 'segment') : '–', one.bytes ? bytes(one.bytes) : '–', [
-    one.rolled && h('span.tag', {}, 'closes a segment'), one.compacted && h('span.tag', {}, 'compacts'), one.forced ? h('span.tag.warn', {}, `${one.forced} unread`) : null,
-    one.protected_by?.length ? h('span.tag', { title: one.protected_by.join(', ') }, `kept for ${one.protected_by.join(', ')}`) : null, one.error && h('span.tag.bad', {}, one.error)]]), 'No partition needs anything.');
+  list.map((partition) => [h('a', { href: topicLink(partition.topic) }, `${partition.topic}/${partition.partition}`), partition.segments ? plural(partition.segments, 'segment') : '–', partition.bytes ? bytes(partition.bytes) : '–', [
+    partition.rolled && h('span.tag', {}, 'closes a segment'), partition.compacted && h('span.tag', {}, 'compacts'), partition.forced ? h('span.tag.warn', {}, `${partition.forced} unread`) : null,
+    partition.protected_by?.length ? h('span.tag', { title: partition.protected_by.join(', ') }, `kept for ${partition.protected_by.join(', ')}`) : null, partition.error && h('span.tag.bad', {}, partition.error)]]), 'No partition needs anything.');
 
 export function steward({ session }) {
   const state = h('div', {});
@@ -41,19 +41,19 @@ export function steward({ session }) {
   }
 
   async function look() {
-    const found = await get('/api/steward/plan');
-    fill(plan, found.skipped ? h('p', {}, found.skipped) : [h('p', {}, `It would do: ${sentence(found)}. ${bytes(found.bytes_left)} in ${plural(found.looked_at, 'partition')} stay.`), rows(found.partitions),
-      found.more ? h('p.muted', {}, `and ${count(found.more)} more`) : null, found.clock ? h('p.muted', {}, found.clock) : null, found.errors.map((one) => h('p.problem', {}, one))]);
-    return found;
+    const answer = await get('/api/steward/plan');
+    fill(plan, answer.skipped ? h('p', {}, answer.skipped) : [h('p', {}, `It would do: ${sentence(answer)}. ${bytes(answer.bytes_left)} in ${plural(answer.looked_at, 'partition')} stay.`), rows(answer.partitions),
+      answer.more ? h('p.muted', {}, `and ${count(answer.more)} more`) : null, answer.clock ? h('p.muted', {}, answer.clock) : null, answer.errors.map((error) => h('p.problem', {}, error))]);
+    return answer;
   }
 
   /** What is deleted does not come back: so what would be done at this moment is shown first. */
   async function clean() {
-    const found = await trying(look);
-    if (!found) return;
-    form('Clean now', [h('p.plan', {}, found.skipped ?? `This will be done: ${sentence(found)}.`), found.skipped ? null : rows(found.partitions)], {
+    const planned = await trying(look);
+    if (!planned) return;
+    form('Clean now', [h('p.plan', {}, planned.skipped ?? `This will be done: ${sentence(planned)}.`), planned.skipped ? null : rows(planned.partitions)], {
       action: 'Clean',
-      danger: found.segments > 0,
+      danger: planned.segments > 0,
       wide: true,
       async act() {
         const report = await post('/api/steward/run');
@@ -68,19 +68,19 @@ export function steward({ session }) {
     title: 'Steward',
     element,
     async refresh() {
-      const found = await get('/api/steward');
+      const status = await get('/api/steward');
       element.dataset.drawn = 'yes';
-      if (found.clustered) {
+      if (status.clustered) {
         drawCluster();
         return;
       }
-      same(state, [found.stewarded, found.problem], () => (found.stewarded
+      same(state, [status.stewarded, status.problem], () => (status.stewarded
         ? h('p.all-well', {}, h('span.mark', { 'aria-hidden': 'true' }, '✓'), 'Someone stewards this store.')
-        : h('div.hint-box', {}, found.stewarded === null ? 'Whether someone stewards this store is not for you to know.'
+        : h('div.hint-box', {}, status.stewarded === null ? 'Whether someone stewards this store is not for you to know.'
           : session.kind === 'broker' ? 'No history is noted here: the steward of this broker is off.' : ['Nobody stewards this store: what its topics no longer want stays. Serve it by a broker, or run ', h('code', {}, 'store.steward().start()'), ' in a program.'])));
-      same(past, found.passes, () => grid('Passes', [{ title: 'When' }, { title: 'What' }, { title: '' }],
-        found.passes.slice(0, 200).map((one) => [h('span.muted', {}, date(one.time)), sentence(one), h('button.small', { type: 'button', onclick: () => dialog(date(one.time), () => [rows(one.partitions), one.errors.map((error) => h('p.problem', {}, error))], { wide: true }) }, 'More')]), 'Nothing that its history knows of.'));
-      same(options, found.config, () => grid('Options', [{ title: 'Option' }, { title: 'Value' }], found.config.map((one) => [h('code', {}, one.name), h('code', {}, one.value)])));
+      same(past, status.passes, () => grid('Passes', [{ title: 'When' }, { title: 'What' }, { title: '' }],
+        status.passes.slice(0, 200).map((pass) => [h('span.muted', {}, date(pass.time)), sentence(pass), h('button.small', { type: 'button', onclick: () => dialog(date(pass.time), () => [rows(pass.partitions), pass.errors.map((error) => h('p.problem', {}, error))], { wide: true }) }, 'More')]), 'Nothing that its history knows of.'));
+      same(options, status.config, () => grid('Options', [{ title: 'Option' }, { title: 'Value' }], status.config.map((option) => [h('code', {}, option.name), h('code', {}, option.value)])));
       if (Date.now() - looked > 30000) {
         looked = Date.now();
         look().catch((error) => fill(plan, h('p.problem', {}, error.message)));

@@ -10,8 +10,8 @@ import { card, figure, grid, groupLink, heading, lag, topicLink, topicTabs, wait
 export function topic({ session }, name) {
   const path = `/api/topics/${part(name)}`;
   const charts = new History({ of: 'topic', name }, [
-    { title: 'Records', format: 'records', pick: (one) => one === 'records/s' },
-    { title: 'Lag of its groups', format: 'count', pick: (one) => one.startsWith('lag') },
+    { title: 'Records', format: 'records', pick: (series) => series === 'records/s' },
+    { title: 'Lag of its groups', format: 'count', pick: (series) => series.startsWith('lag') },
   ]);
   const figures = h('div.figures', {});
   const partitions = h('div', {});
@@ -27,51 +27,51 @@ export function topic({ session }, name) {
   let last = null;
   let producersAsked = 0;
 
-  function draw(found) {
-    last = found;
+  function draw(topic) {
+    last = topic;
     element.dataset.drawn = 'yes';
     if (!body.contains(figures)) {
       fill(body, figures, charts.element, card('Groups', groups), card('Partitions', partitions),
         h('div.columns', {}, card('Schema', schemas), card('Producers seen lately', producers)), card('Configuration', configuration));
     }
-    const all = found.groups.reduce((sum, one) => sum + one.lag, 0);
+    const all = topic.groups.reduce((sum, group) => sum + group.lag, 0);
     fill(figures,
-      figure('Records in', rate(found.rate), `${bytes(found.bytes_per_second)}/s`),
-      figure('Records', brief(found.records), `${brief(found.total_records)} ever written`),
-      figure('Size', bytes(found.bytes), plural(found.partitions.length, 'partition')),
-      figure('Lag', found.groups.length ? brief(all) : '–', found.groups.length ? plural(found.groups.length, 'group') : 'no group reads it'),
-      figure('Created', ago(found.created), date(found.created)));
+      figure('Records in', rate(topic.rate), `${bytes(topic.bytes_per_second)}/s`),
+      figure('Records', brief(topic.records), `${brief(topic.total_records)} ever written`),
+      figure('Size', bytes(topic.bytes), plural(topic.partitions.length, 'partition')),
+      figure('Lag', topic.groups.length ? brief(all) : '–', topic.groups.length ? plural(topic.groups.length, 'group') : 'no group reads it'),
+      figure('Created', ago(topic.created), date(topic.created)));
     fill(groups, grid('Groups', [{ title: 'Group' }, { title: 'Members', end: true }, { title: 'Lag', end: true }],
-      found.groups.map((one) => [h('a', { href: groupLink(one.name) }, one.name), one.members ? count(one.members) : h('span.tag.warn', {}, 'none'), lag(one.lag)]), 'No group reads this topic.'));
-    same(partitions, found.partitions, () => grid('Partitions', [{ title: 'Partition' }, { title: 'Start', end: true, wide: true }, { title: 'End', end: true }, { title: 'Records', end: true, wide: true }, { title: 'Size', end: true }, { title: 'Segments', end: true, wide: true }, { title: 'Last record', end: true, wide: true }, { title: '' }],
-      found.partitions.slice(0, 500).map((one) => [
-        h('a', { href: `${topicLink(name)}/messages?partition=${one.number}` }, String(one.number)), count(one.start), count(one.end), brief(one.end - one.start), bytes(one.bytes),
-        h('a', { href: `${topicLink(name)}/segments?partition=${one.number}` }, count(one.segments)), h('span.muted', { title: date(one.last) }, ago(one.last)),
-        one.poisoned ? h('span.tag.bad', {}, 'disk failed') : one.damaged ? h('span.tag.bad', {}, `${one.damaged} damaged`) : h('span.tag.good', {}, 'healthy')])));
-    if (found.partitions.length > 500) partitions.append(h('p.muted', {}, `and ${count(found.partitions.length - 500)} more`));
-    same(schemas, found.schemas, () => found.schemas.map((one, index) => h('div.schema', {},
-      h('h3', {}, one.raw ? 'Raw: keys, values and headers are bytes' : `Version ${index + 1}`, h('code.muted', {}, one.id)),
-      !one.raw && grid('Columns', [{ title: 'Column' }, { title: 'Type' }, { title: '' }], one.columns.map((column) => [column.name, h('code', {}, column.type), column.nullable ? '' : h('span.tag', {}, 'required')])))).reverse());
-    same(configuration, found.config, () => {
-      const changed = found.config.filter((one) => one.value !== one.default);
-      const rows = (list) => list.map((one) => [h('code', {}, one.name), h('code', {}, one.value), h('span.muted', {}, one.value === one.default ? '' : one.default)]);
+      topic.groups.map((group) => [h('a', { href: groupLink(group.name) }, group.name), group.members ? count(group.members) : h('span.tag.warn', {}, 'none'), lag(group.lag)]), 'No group reads this topic.'));
+    same(partitions, topic.partitions, () => grid('Partitions', [{ title: 'Partition' }, { title: 'Start', end: true, wide: true }, { title: 'End', end: true }, { title: 'Records', end: true, wide: true }, { title: 'Size', end: true }, { title: 'Segments', end: true, wide: true }, { title: 'Last record', end: true, wide: true }, { title: '' }],
+      topic.partitions.slice(0, 500).map((partition) => [
+        h('a', { href: `${topicLink(name)}/messages?partition=${partition.number}` }, String(partition.number)), count(partition.start), count(partition.end), brief(partition.end - partition.start), bytes(partition.bytes),
+        h('a', { href: `${topicLink(name)}/segments?partition=${partition.number}` }, count(partition.segments)), h('span.muted', { title: date(partition.last) }, ago(partition.last)),
+        partition.poisoned ? h('span.tag.bad', {}, 'disk failed') : partition.damaged ? h('span.tag.bad', {}, `${partition.damaged} damaged`) : h('span.tag.good', {}, 'healthy')])));
+    if (topic.partitions.length > 500) partitions.append(h('p.muted', {}, `and ${count(topic.partitions.length - 500)} more`));
+    same(schemas, topic.schemas, () => topic.schemas.map((schema, index) => h('div.schema', {},
+      h('h3', {}, schema.raw ? 'Raw: keys, values and headers are bytes' : `Version ${index + 1}`, h('code.muted', {}, schema.id)),
+      !schema.raw && grid('Columns', [{ title: 'Column' }, { title: 'Type' }, { title: '' }], schema.columns.map((column) => [column.name, h('code', {}, column.type), column.nullable ? '' : h('span.tag', {}, 'required')])))).reverse());
+    same(configuration, topic.config, () => {
+      const changed = topic.config.filter((option) => option.value !== option.default);
+      const rows = (list) => list.map((option) => [h('code', {}, option.name), h('code', {}, option.value), h('span.muted', {}, option.value === option.default ? '' : option.default)]);
       const columns = [{ title: 'Option' }, { title: 'Value' }, { title: 'Default', wide: true }];
       return [changed.length ? grid('Changed options', columns, rows(changed)) : h('p.muted', {}, 'Everything is as by default.'),
-        h('details', {}, h('summary', {}, 'All options'), grid('All options', columns, rows(found.config)))];
+        h('details', {}, h('summary', {}, 'All options'), grid('All options', columns, rows(topic.config)))];
     });
   }
 
   function alter() {
-    const inputs = last.config.map((one) => [one, h('input', { value: one.value, 'aria-label': one.name })]);
+    const inputs = last.config.map((option) => [option, h('input', { value: option.value, 'aria-label': option.name })]);
     const number = h('input', { type: 'number', min: last.partitions.length, max: 10000, value: String(last.partitions.length) });
     form(`Change ${name}`, [
       field('Partitions', number, 'More send keys elsewhere from now on; what is there stays where it is.'),
-      h('div.options', {}, inputs.map(([one, input]) => field(one.name, input, one.allowed))),
+      h('div.options', {}, inputs.map(([option, input]) => field(option.name, input, option.allowed))),
     ], {
       action: 'Change',
       wide: true,
       act: async () => {
-        const config = Object.fromEntries(inputs.filter(([one, input]) => input.value !== one.value).map(([one, input]) => [one.name, input.value]));
+        const config = Object.fromEntries(inputs.filter(([option, input]) => input.value !== option.value).map(([option, input]) => [option.name, input.value]));
         const more = Number(number.value);
         await patch(path, { config, ...(more === last.partitions.length ? {} : { partitions: more }) });
         toast(`Topic ${name} was changed.`);
@@ -99,10 +99,10 @@ export function topic({ session }, name) {
 
   async function lookAtProducers() {
     producersAsked = Date.now();
-    const found = await get(`${path}/producers`);
+    const answer = await get(`${path}/producers`);
     fill(producers, grid('Producers', [{ title: 'Producer' }, { title: 'Kind', wide: true }, { title: 'Partitions', end: true, wide: true }, { title: 'Records', end: true }, { title: 'Last', end: true }],
-      found.producers.map((one) => [h('code', { title: one.id }, one.id.slice(0, 12)), one.kind, count(one.partitions.length), brief(one.records), h('span.muted', {}, ago(one.last))]), 'Nobody has written yet.'),
-    h('p.note', {}, `By the last ${bytes(found.looked_back)} of each partition.`));
+      answer.producers.map((producer) => [h('code', { title: producer.id }, producer.id.slice(0, 12)), producer.kind, count(producer.partitions.length), brief(producer.records), h('span.muted', {}, ago(producer.last))]), 'Nobody has written yet.'),
+    h('p.note', {}, `By the last ${bytes(answer.looked_back)} of each partition.`));
   }
 
   return {

@@ -32,10 +32,10 @@ export function topics({ session }) {
 
   function draw() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = words.length ? all.filter((one) => words.every((word) => one.name.toLowerCase().includes(word))) : all;
+    const matches = words.length ? all.filter((topic) => words.every((word) => topic.name.toLowerCase().includes(word))) : all;
     table.options.empty = words.length ? 'No topic has such a name.' : 'No topics yet.';
-    table.set(found);
-    fill(total, words.length ? `${count(found.length)} of ${plural(all.length, 'topic')}` : plural(all.length, 'topic'));
+    table.set(matches);
+    fill(total, words.length ? `${count(matches.length)} of ${plural(all.length, 'topic')}` : plural(all.length, 'topic'));
   }
 
   async function create() {
@@ -62,7 +62,7 @@ export function topics({ session }) {
         if (retention.value.trim()) config.retention_age = retention.value.trim();
         if (most.value.trim()) config.retention_bytes = most.value.trim();
         if (compact.checked) config.compact = 'true';
-        const typed = [...columns.children].map((one) => ({ name: one.querySelector('input').value, type: one.querySelector('select').value }));
+        const typed = [...columns.children].map((row) => ({ name: row.querySelector('input').value, type: row.querySelector('select').value }));
         await post('/api/topics', { name: name.value.trim(), partitions: Number(partitions.value), config, columns: typed });
         toast(`Topic ${name.value.trim()} was created.`);
         location.hash = topicLink(name.value.trim());
@@ -74,8 +74,8 @@ export function topics({ session }) {
     title: 'Topics',
     element,
     async refresh() {
-      const found = await get('/api/topics');
-      all = found.topics;
+      const answer = await get('/api/topics');
+      all = answer.topics;
       element.dataset.drawn = 'yes';
       draw();
     },
